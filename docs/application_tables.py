@@ -26,7 +26,7 @@ again with the same predictions, policytool converts the file for the other libr
 result and makes predictions.
 
 The cells show the largest difference between the logits, in [ulp](glossary.md) of the largest
-logit. The column *own* shows the effect of rounding: the difference within one release when oneDNN
+logit. The *own* column shows the effect of rounding: the difference within one release when oneDNN
 computes in a different order. Loading ResNetRS420 exceeds Python's recursion limit, so the script
 raises the limit with `sys.setrecursionlimit` before it loads the model; the constructor of the
 model does the same. A number in parentheses refers to a reason below the table.

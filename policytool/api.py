@@ -319,7 +319,7 @@ def tune(
     :param to: the policy of the converted layers, such as ``mixed_float16``
     :param output: the file to write; None for a file next to the model
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
-    :param keep_rules: whether to keep all layers in float32 that ``migrate`` keeps by rule
+    :param keep_rules: whether to convert no layer that ``migrate`` keeps in float32 by default
     :param inputs: a ``.npz`` or ``.npy`` file, or ``MODULE:FUNCTION`` for a function that returns
         or yields batches; None for synthetic inputs
     :param tolerance: the relative error allowed for outputs; None for 0.01, unless ``agreement`` or

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-rules",
     is_flag=True,
-    help="Keep all layers in float32 that migrate keeps by rule, and do not try to convert them.",
+    help="Do not convert any layer that migrate keeps in float32 by default.",
 )
 @click.option(
     "--weights",
@@ -221,7 +221,7 @@ def command(
     --gradients set other objectives. If no set meets the objective, exit 1 without writing.
 
     Each trial runs the model with another set of layers in float32. The search uses one half of the
-    inputs, and the other half validates its result. Layers that migrate keeps in float32 by rule
+    inputs, and the other half validates its result. Layers that migrate keeps in float32 by default
     are converted if the objective allows it. Ctrl-C ends the search and writes the best set so far.
 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the

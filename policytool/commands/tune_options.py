@@ -25,7 +25,7 @@ class TuneOptions:
 
     objective: Objective
     keep_rules: bool = False
-    """Whether the layers that ``migrate`` keeps by rule are no candidates."""
+    """Whether the layers that ``migrate`` keeps in float32 by default are no candidates."""
 
     weights: Path | None = None
     inputs: Path | UserFunction | None = None

@@ -64,7 +64,7 @@ RULES: Final = (
         "sequences",
         (
             "tuples, lists and `TensorShape`s with the same items are equal, and an `axis` "
-            "equals a list that contains only this axis"
+            "equals a list that contains only that axis"
         ),
     ),
     (

@@ -264,13 +264,13 @@ def test_converted_layers_with_the_smallest_margin_come_first() -> None:
 def test_layers_converted_against_their_rule_are_marked() -> None:
     """In the table, and in the facts with their number."""
     text = words(CASES["passing"])
-    assert "converted although migrate keeps it by rule: its squares exceed the range" in text
-    assert "10 of 12 layers, including 1 that migrate keeps in float32 by rule" in text
+    assert "converted although migrate keeps it in float32 by default: its squares" in text
+    assert "10 of 12 layers, including 1 that migrate keeps in float32 by default" in text
 
 
 def test_a_rule_of_a_kept_layer_is_evidence() -> None:
     """The search came to the same conclusion."""
-    assert "migrate keeps it by rule: a`b" in words(CASES["hostile"])
+    assert "migrate keeps it in float32 by default: a`b" in words(CASES["hostile"])
 
 
 def test_the_curve_has_ten_rows_and_the_chosen_set() -> None:

@@ -103,8 +103,8 @@ class Replacing:
             raise WriteError(
                 "source-changed",
                 (
-                    "was changed by another process while policytool read it, and nothing was "
-                    "written; run the command again"
+                    "was changed by another process while policytool was reading it, so nothing "
+                    "was written; run the command again"
                 ),
             )
 

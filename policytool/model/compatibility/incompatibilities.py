@@ -518,7 +518,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CLASS,
         "json keras",
         "keras3.0 to keras3.3",
-        "these releases cannot determine the output shape of a Sequential model in TimeDistributed",
+        "TimeDistributed cannot determine the output shape of a Sequential model",
         lambda found: found.traits.distributed_models,
     ),
     _row(

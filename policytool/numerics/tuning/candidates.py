@@ -40,7 +40,7 @@ class Candidates:
 
     classes: Mapping[str, str]
     rules: Mapping[str, str]
-    """The candidates that ``migrate`` keeps in float32 by rule, with the reason."""
+    """The candidates that ``migrate`` keeps in float32 by default, with the reason."""
 
     fixed: Mapping[str, str]
     """Layers that stay in float32 and are no candidates, with the reason."""
@@ -82,7 +82,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     Return the candidates of a model: the layers that compute in 16 bits if the options apply to
     all of them, and whose policy the file holds.
 
-    :param keep_rules: whether layers that ``migrate`` keeps in float32 by rule are no candidates
+    :param keep_rules: whether layers that ``migrate`` keeps in float32 by default are no candidates
     :raises UsageError: for options that contradict the model, and if nothing is to be converted.
     :raises ModelFileError: for a model whose policies cannot be changed so.
     """

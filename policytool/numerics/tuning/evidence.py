@@ -69,7 +69,7 @@ def proposals(
 ) -> Iterator[frozenset[str]]:
     """
     Yield sets to try first: the layers that the diagnosis blames, these with their neighbours, and
-    those that ``migrate`` keeps by rule.
+    those that ``migrate`` keeps in float32 by default.
     """
     run, choices = _failed(check), Choices(paths=paths)
     blamed = kept_layers.propose(run, choices)

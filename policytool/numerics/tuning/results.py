@@ -120,7 +120,7 @@ class TunedLayer:
     """Whether it stays in float32."""
 
     rule: str | None
-    """Why ``migrate`` would keep it by rule; None if it would not."""
+    """Why ``migrate`` would keep it by default; None if it would not."""
 
     error: float | None
     """
@@ -184,7 +184,7 @@ class Tuning:
     fixed: Mapping[str, str]
     """
     Layers that compute in float32 and are no candidates, with the reason: outputs, and with
-    ``--keep-rules`` those that ``migrate`` keeps by rule.
+    ``--keep-rules`` those that ``migrate`` keeps in float32 by default.
     """
 
     trials: tuple[Trial, ...]

@@ -71,7 +71,7 @@ def _policy(tuning: Tuning) -> str:
     if not tuning.passed:
         return f"{tuning.policy} for up to {many(len(tuning.layers), 'layer')}"
     ruled = sum(layer.rule is not None for layer in tuning.converted)
-    by_rule = f", including {ruled:,} that migrate keeps in float32 by rule" if ruled else ""
+    by_rule = f", including {ruled:,} that migrate keeps in float32 by default" if ruled else ""
     return (
         f"{tuning.policy} for {len(tuning.converted):,} of {many(len(tuning.layers), 'layer')}"
         f"{by_rule}"

@@ -200,12 +200,12 @@ def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterato
         yield f"headroom {figure(layer.headroom)}x"
     yield from _flushed(layer)
     if layer.rule is not None:
-        yield f"migrate keeps it by rule: {layer.rule}"
+        yield f"migrate keeps it in float32 by default: {layer.rule}"
 
 
 def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
     if layer.rule is not None:
-        yield f"converted although migrate keeps it by rule: {layer.rule}"
+        yield f"converted although migrate keeps it in float32 by default: {layer.rule}"
     yield from _overflow(tuning, layer)
     yield from _flushed(layer)
 

@@ -57,7 +57,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 def _who(name: str, those: Sequence[Spelled]) -> tuple[Severity, str]:
     if name == _IMPLICIT and all(one.class_name in _OUTDATED for one in those):
-        return Severity.WARNING, "TF 2.4 to tf_keras 2.21 read it, but Keras 3 does not"
+        return Severity.WARNING, "TF 2.4 and later and tf_keras can read it, but Keras 3 cannot"
     if name == _EXPLICIT and all(one.class_name == _OUTDATED[0] for one in those):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"

@@ -1,5 +1,5 @@
 """
-Stored weights of a variable are too small for float16.
+Variable has stored values that are too small for float16.
 
 A layer casts its variables to its compute dtype before it uses them. In float16, values up to
 0.00000003 become 0, and values below 0.00006 lose precision. A few small values are harmless,

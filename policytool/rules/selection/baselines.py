@@ -225,7 +225,8 @@ def _parse_entry(entry: Mapping[str, object], number: int) -> Known:
         )
     if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
         raise BaselineError(
-            f"is an invalid baseline: finding {number} has no fingerprint of 32 hexadecimal digits"
+            f"is an invalid baseline: the fingerprint of finding {number} is missing or is not 32 "
+            "hexadecimal digits"
         )
     return Known(path=path, rule=rule, layer=layer, fingerprint=fingerprint)
 

@@ -181,7 +181,7 @@ def test_what_no_longer_occurs_is_counted() -> None:
         ),
         (
             '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "fingerprint": "x"}]}',
-            "finding 1 has no fingerprint",
+            "the fingerprint of finding 1 is missing",
         ),
         (
             '{"version": 1, "findings": [], "signatures": [{"path": "a"}]}',
