@@ -388,7 +388,7 @@ SHORT: Final[Mapping[str, Sequence[Callable[[Kit, Stage], Found]]]] = {
 """Plants for vectors and sequences; they keep the number of dimensions."""
 
 
-NOT_RETRACED: Final = ("mean", "difference", "statistics", "ids")
+NOT_RETRACED: Final = ("mean", "difference")
 """Words in the kinds of placements that are not written as SavedModels."""
 
 
@@ -878,11 +878,12 @@ def write(directory: Path, library: str, seed: int) -> Placement:
         above, stage = f"{model.name}/", draft.stage
         # The retraced signature of other models is not recognized as their call: the inputs that
         # are drawn for it are no IDs, and a difference of large numbers enlarges rounding errors.
-        traceable = (
-            () if any(one in kind for kind in draft.kinds for one in NOT_RETRACED) else ("",)
+        is_plain = len(stage.sources) == 1 and not any(
+            word in kind for kind in draft.kinds for word in NOT_RETRACED
         )
+        suffixes = (".h5", ".keras", "") if is_plain else (".h5", ".keras")
         base = f"{library}-{seed}"
-        suffix = ".keras" if library == "keras" else draft.kit.pick(".h5", ".keras", *traceable)
+        suffix = ".keras" if library == "keras" else draft.kit.pick(*suffixes)
         placement = Placement(
             library=library,
             seed=seed,
