@@ -1,0 +1,380 @@
+"""
+The search for layers to keep, with models whose error is a formula: what it returns passes, what it
+calls minimal or a minimum is one, and it ends within its budget.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policytool.numerics.tuning.results import Ending, Split, Trial
+from policytool.numerics.tuning.search import Budget, Hints, Search, Trials
+from tests.helpers.marks import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Kept = frozenset[str]
+
+UNLIMITED: Final = 10_000
+OVERFLOW: Final = math.inf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A model whose error is that of the layers that it converts."""
+
+    errors: Mapping[str, Sequence[float]]
+    """What each layer adds to the output in 16 bits; infinity overflows."""
+
+    pairs: frozenset[Kept] = frozenset()
+    """Layers that overflow together."""
+
+    validation: float | None = None
+    """The error on the validation inputs, as a multiple of that on the others."""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return tuple(self.errors)
+
+    def excess(self, kept: Kept) -> float:
+        """Return the length of the sum of what the converted layers add."""
+        converted = [path for path in self.layers if path not in kept]
+        if any(pair <= set(converted) for pair in self.pairs):
+            return OVERFLOW
+        added = [self.errors[path] for path in converted]
+        if any(math.isinf(part) for one in added for part in one):
+            return OVERFLOW
+        return math.hypot(*map(math.fsum, zip(*added, strict=True)))
+
+    def trial(self, kept: Kept) -> Trial:
+        """Return the trial of a set."""
+        excess = self.excess(kept)
+        return Trial(
+            kept=tuple(path for path in self.layers if path in kept),
+            excess=excess,
+            validation=None if self.validation is None else excess * self.validation,
+            error=excess if math.isfinite(excess) else None,
+            agreement=None,
+            gradient_error=None,
+        )
+
+    def smallest(self, limit: float = 1.0) -> int | None:
+        """Return the size of the smallest of all sets that pass; None if none does."""
+        passing = (len(kept) for kept in subsets(self.layers) if self.excess(kept) <= limit)
+        return min(passing, default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Searched:
+    """A search that ended."""
+
+    search: Search
+    ending: Ending
+    runs: tuple[Kept, ...]
+    """Every run of the model."""
+
+    @property
+    def kept(self) -> Kept | None:
+        best = self.search.best
+        return frozenset(best.kept) if best is not None else None
+
+
+def searched(
+    model: Model,
+    *,
+    trials: int = UNLIMITED,
+    seconds: float | None = None,
+    known: Sequence[Trial] = (),
+    **hints: Any,
+) -> Searched:
+    """Search a model."""
+    runs: list[Kept] = []
+
+    def run(kept: Kept) -> Trial:
+        runs.append(kept)
+        return model.trial(kept)
+
+    budget = Budget(trials=trials, seconds=seconds)
+    search = Search(
+        Hints(candidates=model.layers, **hints),
+        Trials(run, budget, known),
+    )
+    return Searched(ending=search.run(), search=search, runs=tuple(runs))
+
+
+def subsets(layers: Sequence[str]) -> Iterator[Kept]:
+    """Yield all sets of layers, the smallest first."""
+    for size in range(len(layers) + 1):
+        yield from map(frozenset, itertools.combinations(layers, size))
+
+
+def named(errors: Sequence[float | Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """Return errors by the names of layers: l0, l1, and so on."""
+    return {
+        f"l{place}": [one] if isinstance(one, int | float) else one
+        for place, one in enumerate(errors)
+    }
+
+
+def planted(count: int, weak: Sequence[int], error: float = OVERFLOW) -> Model:
+    """Return a model of so many layers, of which only these lose much."""
+    return Model(errors=named([error if place in weak else 0.001 for place in range(count)]))
+
+
+MAGNITUDES: Final = st.one_of(
+    st.floats(-3, 1).map(lambda power: 10.0**power), st.sampled_from([0.0, 0.5, 1.0, OVERFLOW])
+)
+
+
+@st.composite
+def monotone_models(draw: st.DrawFn, most: int = 8) -> Model:
+    """Draw a model in which each further layer that is converted adds to the error."""
+    errors = named(draw(st.lists(MAGNITUDES, min_size=1, max_size=most)))
+    pairs = st.frozensets(st.sampled_from(list(errors)), min_size=2, max_size=2)
+    return Model(
+        errors=errors,
+        pairs=draw(st.frozensets(pairs, max_size=2)) if len(errors) > 1 else frozenset(),
+    )
+
+
+@st.composite
+def models(draw: st.DrawFn, most: int = 8) -> Model:
+    """Draw a model whose errors have directions, so that they may cancel."""
+    part = st.floats(-2, 2, allow_nan=False)
+    vectors = st.tuples(part, part, part)
+    errors = st.lists(st.one_of(vectors, st.just((OVERFLOW,) * 3)), min_size=1, max_size=most)
+    validation = st.one_of(st.none(), st.floats(0.5, 2))
+    return Model(errors=named(draw(errors)), validation=draw(validation))
+
+
+@st.composite
+def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
+    """Draw what a diagnosis might say of a model, right or wrong."""
+    some = st.frozensets(st.sampled_from(model.layers))
+    return {
+        "losses": {path: draw(MAGNITUDES) for path in model.layers},
+        "proposals": tuple(draw(st.lists(some, max_size=3))),
+        "groups": tuple(one for one in draw(st.lists(some, max_size=2)) if len(one) > 1),
+    }
+
+
+@settings(max_examples=examples(300))
+@given(data=st.data(), model=models())
+def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
+    """No error that cancels, and no wrong hint, makes a failing set the result."""
+    found = searched(model, **data.draw(hints(model)))
+    if found.ending is Ending.IMPOSSIBLE:
+        assert not model.excess(frozenset(model.layers)) <= found.search.limit
+    else:
+        assert found.kept is not None
+        assert model.excess(found.kept) <= 1
+        assert found.kept in found.runs
+
+
+@settings(max_examples=examples(300))
+@given(data=st.data(), model=models())
+def test_each_removal_from_a_minimal_set_was_tried_and_fails(
+    data: st.DataObject, model: Model
+) -> None:
+    """With errors that cancel, a set is minimal if no single layer can be removed."""
+    found = searched(model, **data.draw(hints(model)))
+    assert found.ending in {Ending.MINIMAL, Ending.IMPOSSIBLE}
+    for path in found.kept or ():
+        assert found.kept is not None
+        trial = found.search.trials.known(found.kept - {path})
+        assert trial is not None
+        assert found.search.excess(trial) > found.search.limit
+
+
+@settings(max_examples=examples(200))
+@given(data=st.data(), model=monotone_models())
+def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) -> None:
+    """It is one whenever the search says so, if no errors cancel."""
+    found = searched(model, **data.draw(hints(model)))
+    if found.search.is_minimum:
+        assert found.kept is not None
+        assert len(found.kept) == model.smallest()
+
+
+@settings(max_examples=examples(200))
+@given(data=st.data(), model=models(), trials=st.integers(1, 12))
+def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) -> None:
+    """The best set so far passes, however early the search ends."""
+    found = searched(model, trials=trials, **data.draw(hints(model)))
+    assert len(found.runs) <= trials
+    assert len(set(found.runs)) == len(found.runs)
+    if found.kept is not None:
+        assert model.excess(found.kept) <= 1
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data(), model=models())
+def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> None:
+    """The trials are the same too, and in the same order."""
+    known = data.draw(hints(model))
+    one, other = (searched(model, **known) for _ in range(2))
+    assert one.search.trials.made == other.search.trials.made
+    assert (one.kept, one.ending) == (other.kept, other.ending)
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data(), model=models(), trials=st.integers(1, 12))
+def test_continued_search_has_the_result_of_one_that_was_not_interrupted(
+    data: st.DataObject, model: Model, trials: int
+) -> None:
+    """It runs only what the record does not have."""
+    known = data.draw(hints(model))
+    whole = searched(model, **known)
+    first = searched(model, trials=trials, **known)
+    rest = searched(model, known=first.search.trials.made, **known)
+    assert not set(rest.runs) & set(first.runs)
+    assert rest.kept is not None or whole.kept is None
+    assert rest.ending is whole.ending
+
+
+@pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
+@pytest.mark.parametrize("error", [OVERFLOW, 40.0, 3.0])
+def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
+    """The diagnosis ranks them first."""
+    model = planted(20, weak, error)
+    losses = {path: error if int(path[1:]) in weak else 0.001 for path in model.layers}
+    found = searched(model, losses=losses)
+    assert set(found.kept or ()) == {f"l{place}" for place in weak}
+    assert found.ending is Ending.MINIMAL
+    assert len(found.runs) <= 4 + 3 * len(weak)
+
+
+@pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
+def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
+    """By halves, with a number of trials that grows with the logarithm of that of the layers."""
+    model = planted(20, weak)
+    found = searched(model)
+    assert set(found.kept or ()) == {f"l{place}" for place in weak}
+    assert len(found.runs) <= 12 + 10 * len(weak)
+
+
+def test_one_of_two_layers_that_overflow_together_is_kept() -> None:
+    """Either is enough."""
+    errors = named([0.001] * 6)
+    found = searched(Model(errors=errors, pairs=frozenset({frozenset({"l1", "l4"})})))
+    assert set(found.kept or ()) in ({"l1"}, {"l4"})
+    assert found.search.is_minimum
+
+
+def test_nothing_is_kept_if_everything_can_be_converted() -> None:
+    """The first trial decides."""
+    found = searched(planted(9, ()))
+    assert found.kept == frozenset()
+    assert found.runs == (frozenset(),)
+    assert found.search.is_minimum
+
+
+def test_objective_that_float32_does_not_meet_is_impossible() -> None:
+    """Two trials show it."""
+    never = Model(errors=named([0.0] * 5))
+    found = searched(
+        never,
+        known=[
+            Trial(
+                kept=kept,
+                excess=2.0,
+                validation=None,
+                error=2.0,
+                agreement=None,
+                gradient_error=None,
+            )
+            for kept in ((), never.layers)
+        ],
+    )
+    assert found.ending is Ending.IMPOSSIBLE
+    assert found.kept is None
+    assert found.search.closest is not None
+    assert found.runs == ()
+
+
+def test_set_that_fails_on_other_inputs_gets_a_reserve() -> None:
+    """The search goes on until its set passes on the validation inputs too."""
+    found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
+    best = found.search.best
+    assert best is not None
+    assert best.validation is not None
+    assert best.validation <= 1
+    assert found.search.limit < 1
+    assert found.search.split_of(Split.BATCHES) is Split.BATCHES
+
+
+def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
+    """No reserve is large enough for infinity, so the search uses all inputs."""
+    safe = Model(errors=named([0.1, 0.1, 0.1]))
+
+    class Rows(Model):
+        def trial(self, kept: Kept) -> Trial:
+            trial = safe.trial(kept)
+            spoilt = OVERFLOW if "l1" not in kept else trial.excess
+            return Trial(
+                kept=trial.kept,
+                excess=trial.excess,
+                validation=spoilt,
+                error=None,
+                agreement=None,
+                gradient_error=None,
+            )
+
+    found = searched(Rows(errors=safe.errors))
+    assert set(found.kept or ()) == {"l1"}
+    assert found.search.split_of(Split.BATCHES) is Split.USED
+
+
+def test_time_limit_ends_the_search_with_the_best_set() -> None:
+    """No trial begins after it."""
+    found = searched(planted(20, (3, 9)), seconds=-1)
+    assert found.ending is Ending.TIME
+    assert found.runs == ()
+    assert found.kept is None
+
+
+def test_cheaper_layers_are_kept_if_there_is_a_choice() -> None:
+    """Costs decide between two layers of which one has to be kept."""
+    model = Model(errors=named([0.001] * 4), pairs=frozenset({frozenset({"l0", "l2"})}))
+    for cheap, dear in (("l0", "l2"), ("l2", "l0")):
+        costs = dict.fromkeys(model.layers, 1.0) | {cheap: 1.0, dear: 100.0}
+        losses = dict.fromkeys(model.layers, 0.001) | {cheap: 1.0, dear: 1.0}
+        assert searched(model, costs=costs, losses=losses).kept == frozenset({cheap})
+
+
+def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> float:
+    """Return the share of models for which the search finds a set of the smallest size."""
+    found = 0
+    for seed in range(count):
+        generator = np.random.default_rng(seed)
+        model = draw(generator)
+        noise = np.exp(generator.normal(0, 0.5, len(model.layers)))
+        losses = {
+            path: float(np.linalg.norm(model.errors[path]) * factor)
+            for path, factor in zip(model.layers, noise, strict=True)
+        }
+        kept = searched(model, losses=losses).kept
+        found += kept is not None and len(kept) == model.smallest()
+    return found / count
+
+
+def random_errors(generator: np.random.Generator) -> Model:
+    """Return a model of three to eight layers whose errors have any size and direction."""
+    count = int(generator.integers(3, 9))
+    sizes = 10 ** generator.uniform(-3, 0.3, count)
+    vectors = generator.normal(size=(count, 8)) * sizes[:, None] / math.sqrt(8)
+    return Model(errors=named([tuple(map(float, one)) for one in vectors]))
+
+
+def test_small_models_get_the_smallest_set_nearly_always() -> None:
+    """Only errors that cancel can hide one, in at most one of twenty models."""
+    assert smallest_share(random_errors, 150) >= 0.95
