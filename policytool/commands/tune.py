@@ -247,7 +247,6 @@ def _tuning(
         closest=search.closest,
         metric=runs.metrics.get(frozenset(shown.kept)) if shown is not None else None,
         options=found.keeping(frozenset(best.kept)) if best is not None else None,
-        reserve=1 - search.limit,
         ending=ending,
         is_minimum=search.is_minimum,
         preference=wanted.preference,

@@ -161,7 +161,6 @@ def tuning(**changes: Any) -> Tuning:
         "closest": min(trials, key=lambda one: one.excess, default=None),
         "metric": None,
         "options": options(layers),
-        "reserve": 0.0,
         "ending": Ending.MINIMAL,
         "is_minimum": True,
         "preference": Preference.NONE,
@@ -293,7 +292,6 @@ def _resumed() -> Tunings:
     """Return a search that went on from a record with all inputs, until its time was over."""
     found = tuning(
         resumed=5,
-        reserve=0.25,
         split=Split.USED,
         ending=Ending.TIME,
         is_minimum=False,

@@ -211,12 +211,6 @@ class Tuning:
     found.
     """
 
-    reserve: float
-    """
-    Which share of what the objective allows was left for other inputs; 0 unless the first set
-    failed on the validation inputs, or nearly did.
-    """
-
     ending: Ending
     is_minimum: bool
     """

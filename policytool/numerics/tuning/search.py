@@ -41,10 +41,6 @@ _MANY_KEPT: Final = 6
 """From so many layers to keep on, the error of each group of layers is measured in the model."""
 
 _GROUPS: Final = 16
-_ROUNDS: Final = 3
-"""After so many sets that fail on the validation inputs, the search uses these as well."""
-
-_SLACK: Final = 0.98
 
 
 class ExhaustedError(Exception):
@@ -126,11 +122,10 @@ class Search:
     def __init__(self, hints: Hints, trials: Trials) -> None:
         self.hints = hints
         self.trials = trials
-        self.limit = 1.0
-        """Which share of what the objective allows a set may use."""
-
         self.uses_validation = False
-        """Whether trials are judged by the validation inputs as well."""
+        """
+        Whether trials are judged by the validation inputs as well, because a set failed on them.
+        """
 
         self.is_minimum = False
         self._everything = frozenset(hints.candidates)
@@ -144,7 +139,7 @@ class Search:
         are any; None if none was found.
         """
         passing = self._passing()
-        valid = [one for one in passing if one.validation is None or one.validation <= 1]
+        valid = [one for one in passing if self._is_valid(one)]
         return min(valid or passing, key=self._rank, default=None)
 
     @property
@@ -166,16 +161,16 @@ class Search:
     def run(self) -> Ending:
         """Search until the set is minimal and holds for other inputs, or the budget ends."""
         try:
-            for _ in range(_ROUNDS):
+            ending = self._find()
+            if ending is Ending.MINIMAL and not self._is_valid(self._smallest):
+                self.uses_validation = True
                 ending = self._find()
-                if ending is Ending.IMPOSSIBLE or not self._needs_reserve():
-                    return ending
-            self.uses_validation, self.limit = True, 1.0
-            return self._find()
         except ExhaustedError as error:
             return error.ending
+        return ending
 
     def _find(self) -> Ending:
+        self.is_minimum = False
         if self._tries(frozenset()):
             self.is_minimum = True
             return Ending.MINIMAL
@@ -187,20 +182,6 @@ class Search:
         self._minimize()
         return Ending.MINIMAL
 
-    def _needs_reserve(self) -> bool:
-        """
-        Return whether the set that was found fails on the validation inputs, and leave a reserve
-        for them: the share by which it fails.
-        """
-        found = self._smallest
-        if found is None or found.validation is None or found.validation <= 1:
-            return False
-        if not math.isfinite(found.validation):
-            self.uses_validation = True
-        else:
-            self.limit = _SLACK * min(self.limit, found.excess) / found.validation
-        return True
-
     def excess(self, trial: Trial) -> float:
         """Return what a trial used of what the objective allows, as this search judges it."""
         if self.uses_validation and trial.validation is not None:
@@ -208,7 +189,12 @@ class Search:
         return trial.excess
 
     def _passes(self, trial: Trial) -> bool:
-        return self.excess(trial) <= self.limit
+        return self.excess(trial) <= 1
+
+    @staticmethod
+    def _is_valid(trial: Trial | None) -> bool:
+        """Return whether a set holds for the validation inputs, or there are none."""
+        return trial is None or trial.validation is None or trial.validation <= 1
 
     def _tries(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
@@ -239,7 +225,7 @@ class Search:
         """Find by bisection how many of those that lose most for their cost have to be kept."""
         groups = sorted(
             self._groups(self._everything),
-            key=lambda group: (-self._need(group)[0], self._places(group)),
+            key=lambda group: (-self._need(group)[0], self._cost(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
@@ -310,7 +296,7 @@ class Search:
             return
         alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
         self._losses.update(alone)
-        needed = frozenset(path for path in order if alone[path] > self.limit)
+        needed = frozenset(path for path in order if alone[path] > 1)
         before, is_hopeless = None, False
         while before != self._found() and not is_hopeless:
             before = self._found()
@@ -359,7 +345,8 @@ class Search:
     def _need(self, group: Kept) -> tuple[float, ...]:
         """Return what orders groups: those to convert first have the lowest loss for their cost."""
         cost = self._cost(group) if self.hints.costs else 1.0
-        return (self._loss(group) / cost if cost else math.inf, *self._places(group))
+        need = self._loss(group) / cost if cost else math.inf
+        return (need, -cost, *self._places(group))
 
     def _loss(self, group: Kept) -> float:
         return max((self._losses[path] for path in group), default=0.0)

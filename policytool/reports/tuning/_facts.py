@@ -8,7 +8,7 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.results import Ending, Preference, Split
 from policytool.reports import checks, plans
-from policytool.reports.figures import figure, many, share
+from policytool.reports.figures import figure, many
 from policytool.reports.page import Fact, Tone
 from policytool.reports.tuning._objective import goals, times
 
@@ -59,8 +59,6 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
     yield Fact(label="reference", text=" · ".join(_reference(tuning)))
     yield Fact(label="inputs", text=checks.described_inputs(tuning.inputs))
     yield Fact(label="validation", text=_validation(tuning))
-    if tuning.reserve > 0:
-        yield Fact(label="reserve", text=_reserve(tuning))
     yield Fact(label="device", text=" · ".join(checks.described(tuning.device)))
     yield Fact(label="versions", text=" · ".join(_versions(tuning)))
     yield Fact(label="search", text="; ".join(_search(tuning)))
@@ -92,13 +90,6 @@ def _validation(tuning: Tuning) -> str:
     if tuning.best is None or tuning.best.validation is None:
         return words
     return f"{words}: {times(tuning.best.validation)} the limit"
-
-
-def _reserve(tuning: Tuning) -> str:
-    return (
-        f"the search used at most {share(1 - tuning.reserve)} of the limit, because the first set "
-        "failed on the validation inputs"
-    )
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:

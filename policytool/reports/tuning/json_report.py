@@ -41,7 +41,7 @@ def render(found: Tunings, view: View) -> str:
 
 _TUNING: Final = attributes(
     *("passed", "policy", "reference", "device", "inputs", "versions", "split", "layers", "trials"),
-    *("resumed", "best", "closest", "reserve", "ending", "preference", "seconds", "seed", "curve"),
+    *("resumed", "best", "closest", "ending", "preference", "seconds", "seed", "curve"),
     "notes",
     minimum="is_minimum",
 )

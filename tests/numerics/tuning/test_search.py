@@ -173,7 +173,7 @@ def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
     """No error that cancels, and no wrong hint, makes a failing set the result."""
     found = searched(model, **data.draw(hints(model)))
     if found.ending is Ending.IMPOSSIBLE:
-        assert not model.excess(frozenset(model.layers)) <= found.search.limit
+        assert not model.excess(frozenset(model.layers)) <= 1
     else:
         assert found.kept is not None
         assert model.excess(found.kept) <= 1
@@ -192,7 +192,7 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
         assert found.kept is not None
         trial = found.search.trials.known(found.kept - {path})
         assert trial is not None
-        assert found.search.excess(trial) > found.search.limit
+        assert found.search.excess(trial) > 1
 
 
 @settings(max_examples=examples(200))
@@ -301,19 +301,18 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
     assert found.runs == ()
 
 
-def test_set_that_fails_on_other_inputs_gets_a_reserve() -> None:
+def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
     """The search goes on until its set passes on the validation inputs too."""
     found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
     best = found.search.best
     assert best is not None
     assert best.validation is not None
     assert best.validation <= 1
-    assert found.search.limit < 1
-    assert found.search.split_of(Split.BATCHES) is Split.BATCHES
+    assert found.search.split_of(Split.BATCHES) is Split.USED
 
 
 def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
-    """No reserve is large enough for infinity, so the search uses all inputs."""
+    """The search uses all inputs."""
     safe = Model(errors=named([0.1, 0.1, 0.1]))
 
     class Rows(Model):
