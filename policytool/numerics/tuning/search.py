@@ -37,6 +37,9 @@ A smaller set is not tried if its error is expected to be this many times what i
 of the sum of the squared errors of the layers that it converts, each converted alone.
 """
 
+_MISSES: Final = 30
+"""After so many smaller sets that fail in a row, no further one is tried."""
+
 _MANY_KEPT: Final = 6
 """From so many layers to keep on, the error of each group of layers is measured in the model."""
 
@@ -166,8 +169,16 @@ class Search:
                 self.uses_validation = True
                 ending = self._find()
         except ExhaustedError as error:
-            return error.ending
+            return Ending.MINIMAL if self._is_shown_minimal() else error.ending
         return ending
+
+    def _is_shown_minimal(self) -> bool:
+        """Return whether each removal from the best set was tried, and fails."""
+        best = self.best
+        if best is None or best is not self._smallest:
+            return False
+        removals = [self.trials.known(frozenset(best.kept) - {path}) for path in best.kept]
+        return all(one is not None and not self._passes(one) for one in removals)
 
     def _find(self) -> Ending:
         self.is_minimum = False
@@ -297,20 +308,25 @@ class Search:
         alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
         self._losses.update(alone)
         needed = frozenset(path for path in order if alone[path] > 1)
-        before, is_hopeless = None, False
-        while before != self._found() and not is_hopeless:
+        before, was_cut = None, False
+        while before != self._found() and not was_cut:
             before = self._found()
-            for kept, expected in self._sets(needed, len(before) - 1, alone):
-                is_hopeless = expected > _HOPELESS
-                if is_hopeless or (not self._is_known_to_fail(kept) and self._tries(kept)):
+            for misses, (kept, expected) in enumerate(
+                self._untried(needed, len(before) - 1, alone)
+            ):
+                was_cut = expected > _HOPELESS or misses == _MISSES
+                if was_cut or self._tries(kept):
                     break
-        self.is_minimum = not is_hopeless
         self._shrink()
+        self.is_minimum = not was_cut
 
-    def _sets(
+    def _untried(
         self, needed: Kept, size: int, alone: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
-        """Yield the sets of a size with the error that is expected of each, the smallest first."""
+        """
+        Yield the sets of a size that may pass with the error that is expected of each, the smallest
+        first.
+        """
         others = [path for path in self.hints.candidates if path not in needed]
         if size < len(needed):
             return
@@ -321,7 +337,8 @@ class Search:
             kept: math.hypot(*(alone[path] for path in others if path not in kept)) for kept in sets
         }
         for kept in sorted(sets, key=lambda one: (expected[one], self._places(one))):
-            yield kept, expected[kept]
+            if not self._is_known_to_fail(kept):
+                yield kept, expected[kept]
 
     def _is_known_to_fail(self, kept: Kept) -> bool:
         """Return whether a set that keeps these layers and more was tried and failed."""
