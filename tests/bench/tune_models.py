@@ -39,7 +39,7 @@ BEYOND_FLOAT16: Final = 3e5
 """The largest value of a planted layer; float16 ends at 65,504."""
 
 LARGE: Final = 1000.0
-"""By how much the values of a pool are multiplied: their sum exceeds float16, their mean does not."""
+"""By how much a pool's values are multiplied: their sum exceeds float16, their mean does not."""
 
 TINY: Final = 1e-7
 """By how much embeddings are multiplied: most become zero in float16."""
@@ -115,9 +115,9 @@ def fit_statistics(kit: Kit, model: Any, data: Any, ends: tuple[str, ...]) -> No
     for layer in dropouts:
         layer.rate = 0.0
     model(data, training=True)
-    for layer, momentum in zip(norms, before[0]):
+    for layer, momentum in zip(norms, before[0], strict=True):
         layer.momentum = momentum
-    for layer, rate in zip(dropouts, before[1]):
+    for layer, rate in zip(dropouts, before[1], strict=True):
         layer.rate = rate
 
 
@@ -199,9 +199,8 @@ def mobilenet(kit: Kit, data: Any) -> Any:
     fit_statistics(kit, model, data, ("project_bn", "project/BatchNorm"))
     head = [one.name for one in model.layers if isinstance(one, kit.layers.Conv2D)][-1]
     spread_scores(kit, model, head, data)
-    overflow_before_norm(
-        kit, model, *mobilenet_names(kit, "expanded_conv_6", "project", "project/BatchNorm"), data
-    )
+    conv, norm = mobilenet_names(kit, "expanded_conv_6", "project", "project/BatchNorm")
+    overflow_before_norm(kit, model, conv, norm, data)
     norm, squeeze, project = mobilenet_names(
         kit, "expanded_conv", "depthwise/BatchNorm", "squeeze_excite/Conv", "project"
     )
@@ -269,8 +268,10 @@ def tagger(kit: Kit, data: Any) -> Any:
     return model
 
 
-MODELS: Final[Mapping[str, tuple[Callable[[Kit, Any], Any], Callable[[Kit], Mapping[str, Any]]]]]
-MODELS = {
+Maker = tuple["Callable[[Kit, Any], Any]", "Callable[[Kit], Mapping[str, Any]]"]
+"""What builds a model, given inputs, and what draws inputs."""
+
+MODELS: Final[dict[str, Maker]] = {
     "efficientnetv2b0": (efficientnet, images),
     "resnet50": (resnet, images),
     "mobilenetv3small": (mobilenet, images),
@@ -287,7 +288,7 @@ def write(folder: Path, library: str, name: str) -> None:
     data = list(batches[0].values())
     model = build(kit, data[0] if len(data) == 1 else data)
     model.save(folder / f"{name}{SUFFIXES[library]}")
-    for suffix, batch in zip(("", ".unseen"), batches[1:]):
+    for suffix, batch in zip(("", ".unseen"), batches[1:], strict=True):
         np.savez(folder / f"{name}{suffix}.npz", **batch)
 
 
