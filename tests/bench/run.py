@@ -48,6 +48,9 @@ MIB: Final = 2**20
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """What ru_maxrss counts in."""
 
+TUNE_HEADING: Final = "## Layers kept by tune"
+"""The section of the page that another script writes."""
+
 PAIRS_WITH_KERAS: Final = 3
 """load_model takes seconds and gigabytes; everything else is measured ``--runs`` times."""
 
@@ -541,6 +544,13 @@ def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def other_section(path: Path) -> str:
+    """Return what ``tune_table.py`` wrote at the end of a page; nothing if it did not."""
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    _, heading, text = page.partition(f"\n{TUNE_HEADING}\n")
+    return f"{heading}{text}"
+
+
 def main() -> None:
     """Run the command line; what is missed stands in the table and is no failure of the run."""
     parser = argparse.ArgumentParser(
@@ -575,7 +585,8 @@ def main() -> None:
     facts = machine(arguments.keras, models)
     sys.stdout.write("\n".join([*table(rows), "", *facts, ""]))
     if arguments.write:
-        arguments.write.write_text(document(rows, facts, arguments.runs), encoding="utf-8")
+        page = document(rows, facts, arguments.runs) + other_section(arguments.write)
+        arguments.write.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
