@@ -74,6 +74,7 @@ def tune(
         first = runs.measure(everything)  # what fails here does not depend on the set
         check, notes = _diagnosis(model, found, wanted, tools)
         measured = evidence.evidence(check, found.paths) if check is not None else {}
+        decided = evidence.decided(check, found.paths) if check is not None else {}
         made = {frozenset(one.kept): one for one in (*known, first)}
 
         def run(kept: frozenset[str]) -> Trial:
@@ -97,6 +98,7 @@ def tune(
             runs,
             wanted,
             measured=measured,
+            decided=decided,
             resumed=len(known),
             notes=notes,
             seconds=time.monotonic() - start,
@@ -224,6 +226,7 @@ def _tuning(
     wanted: TuneOptions,
     *,
     measured: Mapping[str, LayerEvidence],
+    decided: Mapping[str, tuple[str, ...]],
     resumed: int,
     notes: tuple[CheckNote, ...],
     seconds: float,
@@ -239,7 +242,13 @@ def _tuning(
         inputs=runs.first.inputs,
         versions=runs.versions,
         split=search.split_of(runs.split),
-        layers=tuple(_layer(path, search, best, found, measured.get(path)) for path in found.paths),
+        layers=tuple(
+            replace(
+                _layer(path, search, best, found, measured.get(path)),
+                decides=decided.get(path, ()),
+            )
+            for path in found.paths
+        ),
         fixed=found.fixed,
         trials=search.trials.made,
         resumed=resumed,
@@ -278,5 +287,6 @@ def _layer(
         flushed=measured.flushed if measured is not None else None,
         excess_if_converted=search.excess(without) if without is not None else None,
         excess_by_itself=search.excess(alone) if alone is not None else None,
+        decides=(),
         cost=search.hints.costs.get(path),
     )

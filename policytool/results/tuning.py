@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LAYER: Final = (
     *("path", "class_name", "kept", "rule", "error", "is_finite", "largest", "headroom"),
-    *("flushed", "excess_if_converted", "excess_by_itself", "cost"),
+    *("flushed", "excess_if_converted", "excess_by_itself", "decides", "cost"),
 )
 
 

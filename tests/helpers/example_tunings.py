@@ -73,6 +73,7 @@ def layer(
         "flushed": 0.0,
         "excess_if_converted": None,
         "excess_by_itself": None,
+        "decides": (),
         "cost": None,
         **other,
     }
@@ -94,6 +95,7 @@ def _layers() -> tuple[TunedLayer, ...]:
             is_finite=False,
             largest=143_000.0,
             excess_if_converted=math.inf,
+            decides=("net/block_1/tf.math.exp",),
         ),
         layer("net/block_2/conv", 2.2e-4, 310.0),
         layer("net/block_2/normalize", 3.3e-4, 12.5, class_name="BatchNormalization"),

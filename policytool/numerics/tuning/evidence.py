@@ -78,6 +78,21 @@ def proposals(
     yield from dict.fromkeys(one for one in (blamed, by_rule, blamed | by_rule, more) if one)
 
 
+def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """
+    Return, for each layer, the calls that the diagnosis blames and whose dtype the layer decides,
+    because their own policy is not in the file: ops with its outputs as inputs, and layers in it.
+    """
+    run, choices = _failed(check), Choices(paths=paths)
+    found: dict[str, list[str]] = {}
+    for charge in origins.charges(run):
+        call = run.calls[charge.call]
+        for path in kept_layers.units(run, charge.call, choices):
+            if call.path not in paths:
+                found.setdefault(path, []).append(call.place)
+    return {path: tuple(places) for path, places in found.items()}
+
+
 def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     """Return the layers that contain others of them, each with those."""
     choices = Choices(paths=paths)

@@ -149,6 +149,12 @@ class TunedLayer:
     excess_by_itself: float | None
     """The excess of the trial that converts this layer alone; None if there was none."""
 
+    decides: tuple[str, ...]
+    """
+    Ops that get its outputs, and layers in it, that the diagnosis blames and whose own policy is
+    not in the file: they compute in the dtype of this layer.
+    """
+
     cost: float | None
     """Its measured cost in float32: seconds or bytes, by the preference; None without one."""
 

@@ -199,6 +199,8 @@ def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterato
     if layer.is_finite and layer.headroom is not None and 1 <= layer.headroom < HEADROOM:
         yield f"headroom {figure(layer.headroom)}x"
     yield from _flushed(layer)
+    if layer.decides:
+        yield f"it also decides the dtype of {join_and_count(layer.decides, _NAMED)}"
     if layer.rule is not None:
         yield f"migrate keeps it in float32 by default: {layer.rule}"
 

@@ -47,7 +47,7 @@ _TUNING: Final = attributes(
 )
 _LAYER: Final = attributes(
     *("path", "class_name", "kept", "rule", "error", "largest", "headroom", "flushed", "cost"),
-    *("excess_if_converted", "excess_by_itself"),
+    *("excess_if_converted", "excess_by_itself", "decides"),
     finite="is_finite",
 )
 
