@@ -17,10 +17,21 @@ from policytool.commands.diff import try_diff
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
-from policytool.reports.html import charts
+from policytool.reports.html import charts, tables
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
-from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads
+from policytool.reports.page import (
+    Bar,
+    Bars,
+    Cell,
+    Column,
+    Curve,
+    Curves,
+    Row,
+    Spread,
+    Spreads,
+    Table,
+)
 from policytool.reports.tuning import TUNE_REPORTERS
 from tests.contracts.reporter_contract import MODELS
 from tests.helpers import example_checks, example_pages, example_tunings
@@ -206,3 +217,22 @@ def test_other_formats_import_no_template_engine() -> None:
         "assert 'jinja2' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_measurements_are_no_choices() -> None:
+    """A filter offers the few texts of a column, such as classes, and no numbers."""
+    rows = [
+        Row(
+            cells=(
+                Cell(text=f"layer_{number}"),
+                Cell(text="Dense" * (number % 2)),
+                Cell(text="0.5"),
+            )
+        )
+        for number in range(20)
+    ]
+    rows[0] = rows[0]._replace(cells=(*rows[0].cells[:1], Cell(text="Conv2D"), Cell(text="0.25")))
+    columns = tuple(Column(title=title) for title in ("layer", "class", "error"))
+    shown = tables.prepare(Table(columns=columns, rows=tuple(rows)))
+    assert [found.title for found in shown.filters] == ["class"]
+    assert shown.filters[0].choices == ("Conv2D", "Dense")

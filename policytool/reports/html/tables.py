@@ -82,11 +82,11 @@ def _rows(table: Table, shown: list[int]) -> Iterator[ShownRow]:
 
 
 def _filters(table: Table, shown: list[int]) -> list[Filter]:
-    """Return the filters of the columns that have several texts, but few."""
+    """Return the filters of the columns that have several texts, but few: no measurements."""
     found = []
     for place, index in enumerate(shown[1:], start=1):
         texts = sorted({row.cells[index].text for row in table.rows} - {""})
-        if 1 < len(texts) <= _CHOICES:
+        if 1 < len(texts) <= _CHOICES and not all(text[0].isdigit() for text in texts):
             found.append(
                 Filter(title=table.columns[index].title, column=place, choices=tuple(texts))
             )
