@@ -220,9 +220,10 @@ def command(
     converted. The outputs stay within --tolerance of the float32 model; --agreement, --metric and
     --gradients set other objectives. If no set meets the objective, exit 1 without writing.
 
-    Each trial runs the model with another set of layers in float32. The search uses one half of the
-    inputs, and the other half validates its result. Layers that migrate keeps in float32 by default
-    are converted if the objective allows it. Ctrl-C ends the search and writes the best set so far.
+    Each trial runs the model with a different set of layers in float32. The search uses one half of
+    the inputs, and the other half validates its result. Layers that migrate keeps in float32 by
+    default are converted if the objective allows it. Ctrl-C ends the search and writes the best set
+    so far.
 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.

@@ -87,7 +87,7 @@ class Record:
         try:
             remove_stale(target.parent)
             with Draft.beside(target) as draft:
-                draft.path.write_text(codec.encode(values) + "\n", encoding="utf-8")
+                draft.path.write_bytes(f"{codec.encode(values)}\n".encode())
                 draft.publish(target, like=target if target.exists() else None, overwrite=True)
         except OSError as error:
             raise self._refused(
@@ -129,15 +129,21 @@ def record_of(
 
 
 def _digest(paths: Iterable[object]) -> str:
-    """Return the digest of the contents of files; of a function of the user's, that of its name."""
+    """
+    Return the digest of the contents of files; of a function of the user's, that of its name.
+
+    :raises ModelFileError: if a file cannot be read.
+    """
     whole = hashlib.sha256()
     for path in paths:
-        if isinstance(path, Path) and path.is_file():
-            with (
-                opening.regular_file(path) as descriptor,
-                open(descriptor, "rb", closefd=False) as stream,
-            ):
-                whole.update(hashlib.file_digest(stream, "sha256").digest())
-        else:
+        if not isinstance(path, Path) or not path.is_file():
             whole.update(str(path).encode())
+            continue
+        try:
+            with opening.regular_stream(path) as stream:
+                whole.update(hashlib.file_digest(stream, "sha256").digest())
+        except OSError as error:
+            raise ModelFileError(
+                str(path), "unreadable", f"cannot be read: {error.strerror or error}"
+            ) from error
     return whole.hexdigest()

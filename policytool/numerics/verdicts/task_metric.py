@@ -70,7 +70,7 @@ def check_max_drop(value: float | None) -> None:
     :raises UsageError: for other numbers.
     """
     if value is not None and not (value >= 0 and math.isfinite(value)):
-        raise UsageError(f"--max-drop {value} must be a number of at least 0")
+        raise UsageError(f"--max-drop {value} must be a non-negative number")
 
 
 def _metric(text: str) -> str | UserFunction:

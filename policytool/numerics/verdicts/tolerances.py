@@ -75,7 +75,7 @@ def parse_tolerance(text: str) -> GivenTolerance:
         value = math.nan
     if not (value >= 0 and math.isfinite(value)) or (equals and not pattern):
         raise UsageError(
-            f"--tolerance {text!r} must be a number of at least 0, or PATTERN=NUMBER, where "
+            f"--tolerance {text!r} must be a non-negative number, or PATTERN=NUMBER, where "
             "PATTERN is an output name, a layer path or a regular expression"
         )
     return GivenTolerance(pattern=pattern if equals else None, value=value)

@@ -111,7 +111,7 @@ def regular_file(path: Path) -> Iterator[int]:
             os.close(descriptor)
 
 
-def regular_stream(path: Path) -> BinaryIO:
+def regular_stream(path: Path) -> io.BufferedReader:
     """
     Return a regular file as a binary stream, which the caller closes.
 

@@ -121,7 +121,7 @@ def test_a_metric_has_a_name_or_is_a_function() -> None:
         (None, None, 0.1, True, "--max-drop requires labels; add --labels"),
         (LABELS, None, None, True, "--labels needs a metric; add --metric NAME"),
         (LABELS, "auc", None, False, "--labels requires --inputs"),
-        (LABELS, "auc", -0.1, True, "--max-drop -0.1 must be a number of at least 0"),
+        (LABELS, "auc", -0.1, True, "--max-drop -0.1 must be a non-negative number"),
         (LABELS, "auc", math.nan, True, "--max-drop nan must be"),
         (LABELS, "auc", math.inf, True, "--max-drop inf must be"),
         (LABELS, "", None, True, "--metric '' must be the name of a metric"),

@@ -68,6 +68,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         ),
     ),
     "cli.report_option": (frozenset({"draft.path.write_bytes"}), DRAFT),
+    "commands.tune_records": (frozenset({"draft.path.write_bytes"}), DRAFT),
     "numerics.predictions": (
         frozenset({"np.load"}),
         "reads what its own child wrote to a directory that this process made",
