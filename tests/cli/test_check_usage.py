@@ -129,8 +129,14 @@ def test_a_setting_has_the_option_s_name(place: Path) -> None:
             "--labels requires --inputs, because synthetic inputs",
         ),
         (("--max-drop", "much"), "Invalid value for '--max-drop'"),
-        ((*_LABELLED, "--metric", "auc", "--max-drop", "-1"), "--max-drop -1.0 must be a non-negative number"),
-        ((*_LABELLED, "--metric", "auc", "--max-drop", "nan"), "--max-drop nan must be a non-negative number"),
+        (
+            (*_LABELLED, "--metric", "auc", "--max-drop", "-1"),
+            "--max-drop -1.0 must be a non-negative number",
+        ),
+        (
+            (*_LABELLED, "--metric", "auc", "--max-drop", "nan"),
+            "--max-drop nan must be a non-negative number",
+        ),
         ((*_LABELLED, "--metric", "../x:f"), "must be the name of a metric"),
         ((*_LABELLED, "--metric", ""), "must be the name of a metric"),
     ],

@@ -72,7 +72,10 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
         ((*TO, "--metric", "accuracy"), "--metric requires labels"),
         ((*TO, "--labels", "y.npy"), "--labels needs a metric"),
         ((*TO, "--labels", "y.npy", "--metric", "accuracy"), "--labels requires --inputs"),
-        ((*TO, "--metric", "os:path", "--max-drop", "-1"), "--max-drop -1.0 must be a non-negative number"),
+        (
+            (*TO, "--metric", "os:path", "--max-drop", "-1"),
+            "--max-drop -1.0 must be a non-negative number",
+        ),
         ((*TO, "--max-trials", "0"), "0 is not in the range x>=1"),
         ((*TO, "--time", "0"), "0.0 is not in the range x>0"),
         ((*TO, "--prefer", "both"), "'both' is not one of 'speed', 'memory'"),
