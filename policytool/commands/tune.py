@@ -86,7 +86,7 @@ def tune(
                 record.write((*trials.made, trial))
             return trial
 
-        trials = Trials(run, wanted.budget, tuple(made.values()))
+        trials = Trials(run, wanted.budget, tuple(made.values()), start=start)
         search = Search(_hints(check, found, measured, runs.times, wanted), trials)
         try:
             ending = search.run()

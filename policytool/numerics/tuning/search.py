@@ -86,10 +86,18 @@ class Hints:
 class Trials:
     """Runs each set once, until the budget ends."""
 
-    def __init__(self, run: Run, budget: Budget, known: Sequence[Trial] = ()) -> None:
+    def __init__(
+        self,
+        run: Run,
+        budget: Budget,
+        known: Sequence[Trial] = (),
+        *,
+        start: float | None = None,
+    ) -> None:
+        """``start`` is when the time of the budget began; None for now."""
         self._run = run
         self._budget = budget
-        self._start = time.monotonic()
+        self._start = time.monotonic() if start is None else start
         self._by_set: dict[Kept, Trial] = {frozenset(one.kept): one for one in known}
 
     @property
