@@ -14,6 +14,7 @@ from policytool.commands.tune_run import TrialRuns, check_options, readable_sour
 from policytool.formats import discovery
 from policytool.formats.rewriting.replacement import check_output
 from policytool.numerics.check_results.checks import CheckNote
+from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning import evidence
 from policytool.numerics.tuning.candidates import candidates
@@ -72,7 +73,8 @@ def tune(
         report("reference")
         everything = frozenset(found.paths)
         first = runs.measure(everything)  # what fails here does not depend on the set
-        check, notes = _diagnosis(model, found, wanted, tools)
+        notes = _about_outputs(model, runs.not_comparable)
+        check, more = _diagnosis(model, found, wanted, tools)
         measured = evidence.evidence(check, found.paths) if check is not None else {}
         decided = evidence.decided(check, found.paths) if check is not None else {}
         made = {frozenset(one.kept): one for one in (*known, first)}
@@ -100,7 +102,7 @@ def tune(
             measured=measured,
             decided=decided,
             resumed=len(known),
-            notes=notes,
+            notes=(*notes, *more),
             seconds=time.monotonic() - start,
         )
 
@@ -184,6 +186,28 @@ def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:
 def _loaded(source: CheckSource) -> LoadedModel:
     assert source.loaded is not None  # noqa: S101  # readable_source() made sure
     return source.loaded
+
+
+def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, ...]:
+    """
+    Return what to know about outputs that show little.
+
+    :raises ModelFileError: if they show nothing.
+    """
+    if why is None:
+        return ()
+    if why is NotComparable.NOT_FINITE:
+        raise ModelFileError(
+            model.display_path,
+            "nothing-compared",
+            "returns only NaN or infinity in float32 for these inputs, so there is nothing to "
+            "compare; specify other inputs with --inputs",
+        )
+    message = (
+        "all outputs are constant in float32 for these inputs, so the result says little; specify "
+        "other inputs with --inputs"
+    )
+    return (CheckNote(code="constant-outputs", message=message),)
 
 
 def _diagnosis(

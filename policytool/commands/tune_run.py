@@ -18,6 +18,7 @@ from policytool.numerics.check_results.checks import CheckSide
 from policytool.numerics.tuning.objectives import (
     gradient_error,
     largest_error,
+    not_comparable,
     objective_excess,
     smallest_agreement,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.verdicts import NotComparable
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidates import Candidates
@@ -101,6 +103,9 @@ class TrialRuns:
         self.split = Split.NONE
         self.first: CheckRun | None = None
         """The last run, of which device and inputs are those of all."""
+
+        self.not_comparable: NotComparable | None = None
+        """Why no output of the reference shows anything; None if one does."""
 
         self.metrics: dict[frozenset[str], TaskMetric] = {}
         """The metric of the trials that were run, by the set."""
@@ -178,6 +183,7 @@ class TrialRuns:
             max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
         )
         self.first = runs[0]
+        self.not_comparable = not_comparable(runs)
         self.split = Split.BATCHES if answer["split"] else Split.NONE
         self.versions = answer["versions"]
         self.times = self._times(answer["times"])

@@ -84,8 +84,8 @@ RULES: Final = (
     (
         "defaults",
         (
-            "a missing key equals null, and also the value that releases without the key use, "
-            "such as `ragged: false`"
+            "a missing key equals null, and the value that releases use if they do not have "
+            "the key, such as `ragged: false`"
         ),
     ),
     (

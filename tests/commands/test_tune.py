@@ -398,3 +398,23 @@ def test_graphs_and_finished_models_are_refused(place: Path) -> None:
     tools = TensorFlowTools(worker=StandIn({}))
     with pytest.raises(ModelFileError, match="does not exist"):
         tune_run.readable_source(discovery.one("a.h5"), options(inputs=place / "none.npz"), tools)
+
+
+@pytest.mark.parametrize(("shared", "is_refused"), [("nan", True), ("constant", False)])
+def test_outputs_that_show_nothing(shared: str, *, is_refused: bool) -> None:
+    """NaN everywhere compares with nothing; constant outputs say little, which the report notes."""
+
+    class Same(StandIn):
+        def told(self, error: float) -> dict[str, Any]:
+            found = super().told(error)
+            if shared == "nan":
+                found["outputs"][0]["accumulated"] = reductions(0.0, nan_reference=100)
+            else:
+                found["outputs"][0]["parts"] = {"channel": None, "row": None, "range": [0.5, 0.5]}
+            return found
+
+    if is_refused:
+        with pytest.raises(ModelFileError, match="only NaN or infinity in float32"):
+            tuned(Same(WEAK))
+    else:
+        assert [note.code for note in tuned(Same(WEAK)).notes] == ["constant-outputs"]

@@ -213,7 +213,7 @@ def test_one_layer_stays() -> None:
     layers = (layer("net/a", kept=True, excess_if_converted=3.0), layer("net/b"))
     found = tuning(layers=layers, trials=(trial("net/a", excess=0.5),), is_minimum=False)
     assert headline(found).startswith("1 of 2 layers stays in float32")
-    assert "the objective fails if the layer in float32 is converted" in words(
+    assert "the objective is not met if the layer in float32 is converted" in words(
         Tunings(tuning=found)
     )
 

@@ -9,7 +9,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
+from policytool.numerics.check_results.verdicts import (
+    JudgementSubject,
+    NotComparable,
+    Ruling,
+    excess,
+)
 from policytool.numerics.user_functions import function_named
 from policytool.numerics.verdicts.task_metric import (
     WantedMetric,
@@ -20,6 +25,7 @@ from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import CheckRun
@@ -112,6 +118,17 @@ def largest_error(run: CheckRun) -> float | None:
                 return None
             errors.append(one.error)
     return max(errors, default=0.0)
+
+
+def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
+    """Return why no output of any run shows anything of the candidate; None if one does."""
+    reasons = [
+        one.not_comparable
+        for run in runs
+        for one in run.verdict.judgements
+        if one.about is JudgementSubject.OUTPUT
+    ]
+    return reasons[0] if reasons and all(reason is not None for reason in reasons) else None
 
 
 def smallest_agreement(run: CheckRun) -> float | None:

@@ -130,9 +130,9 @@ def _ended(tuning: Tuning) -> str:
 
 def _minimality(tuning: Tuning) -> str:
     tried = (
-        "the objective fails if the layer in float32 is converted"
+        "the objective is not met if the layer in float32 is converted"
         if len(tuning.kept) == 1
-        else "the objective fails if any one of the layers in float32 is converted"
+        else "the objective is not met if any one of the float32 layers is converted"
     )
     if tuning.is_minimum:
         return (

@@ -1,11 +1,11 @@
 """
 Policy format is not supported by the target release.
 
-TF 2.1 to 2.4 read mixed policies only as ``Policy`` dicts, and TF 2.4 to tf_keras can also read
-``PolicyV1`` dicts. Keras 3.4 and later write ``DTypePolicy`` dicts, which Keras 2 cannot read.
-Keras 3.3 and later cannot read Keras 2 dicts. TF 2.5 and all later releases can read a plain policy
-name. This rule covers only the policy format; the loading rules (PT5) report other
-incompatibilities.
+TF 2.1 to 2.4 read mixed policies only from dicts, not from plain names: TF 2.1 to 2.3 from
+``Policy`` dicts, and TF 2.4 also from ``PolicyV1`` dicts, as do later releases and tf_keras. Keras
+3.4 and later write ``DTypePolicy`` dicts, which Keras 2 cannot read. Keras 3.3 and later cannot
+read Keras 2 dicts. TF 2.5 and all later releases can read a plain policy name. This rule covers
+only the policy format; the loading rules (PT5) report other incompatibilities.
 
 Sources: measured with 15 releases, which loaded 872 files written by 17 releases and 250 files
 written by ``migrate``; the table in docs/compatibility.md.
