@@ -47,6 +47,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
+START: Final = Path.cwd()
+"""What a relative interpreter is relative to: a test may change the working directory."""
 """
 The interpreter that has TensorFlow; read before the tests, whose own environment has no variable of
 policytool's.
@@ -168,6 +170,5 @@ def tensorflow() -> str:
     """
     if COMPAT is None:
         pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow; `make test` makes one")
-    return str(
-        Path(COMPAT).absolute()
-    )  # not resolved, because a virtual environment's is a link out of it
+    # not resolved, because a virtual environment's is a link out of it
+    return str(START / COMPAT)
