@@ -47,12 +47,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
-START: Final = Path.cwd()
-"""What a relative interpreter is relative to: a test may change the working directory."""
 """
 The interpreter that has TensorFlow; read before the tests, whose own environment has no variable of
 policytool's.
 """
+
+START: Final = Path.cwd()
+"""What a relative interpreter is relative to: a test may change the working directory."""
 
 _SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
 
