@@ -60,9 +60,19 @@ def tune(
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
-    start = time.monotonic()
     source = readable_source(model, wanted, tools)
-    found = _candidates(source, wanted)
+    return _search(source, _candidates(source, wanted), wanted, tools, report)
+
+
+def _search(
+    source: CheckSource,
+    found: Candidates,
+    wanted: TuneOptions,
+    tools: TensorFlowTools,
+    report: Report,
+) -> Tuning:
+    start = time.monotonic()
+    model = source.input
     record = (
         tune_records.record_of(wanted.record, _loaded(source), found, wanted)
         if wanted.record is not None
@@ -127,7 +137,8 @@ def tune_and_write(
     crash_guard.about(model.display_path, _LOST)
     source = readable_source(model, wanted, tools)
     # A search may take hours; what keeps its result from being written has to be said before it.
-    planned = _write(source, frozenset(), wanted, replace(destination, write=False), tools)
+    found = _candidates(source, wanted)
+    planned = _write(source, found, frozenset(), replace(destination, write=False), tools)
     if planned.status is Status.BLOCKED:
         refusal = planned.plan.refusals[0]
         raise ModelFileError(model.display_path, refusal.code, refusal.message)
@@ -135,11 +146,11 @@ def tune_and_write(
         check_output(
             model.path, planned.target, model.display_path, overwrite=destination.overwrite
         )
-    tuning = tune(model, wanted, tools, report)
+    tuning = _search(source, found, wanted, tools, report)
     if not tuning.passed or tuning.best is None:
         return tuning, None
     report("writing")
-    return tuning, _write(source, frozenset(tuning.best.kept), wanted, destination, tools)
+    return tuning, _write(source, found, frozenset(tuning.best.kept), destination, tools)
 
 
 def tune_file(
@@ -163,8 +174,8 @@ def tune_file(
 
 def _write(
     source: CheckSource,
+    found: Candidates,
     kept: frozenset[str],
-    wanted: TuneOptions,
     destination: Destination,
     tools: TensorFlowTools,
 ) -> Migration:
@@ -172,7 +183,7 @@ def _write(
     loaded = _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
     request = MigrateRequest(
-        options=replace(_candidates(source, wanted).keeping(kept), retrace=retrace),
+        options=replace(found.keeping(kept), retrace=retrace),
         destination=destination,
         parts=False,
     )
@@ -257,20 +268,17 @@ def _tuning(
 ) -> Tuning:
     best, found = search.best, runs.candidates
     shown = best or search.closest
-    assert runs.first is not None  # noqa: S101  # the first trial was run
+    assert runs.last is not None  # noqa: S101  # the first trial was run
     return Tuning(
         policy=found.options.to or "",
         objective=wanted.objective,
         reference=runs.side(),
-        device=runs.first.device,
-        inputs=runs.first.inputs,
+        device=runs.last.device,
+        inputs=runs.last.inputs,
         versions=runs.versions,
         split=search.split_of(runs.split),
         layers=tuple(
-            replace(
-                _layer(path, search, best, found, measured.get(path)),
-                decides=decided.get(path, ()),
-            )
+            _layer(path, search, best, found, measured.get(path), decides=decided.get(path, ()))
             for path in found.paths
         ),
         fixed=found.fixed,
@@ -295,6 +303,8 @@ def _layer(
     best: Trial | None,
     found: Candidates,
     measured: LayerEvidence | None,
+    *,
+    decides: tuple[str, ...],
 ) -> TunedLayer:
     kept = best is not None and path in best.kept
     without = search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
@@ -311,6 +321,6 @@ def _layer(
         flushed=measured.flushed if measured is not None else None,
         excess_if_converted=search.excess(without) if without is not None else None,
         excess_by_itself=search.excess(alone) if alone is not None else None,
-        decides=(),
+        decides=decides,
         cost=search.hints.costs.get(path),
     )

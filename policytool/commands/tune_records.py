@@ -41,7 +41,7 @@ class Record:
 
     def read(self) -> tuple[Trial, ...]:
         """
-        Return the trials of an earlier search; none if there is no file yet.
+        Return the trials of an earlier search; nothing if the file does not exist.
 
         :raises ModelFileError: if it cannot be read, is no record, or is of another search.
         """

@@ -101,7 +101,7 @@ class TrialRuns:
         self.wanted = wanted
         self.tools = tools
         self.split = Split.NONE
-        self.first: CheckRun | None = None
+        self.last: CheckRun | None = None
         """The last run, of which device and inputs are those of all."""
 
         self.not_comparable: NotComparable | None = None
@@ -182,7 +182,7 @@ class TrialRuns:
             self._options.tolerances,
             max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
         )
-        self.first = runs[0]
+        self.last = runs[0]
         self.not_comparable = not_comparable(runs)
         self.split = Split.BATCHES if answer["split"] else Split.NONE
         self.versions = answer["versions"]

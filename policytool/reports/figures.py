@@ -21,7 +21,7 @@ From the first to below the second, numbers are written out with commas instead 
 """
 
 HEADROOM: Final = 16.0
-"""Where a value so many times as large would overflow it is told: other inputs may have one."""
+"""Reports mention a smaller headroom, because other inputs may have larger values."""
 
 _UPWARD: Final = Context(prec=_DIGITS, rounding=ROUND_CEILING)
 

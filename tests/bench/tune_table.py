@@ -267,7 +267,7 @@ def _number(value: float | None) -> str:
 
 
 def read(path: Path) -> list[Row]:
-    """Return the rows of a file of results; none if there is no file."""
+    """Return the rows of a file of results; nothing if the file does not exist."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
