@@ -29,21 +29,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     Return what was measured of ``job["candidate"]`` against ``job["reference"]``, one run for each
     device.
     """
-    step("importing TensorFlow")
-    sides = Sides(job)
+    sides, (chosen, there), task = begin(job, step)
     tf = sides.tf
-    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
-    available.configure(tf, job)
-    there = {device["name"]: device for device in available.list_devices(tf)}
-    chosen = available.choose_devices(tf, job["device"])
-    # The user's functions and labels come first: loading the models takes longer.
-    if job["inputs"]["function"] is not None:
-        load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
-    task = (
-        Task(sides.library(job["reference"]["family"]), job["metric"])
-        if job["metric"] is not None
-        else None
-    )
     notes: list[dict[str, str]] = []
     with available.soft_placement(tf):
         runs = (
@@ -61,6 +48,32 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         "runs": runs,
         "notes": notes,
     }
+
+
+def begin(
+    job: Mapping[str, Any], step: Callable[[str], None]
+) -> tuple[Sides, tuple[Sequence[str], dict[str, Any]], Task | None]:
+    """
+    Return the sides of a job, the chosen devices with all devices by name, and the metric of the
+    task.
+
+    The user's functions and labels are read here: loading the models takes longer.
+
+    :raises Refused: if a file has changed since it was checked, or a function or the labels cannot
+        be read.
+    """
+    step("importing TensorFlow")
+    sides = Sides(job)
+    tf = sides.tf
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
+    available.configure(tf, job)
+    there = {device["name"]: device for device in available.list_devices(tf)}
+    devices = available.choose_devices(tf, job["device"]), there
+    if job["inputs"]["function"] is not None:
+        load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
+    if job["metric"] is None:
+        return sides, devices, None
+    return sides, devices, Task(sides.library(job["reference"]["family"]), job["metric"])
 
 
 def _run_models(

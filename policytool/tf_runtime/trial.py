@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import source_files
+from .check import begin
 from .devices import available
 from .engine.output_trials import Trials
-from .engine.sides import Sides
-from .engine.task_metrics import Task
-from .feeding.input_functions import OPTION
-from .user_functions import load_function
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
@@ -37,19 +33,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _begin(job: Mapping[str, Any], step: Callable[[str], None]) -> Trials:
-    step("importing TensorFlow")
-    sides = Sides(job)
+    sides, ((device, *_), there), task = begin(job, step)
     tf = sides.tf
-    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
-    available.configure(tf, job)
-    there = {device["name"]: device for device in available.list_devices(tf)}
-    device = available.choose_devices(tf, job["device"])[0]
-    if job["inputs"]["function"] is not None:
-        load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
-    task = (
-        Task(sides.library(job["reference"]["family"]), job["metric"])
-        if job["metric"] is not None
-        else None
-    )
     with available.soft_placement(tf), available.unoptimized(tf):
         return Trials(sides, (device, there[available.short(device)]), task, step)
