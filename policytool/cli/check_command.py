@@ -10,6 +10,7 @@ import click
 
 from policytool.cli import (
     completion,
+    input_options,
     messages,
     options,
     policy_options,
@@ -28,7 +29,6 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.check_results.verdicts import Required
-from policytool.numerics.user_functions import UserFunction, file_or_function
 from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
@@ -37,33 +37,11 @@ from policytool.reports.checks import CHECK_REPORTERS, Checks, described
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
     from policytool.formats.discovery import Input
     from policytool.numerics.tensorflow_run import TensorFlowTools
-
-
-class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
-    """A file, or a function as ``MODULE:FUNCTION``."""
-
-    name = "inputs"
-
-    def convert(
-        self,
-        value: str | Path | UserFunction,
-        _param: click.Parameter | None,
-        _ctx: click.Context | None,
-    ) -> Path | UserFunction:
-        """Return which of the two a text names."""
-        return file_or_function(value) if isinstance(value, str) else value
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Offer files."""
-        return completion.files(ctx, param, incomplete)
+    from policytool.numerics.user_functions import UserFunction
 
 
 @settings.command("check")
@@ -90,35 +68,7 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
     metavar="RELEASE",
     help="Write the candidate's policies in the format of this release, such as tf2.4.",
 )
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Weights file, if MODEL contains only an architecture.",
-)
-@click.option(
-    "--inputs",
-    type=InputsSource(),
-    metavar="FILE|MODULE:FUNCTION",
-    help="A .npz file with one array for each input, a .npy file for a model with one input, or a "
-    "function that returns or yields batches, such as my_data:batches.  [default: synthetic "
-    "inputs]",
-)
-@click.option(
-    "--batches",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of synthetic batches, or maximum number of batches from the --inputs function.  "
-    "[default: 1 synthetic batch; all batches from the function]",
-)
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Random seed for synthetic inputs and missing weights.",
-)
+@input_options.options("1 synthetic batch")
 @click.option(
     "--save-inputs",
     type=click.Path(path_type=Path),
@@ -164,13 +114,7 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
     show_default=True,
     help="Errors that must be within their tolerances for exit code 0.",
 )
-@click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
-    "model with one output.",
-)
+@input_options.labels
 @click.option(
     "--metric",
     metavar="NAME|MODULE:FUNCTION",

@@ -10,6 +10,7 @@ import click
 
 from policytool.cli import (
     completion,
+    input_options,
     messages,
     options,
     policy_options,
@@ -17,7 +18,6 @@ from policytool.cli import (
     settings,
     tensorflow_options,
 )
-from policytool.cli.check_command import InputsSource
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.commands.destinations import Destination
@@ -62,35 +62,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not convert any layer that migrate keeps in float32 by default.",
 )
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Weights file, if MODEL contains only an architecture.",
-)
-@click.option(
-    "--inputs",
-    type=InputsSource(),
-    metavar="FILE|MODULE:FUNCTION",
-    help="A .npz file with one array for each input, a .npy file for a model with one input, or a "
-    "function that returns or yields batches, such as my_data:batches.  [default: synthetic "
-    "inputs]",
-)
-@click.option(
-    "--batches",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of synthetic batches, or maximum number of batches from the --inputs function.  "
-    "[default: 4 synthetic batches; all batches from the function]",
-)
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Random seed for synthetic inputs and missing weights.",
-)
+@input_options.options("4 synthetic batches")
 @click.option(
     "--tolerance",
     multiple=True,
@@ -104,13 +76,7 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="Share of rows for which the largest output must stay the same, such as 0.99.",
 )
-@click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
-    "model with one output.",
-)
+@input_options.labels
 @click.option(
     "--metric",
     metavar="NAME|MODULE:FUNCTION",
