@@ -105,13 +105,13 @@ structure: $(VENV)/.dev  ## Print metrics of the package structure, compared wit
 
 bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Keras, and the cost of hostile files
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
-	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/benchmarks.md
-	$(BIN)/python tests/bench/hostile.py --write docs/hostile.json
+	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
+	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python docs/generate.py
 
 load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run
 	mkdir -p build
-	$(BIN)/python -m tests.load.run --write docs/load.md
+	$(BIN)/python -m tests.load.run --write docs/evidence/load.md
 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check

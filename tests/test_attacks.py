@@ -1,8 +1,8 @@
 """
 The published attacks on loaders: their files are what was recorded, do no harm here, and are named.
 
-``fixtures/attacks.py`` writes them and lets releases of Keras load them; ``docs/attacks.md`` shows
-what came of it.
+``fixtures/attacks.py`` writes them and lets releases of Keras load them;
+``docs/evidence/attacks.md`` shows what came of it.
 """
 
 from __future__ import annotations

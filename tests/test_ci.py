@@ -427,7 +427,7 @@ def test_a_working_directory_that_does_not_exist_is_wrong_usage(
 
 def test_the_page_shows_the_permissions_of_the_action() -> None:
     """The recipe with the upload has the permissions that it needs."""
-    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     recipe = next(
         found
         for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
@@ -492,7 +492,7 @@ def test_a_report_whose_name_looks_like_an_option_is_a_file(runner: Runner) -> N
 
 def commands() -> Iterator[str]:
     """Yield the commands of the page of recipes."""
-    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
         for line in block.splitlines():
             command = line.partition("  #")[0].strip()
@@ -521,7 +521,7 @@ def test_commands_of_the_page_run(command: str, models: Path) -> None:
 
 def test_the_page_names_options_that_exist() -> None:
     """In its recipes too, which are YAML: each is read as such."""
-    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     assert not unknown(page)
     recipes = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert recipes

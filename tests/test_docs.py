@@ -38,13 +38,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+PAGES: Final = sorted((ROOT / "docs").rglob("*.md"))
+
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+FILE: Final = ROOT / "docs" / "generators" / "generate.py"
 
 
 def generator() -> Any:
     """Return ``docs/generate.py`` as a module."""
-    sys.path.append(str(ROOT / "docs"))  # as for a script there
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    sys.path.append(str(ROOT / "docs" / "generators"))  # as for a script there
+    spec = importlib.util.spec_from_file_location("docs_generate", FILE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -53,27 +58,30 @@ def generator() -> Any:
 
 
 GENERATED: Final = (
-    "ARCHITECTURE",
-    "policies",
-    "rules",
-    "compatibility",
-    "migrated",
-    "targets",
-    "behaviour",
-    "conversions",
-    "applications",
-    "crashes",
-    "attacks",
-    "limits",
-    "masks",
-    "fuzzing",
+    "ARCHITECTURE.md",
+    "docs/reference/policies.md",
+    "docs/reference/rules.md",
+    "docs/reference/compatibility.md",
+    "docs/how-to/targets.md",
+    *(
+        f"docs/evidence/{name}.md"
+        for name in (
+            "migrated",
+            "behaviour",
+            "conversions",
+            "applications",
+            "crashes",
+            "attacks",
+            "limits",
+            "masks",
+            "fuzzing",
+        )
+    ),
 )
 
 
 @THOROUGH
-@pytest.mark.parametrize(
-    "name", [f"{page}.md" if page.isupper() else f"docs/{page}.md" for page in GENERATED]
-)
+@pytest.mark.parametrize("name", GENERATED)
 def test_generated_pages_are_current(name: str) -> None:
     """What is committed is what ``make docs`` writes."""
     assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()
@@ -85,7 +93,10 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     differently.
     """
     monkeypatch.chdir(ROOT)
-    pictures = ((ROOT / "docs/inspect.svg").read_text(encoding="utf-8"), generator().picture())
+    pictures = (
+        (ROOT / "docs/images/inspect.svg").read_text(encoding="utf-8"),
+        generator().picture(),
+    )
     said = [
         re.sub(r"&#160;|\s", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
         for svg in pictures
@@ -123,7 +134,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
     """And, for a key of fixed values, each of them."""
-    page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
     definition = json.loads(
         (ROOT / "policytool/reports/schemas" / f"{schema}.schema.json").read_text(encoding="utf-8")
     )["$defs"][place]
@@ -236,7 +247,7 @@ def test_python_of_the_readme_runs(models: Path) -> None:
     assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
 
 
-PYTHON: Final = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+PYTHON: Final = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
 
 
 def test_python_of_its_page_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +288,7 @@ def test_every_public_name_in_python_is_on_its_page(name: str) -> None:
 
 def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
     """They name rules and loaders that there are, and every key of a suppression."""
-    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "policytool.toml").write_text(block, encoding="utf-8")
     ended = run("audit", "--config", tmp_path / "policytool.toml", "--show-settings")
@@ -291,7 +302,7 @@ def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
 
 def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     """And has a variable, but for those that every command has."""
-    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
     options = [
         option for option in audit_command.command.params if isinstance(option, click.Option)
     ]
@@ -313,7 +324,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
 @pytest.mark.parametrize("name", ["check", "tune"])
 def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
     """But for those that every command has."""
-    page = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    page = (ROOT / f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     command = {"check": check_command, "tune": tune_command}[name].command
     options = [option for option in command.params if isinstance(option, click.Option)]
     told = [
@@ -346,7 +357,7 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
 )
 def test_the_table_of_a_page_is_one(command: str, golden: str) -> None:
     """Its lines are those of a report, with some left out."""
-    page = (ROOT / f"docs/{command}.md").read_text(encoding="utf-8")
+    page = (ROOT / f"docs/how-to/{command}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = (ROOT / f"tests/golden/{golden}.80.txt").read_text(encoding="utf-8").splitlines()
     told = [line for line in block.splitlines() if line != "..."]
@@ -366,7 +377,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert not missing
 
 
-REPORTS: Final = (ROOT / "docs/reports.md").read_text(encoding="utf-8")
+REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8")
 
 
 def test_every_column_of_the_csv_is_in_its_order_in_the_documentation() -> None:
@@ -405,14 +416,12 @@ def test_every_format_is_in_the_documentation() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", sorted(page.name for page in (ROOT / "docs").glob("*.md")))
-def test_links_of_the_pages_lead_somewhere(page: str) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
     """Every relative link is a file."""
-    links = re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8"))
     assert not [
-        link
-        for link in links
-        if not link.startswith("http") and not (ROOT / "docs" / link).exists()
+        link for link in links if not link.startswith("http") and not (page.parent / link).exists()
     ]
 
 

@@ -17,7 +17,7 @@ from tests.helpers.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOTEBOOK: Final = ROOT / "docs/notebook.ipynb"
+NOTEBOOK: Final = ROOT / "docs/how-to/notebook.ipynb"
 _EXECUTE: Final = """
 import sys, nbformat
 from nbclient import NotebookClient

@@ -1,4 +1,4 @@
-"""The scripts in ``fixtures/`` and ``docs/`` use names that policytool has."""
+"""The scripts in ``fixtures/`` and ``docs/generators/`` use names that policytool has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCRIPTS: Final = tuple(sorted((*ROOT.glob("fixtures/*.py"), *ROOT.glob("docs/*.py"))))
+SCRIPTS: Final = tuple(sorted((*ROOT.glob("fixtures/*.py"), *ROOT.glob("docs/generators/*.py"))))
 
 
 def missing_names(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from policytool.reports._markdown import code, row
 from policytool.reports._words import generation_words
 
-RECORD: Final = Path(__file__).parent.parent / "fixtures" / "applications.json"
+RECORD: Final = Path(__file__).parent.parent.parent / "fixtures" / "applications.json"
 _NO_MODEL: Final = "model"
 _OWN: Final = "own"
 _CALMED: Final = "calmed"
@@ -25,11 +25,11 @@ outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved 
 again with the same predictions, policytool converts the file for the other library, which loads the
 result and makes predictions.
 
-The cells show the largest difference between the logits, in [ulp](glossary.md) of the largest
-logit. The *own* column shows the effect of rounding: the difference within one release when oneDNN
-computes in a different order. Loading ResNetRS420 exceeds Python's recursion limit, so the script
-raises the limit with `sys.setrecursionlimit` before it loads the model; the constructor of the
-model does the same. A number in parentheses refers to a reason below the table.
+The cells show the largest difference between the logits, in [ulp](../reference/glossary.md) of the
+largest logit. The *own* column shows the effect of rounding: the difference within one release when
+oneDNN computes in a different order. Loading ResNetRS420 exceeds Python's recursion limit, so the
+script raises the limit with `sys.setrecursionlimit` before it loads the model; the constructor of
+the model does the same. A number in parentheses refers to a reason below the table.
 
 Models marked with a star use their default initial weights and inputs from -1 to 1. If one of them
 rescales pixels itself, the inputs become very small and rounding has a larger effect. The column

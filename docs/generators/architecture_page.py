@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT))
 
 from tests.helpers.source_tree import SourceTree, reachable, room  # noqa: E402  # tests is no installed package

@@ -17,7 +17,7 @@ from policytool.reports import rule_reference
 from policytool.rules import BY_ID, AuditOptions
 from policytool.support.errors import ModelFileError
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 NEWEST: Final = newest(KERAS3).id
 FIRED: Final = "fired"
 UNSAFE: Final = "unsafe"
@@ -146,10 +146,8 @@ def _advisory_row(name: str, record: dict[str, Any]) -> str:
     }
     rule = next(rule for rule in BY_ID.values() if name in rule.references)
     said = " ".join(release for release in record["releases"] if release in harmed) or "none"
-    return (
-        f"| [{name}]({source}) | {affected} | [{rule.id}](rules.md#{rule.id.lower()}-{rule.name}) "
-        f"| {said} |"
-    )
+    page = f"../reference/rules.md#{rule.id.lower()}-{rule.name}"
+    return f"| [{name}]({source}) | {affected} | [{rule.id}]({page}) | {said} |"
 
 
 def _file_rows(name: str, attack: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from policytool.reports._markdown import code, row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
+FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
 CONVERSIONS: Final = FIXTURES / "conversions.json"
 LOADS: Final = FIXTURES / "loads.json"
 
@@ -32,8 +32,9 @@ file and the converted file that `policytool migrate --target` writes for this r
   predictions and policies.
 - `load` and **load**: the same as `ok` and **ok**, but predictions are not compared, because the
   fixture has no weights or no recorded inputs.
-- `near` and **near**: the predictions differ by more than 4 but at most 64 [ulp](glossary.md),
-  because recurrent layers round in a different order in the two libraries.
+- `near` and **near**: the predictions differ by more than 4 but at most 64
+  [ulp](../reference/glossary.md), because recurrent layers round in a different order in the two
+  libraries.
 - `open` and **open**: the compatibility is unknown, and the file failed to load in this test, for
   example because it contains bytecode from another Python version or layers restored from traces.
 - A number: the conversion is not supported; the list below the table gives the reason.

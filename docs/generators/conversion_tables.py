@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.rewrites import Rewrite
 
-ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "targets.md"
+ROOT: Final = Path(__file__).parent.parent.parent
+PAGE: Final = ROOT / "docs" / "how-to" / "targets.md"
 RECORD: Final = ROOT / "fixtures" / "conversions.json"
 TRUTHS: Final = ROOT / "fixtures"
 _POLICIES: Final = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -189,11 +189,12 @@ def behaviour_page() -> str:
         ),
         (
             "library on the same inputs. A case is a class with specific arguments. The results of "
-            f"a case agree if they differ by at most {ulp} [ulp](glossary.md) of the largest"
+            f"a case agree if they differ by at most {ulp} [ulp](../reference/glossary.md) of the "
+            "largest"
         ),
         (
-            f"output in float32, and by at most {eps} [eps](glossary.md) of the compute dtype in "
-            "16 bits."
+            f"output in float32, and by at most {eps} [eps](../reference/glossary.md) of the "
+            "compute dtype in 16 bits."
         ),
         "",
         "## By class",

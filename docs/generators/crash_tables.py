@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RECORD: Final = Path(__file__).parent.parent / "tests/crash/record.json"
+RECORD: Final = Path(__file__).parent.parent.parent / "tests/crash/record.json"
 _LEFT: Final = (
     "original",
     "new",
@@ -80,8 +80,8 @@ succeed.
 Each column counts the runs that left the directory in the state named in its heading. *Each file
 is original or new*: a backup already exists under its final name, or only some of several files
 were written. *Only NAME.bak*: the run stopped between the two renames of a directory;
-[migrate.md](migrate.md) explains how to recover the directory. The next run that writes to the
-directory removes the hidden files that a killed process left.
+[migrate.md](../how-to/migrate.md) explains how to recover the directory. The next run that writes
+to the directory removes the hidden files that a killed process left.
 
 The last table shows the number of runs for each operation. If two processes write several files,
 SIGKILL is the only injected fault, because the order of system calls varies. The tests do not

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 RECORD: Final = ROOT / "tests" / "fuzz" / "record.json"
 FINDINGS: Final = ROOT / "tests" / "fuzz" / "findings.json"
 _ADDED: Final = ("executions", "seconds", "crashes", "hangs", "limits", "traced")
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def fuzzing_page() -> str:
-    """Return ``docs/fuzzing.md``."""
+    """Return ``docs/evidence/fuzzing.md``."""
     rows: list[Row] = json.loads(RECORD.read_text(encoding="utf-8"))
     lines = [
         "# Fuzzing",

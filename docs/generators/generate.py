@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from policytool.rules import Rule
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
 WIDTH: Final = 120
 _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
@@ -357,20 +357,20 @@ def _rule_row(rule: Rule) -> str:
 
 PAGES: Final = {
     "ARCHITECTURE.md": architecture_page,
-    "docs/inspect.svg": picture,
-    "docs/policies.md": policies_page,
-    "docs/rules.md": rules_page,
-    "docs/compatibility.md": compatibility_page,
-    "docs/migrated.md": migrated_page,
-    "docs/targets.md": targets_page,
-    "docs/behaviour.md": behaviour_page,
-    "docs/conversions.md": matrix_page,
-    "docs/applications.md": applications_page,
-    "docs/crashes.md": crashes_page,
-    "docs/attacks.md": attacks_page,
-    "docs/limits.md": limits_page,
-    "docs/masks.md": masks_page,
-    "docs/fuzzing.md": fuzzing_page,
+    "docs/images/inspect.svg": picture,
+    "docs/reference/policies.md": policies_page,
+    "docs/reference/rules.md": rules_page,
+    "docs/reference/compatibility.md": compatibility_page,
+    "docs/evidence/migrated.md": migrated_page,
+    "docs/how-to/targets.md": targets_page,
+    "docs/evidence/behaviour.md": behaviour_page,
+    "docs/evidence/conversions.md": matrix_page,
+    "docs/evidence/applications.md": applications_page,
+    "docs/evidence/crashes.md": crashes_page,
+    "docs/evidence/attacks.md": attacks_page,
+    "docs/evidence/limits.md": limits_page,
+    "docs/evidence/masks.md": masks_page,
+    "docs/evidence/fuzzing.md": fuzzing_page,
     **FILES_WITH_ADDRESS,
 }
 """File to the function that returns its text."""

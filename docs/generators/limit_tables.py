@@ -15,7 +15,7 @@ from policytool.support.limits import BYTES, LIMITS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MEASURED: Final = Path(__file__).with_name("hostile.json")
+MEASURED: Final = Path(__file__).parent.parent / "evidence" / "hostile.json"
 
 
 def limits_page() -> str:

@@ -14,7 +14,7 @@ from policytool.support import project
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 SCHEMAS: Final = "policytool/reports/schemas"
 
 _ADDRESS: Final = re.compile(r'(?<=git\+)https://[^\s"]+|(?<=- repo: )https://\S+')
@@ -47,7 +47,7 @@ def schema_with_id(name: str) -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(page_with_address, "README.md"),
-    "docs/ci.md": partial(page_with_address, "docs/ci.md"),
+    "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
     **{
         name: partial(schema_with_id, name)

@@ -13,7 +13,7 @@ from policytool.reports._markdown import prose, row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RECORD: Final = Path(__file__).parent.parent / "fixtures" / "random_models.json"
+RECORD: Final = Path(__file__).parent.parent.parent / "fixtures" / "random_models.json"
 _LIBRARIES: Final = {"keras": "Keras 3.15", "tf_keras": "tf_keras 2.21"}
 _UNBUILT: Final = "reference failed"
 _COLUMNS: Final = {

@@ -1,8 +1,8 @@
 """
 Configs in one spelling, so that what two generations write for the same thing compares as the same.
 
-:data:`RULES` lists what is normalised, in the words of ``docs/diff.md``. A value of a custom class
-    keeps its package and its module: there the name is all that tells one class from another.
+:data:`RULES` lists what is normalised, in the words of ``docs/how-to/diff.md``. A value of a custom
+class keeps its package and its module: there the name is all that tells one class from another.
 """
 
 from __future__ import annotations

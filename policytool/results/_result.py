@@ -77,13 +77,13 @@ class Result(ABC):
         """
         Return the JSON report of the command as a dictionary.
 
-        ``docs/json.md`` describes its keys.
+        ``docs/reference/json.md`` describes its keys.
         """
         return self._report().values()
 
     def to_pandas(self) -> DataFrame:
         """
-        Return a pandas DataFrame; ``docs/python.md`` lists its rows and columns.
+        Return a pandas DataFrame; ``docs/reference/python.md`` lists its rows and columns.
 
         :raises policytool.MissingPackageError: if pandas is not installed
         """

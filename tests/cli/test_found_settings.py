@@ -106,7 +106,7 @@ def test_the_allow_list_is_that_of_the_security_page() -> None:
     assert ISSUE == settings.ALLOWED
     row = next(
         line
-        for line in (ROOT / "docs/security.md").read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8").splitlines()
         if "found automatically" in line and line.startswith("|")
     )
     assert all(f"`{key}`" in row for key in ISSUE)

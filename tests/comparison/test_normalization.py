@@ -229,6 +229,6 @@ def test_sameness_is_symmetric(a: Any, b: Any) -> None:
 
 
 def test_every_rule_is_on_the_page() -> None:
-    """docs/diff.md lists what is normalised, in the same words."""
-    page = (ROOT / "docs/diff.md").read_text(encoding="utf-8")
+    """docs/how-to/diff.md lists what is normalised, in the same words."""
+    page = (ROOT / "docs/how-to/diff.md").read_text(encoding="utf-8")
     assert not [name for name, words in normalization.RULES if f"| {name} | {words} |" not in page]

@@ -1,6 +1,6 @@
 """
-The functions for ``--inputs`` that ``docs/check.md`` shows: each is a module as a user would write
-it, and its batches come to a model.
+The functions for ``--inputs`` that ``docs/how-to/check.md`` shows: each is a module as a user would
+write it, and its batches come to a model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 *SNIPPETS, METRIC = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs/check.md").read_text(encoding="utf-8"), re.DOTALL
+    r"```python\n(.*?)```", (ROOT / "docs/how-to/check.md").read_text(encoding="utf-8"), re.DOTALL
 )
 MODELS: Final = """
 import keras, tensorflow as tf, pathlib

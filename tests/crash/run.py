@@ -1,5 +1,5 @@
 """
-Runs everything and writes the record that ``docs/crashes.md`` is made of: ``make crash``.
+Runs everything and writes the record that ``docs/evidence/crashes.md`` is made of: ``make crash``.
 
 ``python -m tests.crash.run [--jobs N] [--only TEXT] [--record FILE]``
 """

@@ -1,6 +1,6 @@
 """
-The record of fuzzing: what was run, for how long, and what came of it; ``docs/fuzzing.md`` is
-written from it.
+The record of fuzzing: what was run, for how long, and what came of it; ``docs/evidence/fuzzing.md``
+is written from it.
 
 A row is one target in one call of ``python -m tests.fuzz``. Rows of the same code, kind and target,
 of one day, are added together.

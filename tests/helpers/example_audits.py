@@ -102,7 +102,7 @@ REMARK: Final = replace(
     name="unknown-compatibility",
     severity=Severity.NOTE,
     fix=None,
-    doc="Compatibility cannot be determined.\n\nSource: docs/compatibility.md.\n",
+    doc="Compatibility cannot be determined.\n\nSource: docs/reference/compatibility.md.\n",
 )
 RULES: Final = (SPELLED, NUMBERS, REMARK)
 

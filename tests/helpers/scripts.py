@@ -1,4 +1,4 @@
-"""The scripts in ``fixtures/`` and ``docs/`` as modules."""
+"""The scripts in ``fixtures/`` and ``docs/generators/`` as modules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def fixture_script(name: str) -> Any:  # a script has no package, and no types
 
 
 def documentation_script(name: str) -> Any:
-    """Return ``docs/NAME.py``, whose imports are found beside it."""
-    return _script(ROOT / "docs", name)
+    """Return ``docs/generators/NAME.py``, whose imports are found beside it."""
+    return _script(ROOT / "docs" / "generators", name)
 
 
 def _script(directory: Path, name: str) -> Any:

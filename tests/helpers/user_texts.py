@@ -63,7 +63,7 @@ def golden_texts() -> Iterator[Text]:
 
 def page_texts() -> Iterator[Text]:
     """Yield the pages of the documentation, without tables of measurements."""
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         lines = path.read_text(encoding="utf-8").splitlines()
         yield (
             path.relative_to(ROOT).as_posix(),

@@ -426,7 +426,7 @@ def test_sarif_explains_every_rule() -> None:
     assert driver["informationUri"] == project.URL
     for rule in driver["rules"]:
         assert rule["helpUri"] == (
-            f"{project.URL}/blob/main/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
+            f"{project.URL}/blob/main/docs/reference/rules.md#{rule['id'].lower()}-{rule['name']}"
         )
         assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
         assert rule["shortDescription"]["text"] in rule["help"]["text"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.rules import Rule
 
 EVERY: Final = (*RULES, *example_audits.RULES)
-PAGE: Final = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
+PAGE: Final = (ROOT / "docs/reference/rules.md").read_text(encoding="utf-8")
 
 
 def headings(text: str) -> list[str]:

@@ -229,7 +229,8 @@ def frame(result: Result) -> FakeFrame:
     """Return the DataFrame of a result, whose columns are in the documentation."""
     found: Any = result.to_pandas()
     assert isinstance(found, FakeFrame)
-    page = ROOT / "docs" / ("reports.md" if isinstance(result, policytool.Model) else "python.md")
+    name = "reports.md" if isinstance(result, policytool.Model) else "python.md"
+    page = ROOT / "docs" / "reference" / name
     text = page.read_text(encoding="utf-8")
     assert not [column for column in found.columns if f"`{column}`" not in text]
     return found

@@ -88,7 +88,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
             **_message(rule_reference.as_text(rule.doc)),
             "markdown": rule_reference.as_markdown(rule),
         },
-        "helpUri": project.page(f"rules.md#{rule_reference.anchor(rule)}"),
+        "helpUri": project.page(f"reference/rules.md#{rule_reference.anchor(rule)}"),
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }

@@ -8,7 +8,7 @@ only the policy name, which keeps predictions unchanged. The rules loss-scale-dr
 ineffective-loss-scale report how the dropped loss scale affects training.
 
 Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the measurements
-in docs/compatibility.md.
+in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ read Keras 2 dicts. TF 2.5 and all later releases can read a plain policy name. 
 only the policy format; the loading rules (PT5) report other incompatibilities.
 
 Sources: measured with 15 releases, which loaded 872 files written by 17 releases and 250 files
-written by ``migrate``; the table in docs/compatibility.md.
+written by ``migrate``; the table in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ wrote the file can still load it.
 
 Sources: tests of every class and key (fixtures/layer_arguments.py) and of every dtype
 (fixtures/layer_dtypes.py) in every release, and the results of loading the fixtures in every
-release (fixtures/loads.py; docs/compatibility.md).
+release (fixtures/loads.py; docs/reference/compatibility.md).
 """
 
 from __future__ import annotations

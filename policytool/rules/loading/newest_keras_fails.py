@@ -6,7 +6,7 @@ summarizes all causes. With ``--target``, this rule reports nothing, and the oth
 report each cause. If the model is meant for another release, specify that release with
 ``--target``, or skip this rule with ``--ignore``.
 
-Sources: docs/compatibility.md.
+Sources: docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

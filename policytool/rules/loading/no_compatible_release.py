@@ -6,9 +6,9 @@ after it. The cause is therefore one of the following: the file was already unre
 written, it was damaged or edited later, or no other release can read its format. ``migrate
 --target`` can often convert the file for a release of the same library.
 
-Sources: docs/compatibility.md. Among the fixtures, the causes are bfloat16 variables in HDF5,
-subclassed models in HDF5, models with Keras 3 operations in HDF5, and archives with an unexpected
-file extension (fixtures/loads.json).
+Sources: docs/reference/compatibility.md. Among the fixtures, the causes are bfloat16 variables in
+HDF5, subclassed models in HDF5, models with Keras 3 operations in HDF5, and archives with an
+unexpected file extension (fixtures/loads.json).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ known release writes. Only loading the model in the target release shows whether
 If ``migrate --target`` can convert the model, the finding contains the command and the parts that
 remain unknown; otherwise, it states the reason.
 
-Sources: docs/compatibility.md, which lists the checks and the results of loading the fixtures in
-real releases.
+Sources: docs/reference/compatibility.md, which lists the checks and the results of loading the
+fixtures in real releases.
 """
 
 from __future__ import annotations

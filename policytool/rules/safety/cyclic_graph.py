@@ -7,7 +7,7 @@ If the inputs of a layer do not exist yet, Keras retries the layer later. Keras 
 and so does Keras 3 up to 3.14 for HDF5 files and for nodes in the Keras 2 format. The process that
 loads the file then runs until it is killed. No release writes such a graph.
 
-Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/attacks.md;
+Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/evidence/attacks.md;
 ``reconstruct_from_config`` in keras/engine/functional.py in Keras 2.
 """
 
