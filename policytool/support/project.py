@@ -28,8 +28,8 @@ def schema_id(command: str, version: int) -> str:
 def links() -> dict[str, str]:
     """Return what package indexes link to, by label."""
     return {
-        "Repository": URL,
         "Documentation": f"{URL}/tree/main/docs",
+        "Source": URL,
         "Changelog": f"{URL}/blob/main/CHANGELOG.md",
         "Issues": f"{URL}/issues",
     }
