@@ -62,6 +62,7 @@ GENERATED: Final = (
     "docs/reference/policies.md",
     "docs/reference/rules.md",
     "docs/reference/compatibility.md",
+    "docs/reference/policytool.1",
     "docs/how-to/targets.md",
     *(
         f"docs/evidence/{name}.md"

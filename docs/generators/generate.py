@@ -21,6 +21,7 @@ from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
 from fuzz_tables import fuzzing_page
 from limit_tables import limits_page
+from man_page import man_page
 from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
 from rich.console import Console
@@ -361,6 +362,7 @@ PAGES: Final = {
     "docs/reference/policies.md": policies_page,
     "docs/reference/rules.md": rules_page,
     "docs/reference/compatibility.md": compatibility_page,
+    "docs/reference/policytool.1": man_page,
     "docs/evidence/migrated.md": migrated_page,
     "docs/how-to/targets.md": targets_page,
     "docs/evidence/behaviour.md": behaviour_page,
