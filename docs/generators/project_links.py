@@ -1,4 +1,7 @@
-"""The project's address in files that cannot import it: pages, JSON schemas and pyproject.toml."""
+"""
+The project's address and version in files that cannot import them: pages, JSON schemas,
+pyproject.toml, and the files of GitHub, Docker, conda-forge and the citation.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from policytool.support import project
+from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +26,31 @@ _ACTION: Final = re.compile(r"(?<=uses: )\S+(?=@main\b)")
 """The project's own action: those of others have a version."""
 
 _TABLE: Final = re.compile(r"(?<=\[project\.urls\]\n)(?:\w+ = .*\n)*")
+_LABEL: Final = r"(?<=opencontainers\.image\.{}=\")[^\"]*"
+
+_PLACES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "CITATION.cff": {
+        r"(?<=^version: ).*": lambda: VERSION,
+        r"(?<=^repository-code: ).*": lambda: json.dumps(project.URL),
+    },
+    "Dockerfile": {
+        _LABEL.format("version"): lambda: VERSION,
+        _LABEL.format("source"): lambda: project.URL,
+        _LABEL.format("documentation"): lambda: project.links()["Documentation"],
+    },
+    ".github/ISSUE_TEMPLATE/config.yml": {
+        r"(?<=name: Documentation\n    url: ).*": lambda: project.links()["Documentation"],
+        r"(?<=name: Vulnerability\n    url: ).*": lambda: f"{project.URL}/security/advisories/new",
+    },
+    ".github/conda-forge/recipe.yaml": {
+        r"(?<=^  version: )\".*": lambda: json.dumps(VERSION),
+        r"(?<=^  homepage: ).*": lambda: project.URL,
+        r"(?<=^  repository: ).*": lambda: project.URL,
+        r"(?<=^  documentation: ).*": lambda: project.links()["Documentation"],
+    },
+}
+"""File to the places in it, as regular expressions, and the text of each."""
+
 _ID: Final = re.compile(r'(?<="\$id": ")[^"]*')
 
 
@@ -37,6 +66,16 @@ def package_with_links(name: str) -> str:
     return _TABLE.sub(lines, (ROOT / name).read_text(encoding="utf-8"), count=1)
 
 
+def file_with_places(name: str) -> str:
+    """Return a file with the project's address and version in each of its places."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for pattern, value in _PLACES[name].items():
+        text, count = re.subn(pattern, value().replace("\\", r"\\"), text, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{name} has {count} places that match {pattern}")
+    return text
+
+
 def schema_with_id(name: str) -> str:
     """Return a JSON schema with its identifier."""
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -49,6 +88,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(page_with_address, "README.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
+    **{name: partial(file_with_places, name) for name in _PLACES},
     **{
         name: partial(schema_with_id, name)
         for name in sorted(

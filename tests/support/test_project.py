@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 HOME: Final = "policytool/support/project.py"
 OTHER: Final = "https://code.example/team/dtype-tool"
-SUFFIXES: Final = frozenset({".cfg", ".json", ".md", ".py", ".sarif", ".toml", ".yaml", ".yml"})
+SUFFIXES: Final = frozenset(
+    {".cff", ".cfg", ".json", ".md", ".py", ".sarif", ".toml", ".yaml", ".yml"}
+)
 UNVISITED: Final = frozenset({"build", "dist", "fixtures", "shared"})
 GENERATED: Final[Any] = documentation_script("project_links").PAGES
 
@@ -30,7 +32,7 @@ def texts() -> Iterator[tuple[str, str]]:
         for path in pending.pop().iterdir():
             if path.is_dir() and not is_unvisited(path):
                 pending.append(path)
-            elif path.suffix in SUFFIXES and path.is_file():
+            elif (path.suffix in SUFFIXES or path.name == "Dockerfile") and path.is_file():
                 yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
