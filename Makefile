@@ -25,7 +25,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -134,6 +134,9 @@ release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all meas
 
 docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
 	$(BIN)/python docs/generate.py
+
+package:  ## Build the wheel and the source distribution, and run both with each installed Python
+	$(PYTHON) -m tests.packaging.run
 
 clean:  ## Remove virtual environments, builds and caches
 	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
