@@ -79,7 +79,7 @@ types: $(VENV)/.dev  ## Check types
 	$(BIN)/mypy
 
 golden: $(VENV)/.dev  ## Regenerate the golden files; review the diff before you commit it
-	POLICYTOOL_GOLDEN=1 $(BIN)/python -m pytest tests/reports -p no:randomly
+	POLICYTOOL_GOLDEN=1 $(BIN)/python -m pytest tests/reports tests/test_public_api.py -p no:randomly
 	git diff --stat tests/golden
 
 test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras
