@@ -36,6 +36,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, ...]]] = {
         *(f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "model", "feature")),
     ),
     "vendor.github-issue-config": (".github/ISSUE_TEMPLATE/config.yml",),
+    "vendor.dependabot": (".github/dependabot.yml",),
     "vendor.citation-file-format": ("CITATION.cff",),
 }
 """Schema of check-jsonschema to the files that must match it."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import tomllib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 import yaml
 
 from policytool.support.version import VERSION
+from tests.conftest import FIXED_SCALE_H5, run
 from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROJECT: Final[Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
     "project"
@@ -103,3 +110,22 @@ def test_forms_ask_for_the_version_and_the_command() -> None:
         ids = {field.get("id") for field in yaml.safe_load(text)["body"]}
         assert {"command", "model"} <= ids
         assert "`policytool --version`" in text
+
+
+def container_arguments() -> list[list[str]]:
+    """Return the arguments of policytool in each `docker run` of the page."""
+    page = (ROOT / "docs/how-to/docker.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^docker run .*? policytool (.*)$", page, re.MULTILINE)
+    return [shlex.split(command) for command in commands]
+
+
+@pytest.mark.parametrize("words", container_arguments(), ids=" ".join)
+def test_commands_of_the_page_run(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory is the mounted one."""
+    shutil.copy(FIXED_SCALE_H5, tmp_path / "old.h5")
+    monkeypatch.chdir(tmp_path)
+    ended = run(*words)
+    assert ended.code == (1 if words[0] == "audit" else 0), ended.err
+    assert ended.out
