@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.public_api import public_api
 from tests.packaging.release import UNRELEASED, section
@@ -66,6 +67,7 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.decode("utf-8") if done.returncode == 0 else None
 
 
+@THOROUGH
 def test_public_api_is_recorded() -> None:
     """The snapshot is what the code has; `make golden` writes it."""
     text = public_api()

@@ -13,6 +13,7 @@ import yaml
 
 from policytool.support.version import VERSION
 from tests.conftest import FIXED_SCALE_H5, run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def container_arguments() -> list[list[str]]:
     return [shlex.split(command) for command in commands]
 
 
+@THOROUGH
 @pytest.mark.parametrize("words", container_arguments(), ids=" ".join)
 def test_commands_of_the_page_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
