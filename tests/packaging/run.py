@@ -107,8 +107,8 @@ def tools_in(work: Path) -> Tools:
 
 
 def source_copy(work: Path) -> Path:
-    """Copy the files that Git tracks, and new files, without the fixtures and the tests."""
-    paths = (".", ":!fixtures", ":!tests")
+    """Copy the files that Git tracks, and new files, without the fixtures."""
+    paths = (".", ":!fixtures")
     listed = checked(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths]
     )
