@@ -166,11 +166,15 @@ class TestPage:
         """Without blocks."""
         assert len(tutorial(name).prose.split()) in WORDS
 
-    def test_workflows_are_yaml(self, name: str) -> None:
-        """Other commands of a page do not read them."""
+    def test_workflows_are_valid(self, name: str) -> None:
+        """Nothing else reads them; their inputs are inputs of the action."""
+        inputs = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
         for action in tutorial(name).actions:
             if isinstance(action, TutorialFile) and action.name.endswith(".yml"):
-                assert yaml.safe_load(action.text)["jobs"]
+                jobs = yaml.safe_load(action.text)["jobs"]
+                steps = [step for job in jobs.values() for step in job["steps"]]
+                (ours,) = [step for step in steps if "/policytool@" in step["uses"]]
+                assert set(ours["with"]) <= set(inputs)
 
     def test_quoted_errors_are_real(self, name: str) -> None:
         """A release of Keras raised them when it loaded a fixture."""
