@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent.parent
 SCHEMAS: Final = "policytool/reports/schemas"
 
-_ADDRESS: Final = re.compile(r'(?<=git\+)https://[^\s"]+|(?<=- repo: )https://\S+')
+_ADDRESS: Final = re.compile(
+    r'(?<=git\+)https://[^\s"]+|(?:(?<=- repo: )|(?<=git clone ))https://\S+'
+)
 _ACTION: Final = re.compile(r"(?<=uses: )\S+(?=@main\b)")
 """The project's own action: those of others have a version."""
 
@@ -48,6 +50,12 @@ def schema_with_id(name: str) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(page_with_address, "README.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
+    **{
+        name: partial(page_with_address, name)
+        for name in sorted(
+            path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/tutorials").glob("*.md")
+        )
+    },
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
     **{
         name: partial(schema_with_id, name)
