@@ -18,10 +18,13 @@ ROOT: Final = Path(__file__).parent.parent.parent
 SCHEMAS: Final = "policytool/reports/schemas"
 
 _ADDRESS: Final = re.compile(
-    r'(?<=git\+)https://[^\s"]+|(?:(?<=- repo: )|(?<=git clone ))https://\S+'
+    r"(?<=git\+)https://[^\s\"']+|(?:(?<=- repo: )|(?<=git clone ))https://\S+"
 )
 _ACTION: Final = re.compile(r"(?<=uses: )\S+(?=@main\b)")
 """The project's own action: those of others have a version."""
+
+_LINK: Final = re.compile(r"(?<=\]\()https://[^\s)]+?(?=/(?:blob|raw)/main/)")
+"""Before a file of the project: package indexes show the README without the files beside it."""
 
 _TABLE: Final = re.compile(r"(?<=\[project\.urls\]\n)(?:\w+ = .*\n)*")
 _ID: Final = re.compile(r'(?<="\$id": ")[^"]*')
@@ -31,6 +34,11 @@ def page_with_address(name: str) -> str:
     """Return a page whose recipes name the project's address."""
     text = _ADDRESS.sub(project.URL, (ROOT / name).read_text(encoding="utf-8"))
     return _ACTION.sub(urlsplit(project.URL).path.strip("/"), text)
+
+
+def readme(name: str) -> str:
+    """Return the README, whose links and pictures have the project's address."""
+    return _LINK.sub(project.URL, page_with_address(name))
 
 
 def package_with_links(name: str) -> str:
@@ -48,7 +56,7 @@ def schema_with_id(name: str) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "README.md": partial(page_with_address, "README.md"),
+    "README.md": partial(readme, "README.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
     **{
         name: partial(page_with_address, name)
