@@ -1,7 +1,4 @@
-"""
-The documentation says what the package does: generated pages are current, and the README's commands
-run.
-"""
+"""The documentation says what the package does: generated pages are current, and examples run."""
 
 from __future__ import annotations
 
@@ -10,39 +7,29 @@ import importlib.util
 import inspect
 import json
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import numpy as np
 import pytest
 
 import policytool
 from policytool.cli import audit_command, check_command, tune_command
-from policytool.cli.main import COMMANDS
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS, csv_report
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.reports.tuning import TUNE_REPORTERS
-from policytool.rules import RULES
 from policytool.support import limits
-from tests.conftest import run, run_process, tensorflow
-from tests.helpers.marks import SLOW, THOROUGH
+from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PAGES: Final = sorted((ROOT / "docs").rglob("*.md"))
-
-README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 FILE: Final = ROOT / "docs" / "generators" / "generate.py"
 
 
@@ -149,111 +136,13 @@ def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> 
     assert said <= words
 
 
-def commands() -> Iterator[str]:
-    """Yield the README's ``policytool`` commands."""
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL):
-        for line in block.splitlines():
-            command = line.partition("  #")[0].strip()
-            if command.startswith("policytool "):
-                yield command
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """Return a directory with the models that the README speaks of."""
-    fixtures = ROOT / "fixtures"
-    shutil.copy(fixtures / "tf2.3/exp_mf16_fixed128.h5", tmp_path / "model.h5")
-    shutil.copy(fixtures / "keras3.15/rnn_mixed.keras", tmp_path / "model.keras")
-    shutil.copy(fixtures / "tf2.15/wrappers.h5", tmp_path / "old.h5")
-    shutil.copy(fixtures / "keras3.15/wrappers.keras", tmp_path / "new.keras")
-    shutil.copytree(fixtures / "tf2.5/global_mixed_float16", tmp_path / "exported")
-    shutil.copytree(tmp_path / "exported", tmp_path / "models/exported")
-    shutil.copy(tmp_path / "model.h5", tmp_path / "models")
-    shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "classifier.keras")
-    rows = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
-    np.savez(tmp_path / "data.npz", features=rows)
-    np.save(tmp_path / "labels.npy", np.arange(8) % 2)
-    (tmp_path / "runs/1").mkdir(parents=True)
-    shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "runs/1/last.keras")
-    return tmp_path
-
-
-@THOROUGH
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(
-            command,
-            marks=SLOW if command.startswith(("policytool check", "policytool tune")) else (),
-        )
-        for command in sorted(set(commands()))
-    ],
-)
-def test_commands_of_the_readme_run(command: str, models: Path) -> None:
-    """
-    Each command ends as it should, which is 1 where something is found or differs, and prints
-    something that is not empty.
-
-    What traces a model anew is planned here and run by the compatibility tests.
-    """
-    arguments = shlex.split(command)[1:] + ["--dry-run"] * ("--retrace" in command)
-    if arguments[0] in {"check", "tune"}:
-        arguments += ["--python", tensorflow()]
-    whole = [sys.executable, "-m", "policytool", *arguments]
-    done = subprocess.run(
-        whole,
-        cwd=models,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
-    known = "--write-baseline" in arguments
-    assert done.returncode == (1 if arguments[0] in {"audit", "diff"} and not known else 0), (
-        done.stderr
-    )
-    if "json" in arguments:
-        assert json.loads(done.stdout)["models"]
-    else:
-        assert len(done.stdout.splitlines()) > (0 if known else 5)
-
-
-def test_the_audit_of_the_readme_is_what_is_printed(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Below the command stands its output, and above it how many rules there are."""
-    (example,) = re.findall(
-        r"```console\n(policytool audit [^\n]*)\n```\n\n```text\n(.*?)```", README, re.DOTALL
-    )
-    monkeypatch.chdir(models)
-    assert (
-        run_process(*shlex.split(example[0])[1:], environment={"COLUMNS": "120"}).out == example[1]
-    )
-    assert f"against {len(RULES)} rules" in README
-
-
-def test_python_of_the_readme_runs(models: Path) -> None:
-    """The example in Python prints a line per layer."""
-    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert code
-    done = subprocess.run(
-        [sys.executable, "-c", code[0]],
-        cwd=models,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
-
-
 PYTHON: Final = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
 
 
-def test_python_of_its_page_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And prints what the page shows."""
-    monkeypatch.chdir(models)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "fixtures/tf2.3/exp_mf16_fixed128.h5", "model.h5")
     blocks = re.findall(r"```pycon\n(.*?)```", PYTHON, re.DOTALL)
     parsed = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python.md", None, 0)
     assert len(parsed.examples) > 12
@@ -364,18 +253,6 @@ def test_the_table_of_a_page_is_one(command: str, golden: str) -> None:
     told = [line for line in block.splitlines() if line != "..."]
     assert len(told) > 8
     assert [line for line in printed if line in told] == told
-
-
-def test_every_command_is_in_the_readme() -> None:
-    """A command that nobody is told of is not there."""
-    assert all(f"policytool {name}" in README for name in COMMANDS)
-
-
-def test_links_of_the_readme_lead_somewhere() -> None:
-    """Every relative link is a file."""
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    missing = [link for link in links if not link.startswith("http") and not (ROOT / link).exists()]
-    assert not missing
 
 
 REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8")

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent.parent
 SCHEMAS: Final = "policytool/reports/schemas"
 
-_ADDRESS: Final = re.compile(r'(?<=git\+)https://[^\s"]+|(?<=- repo: )https://\S+')
+_ADDRESS: Final = re.compile(
+    r"(?<=git\+)https://[^\s\"']+|(?:(?<=- repo: )|(?<=git clone ))https://\S+"
+)
 _ACTION: Final = re.compile(r"(?<=uses: )\S+(?=@main\b)")
 """The project's own action: those of others have a version."""
+
+_LINK: Final = re.compile(r"(?<=\]\()https://[^\s)]+?(?=/(?:blob|raw)/main/)")
+"""Before a file of the project: package indexes show the README without the files beside it."""
 
 _TABLE: Final = re.compile(r"(?<=\[project\.urls\]\n)(?:\w+ = .*\n)*")
 _LABEL: Final = r"(?<=opencontainers\.image\.{}=\")[^\"]*"
@@ -60,6 +65,11 @@ def page_with_address(name: str) -> str:
     return _ACTION.sub(urlsplit(project.URL).path.strip("/"), text)
 
 
+def readme(name: str) -> str:
+    """Return the README, whose links and pictures have the project's address."""
+    return _LINK.sub(project.URL, page_with_address(name))
+
+
 def package_with_links(name: str) -> str:
     """Return pyproject.toml with the project's links."""
     lines = "".join(f'{label} = "{address}"\n' for label, address in project.links().items())
@@ -85,8 +95,14 @@ def schema_with_id(name: str) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "README.md": partial(page_with_address, "README.md"),
+    "README.md": partial(readme, "README.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
+    **{
+        name: partial(page_with_address, name)
+        for name in sorted(
+            path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/tutorials").glob("*.md")
+        )
+    },
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
     **{name: partial(file_with_places, name) for name in _PLACES},
     **{

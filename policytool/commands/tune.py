@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     """Hears how far the search is: the number of trials and the best set."""
 
 
+_NARROW: Final = 0.8
+"""
+From this share of the limit on, a note says that other inputs may exceed it: in
+docs/evidence/benchmarks.md, unseen inputs had up to 1.23 times the error.
+"""
+
 _LOST: Final = "could not be tuned: the worker process {how}"
 
 
@@ -221,6 +227,21 @@ def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, 
     return (CheckNote(code="constant-outputs", message=message),)
 
 
+def _about_margin(search: Search) -> tuple[CheckNote, ...]:
+    """Return what to know about a set whose error is close to its limit."""
+    best = search.best
+    if best is None:
+        return ()
+    used = max(best.excess, best.validation or 0.0)
+    if not _NARROW < used <= 1:
+        return ()
+    message = (
+        f"the result uses {used:.0%} of the limit, so other inputs may exceed it; specify a "
+        "stricter limit if you need a reserve"
+    )
+    return (CheckNote(code="narrow-margin", message=message),)
+
+
 def _diagnosis(
     model: Input, found: Candidates, wanted: TuneOptions, tools: TensorFlowTools
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
@@ -293,7 +314,7 @@ def _tuning(
         preference=wanted.preference,
         seconds=seconds,
         seed=wanted.seed,
-        notes=notes,
+        notes=(*notes, *_about_margin(search)),
     )
 
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.destinations import Destination
 from policytool.commands.tune import tune_and_write
@@ -37,7 +37,7 @@ from policytool.numerics.verdicts.tolerances import GivenTolerance
 from policytool.numerics.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from policytool.numerics.tuning.results import Trial
 
@@ -91,8 +91,11 @@ class Row:
     rules: int
     rules_pass: bool
     rules_error: float | None
+    unseen: float | None
+    """The error on inputs that the search did not use; None if it is not finite."""
+
     check: int
-    """The exit code on inputs that the search did not use."""
+    """The exit code on these inputs."""
 
     migrate: int
     """The exit code of a conversion to the other library, which compares predictions."""
@@ -186,15 +189,17 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         tuning, _ = tune_and_write(source.input, wanted, destination, tools, report)
     tolerance = wanted.objective.tolerances.given[0].value  # type: ignore[union-attr]  # set above
     best = tuning.best if tuning.passed else None
-    done = checked = None
+    done = checked = unseen_error = None
     if best is not None:
         unseen = str(path.with_suffix(".unseen.npz"))
+        report_file = written.with_name("check.json")
         checked = command(
             *("check", str(written), "--tolerance", str(tolerance), "--inputs", unseen),
-            *("--python", python, "--device", "cpu"),
+            *("--python", python, "--device", "cpu", "--report", f"json={report_file}"),
         )
         other = SUFFIXES[{"keras": "tf_keras", "tf_keras": "keras"}[library]]
         converted = str(written.with_name(f"{written.stem}.converted{other}"))
+        unseen_error = worst_error(json.loads(report_file.read_text(encoding="utf-8")))
         done = command(
             *("migrate", str(written), "--target", TARGETS[library], "-o", converted),
             *("--overwrite", "--python", python),
@@ -216,12 +221,20 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         rules=len(found.rules),
         rules_pass=rules_pass,
         rules_error=rules.error,
+        unseen=unseen_error,
         check=checked.returncode if checked is not None else NOT_MEASURED,
         migrate=done.returncode if done is not None else NOT_MEASURED,
         message="\n".join(
             f"{one.stdout}\n{one.stderr}" for one in (checked, done) if one is not None
         ),
     )
+
+
+def worst_error(found: Mapping[str, Any]) -> float | None:
+    """Return the largest error of an output in a report of ``check``; None if it is not finite."""
+    (run,) = found["check"]["runs"]
+    errors = [output["verdict"]["error"] for output in run["outputs"]]
+    return max(errors) if all(isinstance(one, float) for one in errors) else None
 
 
 def report(text: str) -> None:
@@ -257,7 +270,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.first),
         str(row.last),
         rules,
-        {0: "pass", 1: "**fail**"}.get(row.check, "not checked"),
+        _number(row.unseen) if row.check == 0 else f"**{_number(row.unseen)}**",
         {0: "loads", 1: "predictions differ", 3: "not converted"}.get(row.migrate, "**fail**"),
     )
 
@@ -285,8 +298,8 @@ are the candidates that `migrate` keeps in float32 without a search. Outputs sta
   inputs and the scores differ from input to input (`tests/bench/tune_models.py`). Images have 96
   by 96 pixels. Some layers have values that float16 cannot represent.
 - The tolerance for mixed_bfloat16 is {SHARE:.0%} of the error with all candidates converted.
-- *Unseen inputs* is the result of `policytool check` on the written model with the same tolerance
-  and with inputs that the search did not use.
+- *Unseen inputs* is the error that `policytool check` finds in the written model, with inputs that
+  the search did not use; bold numbers exceed the tolerance.
 - *Other library* is the result of `policytool migrate --target` on the written model, which
   compares the predictions of both libraries. If they differ, nothing is written."""
 

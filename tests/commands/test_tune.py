@@ -281,6 +281,17 @@ def test_one_batch_validates_nothing() -> None:
     assert found.best.validation is None
 
 
+@pytest.mark.parametrize(("error", "is_narrow"), [(0.0045, True), (0.0041, True), (0.0035, False)])
+def test_a_result_close_to_its_limit_is_told(error: float, *, is_narrow: bool) -> None:
+    """Two layers of this error are converted in addition to two that hardly lose anything."""
+    errors = {"mlp/a": 1.0, "mlp/b": error, "mlp/c": error}
+    found = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
+    assert [layer.path for layer in found.kept] == ["mlp/a"]
+    notes = [note for note in found.notes if note.code == "narrow-margin"]
+    assert bool(notes) is is_narrow
+    assert all("other inputs may exceed it" in note.message for note in notes)
+
+
 @pytest.mark.parametrize(
     ("preference", "kept"), [(Preference.SPEED, "mlp/e"), (Preference.MEMORY, "mlp/a")]
 )

@@ -45,7 +45,7 @@ import {library} as keras
 import tensorflow as tf
 
 
-@keras.saving.register_keras_serializable(package="Planted")
+@keras.saving.register_keras_serializable(package="Planted{seed}")
 class EnergyBlock(keras.layers.Layer):
     """Divides the squares of a projection by their sum, and projects the shares."""
 
@@ -143,6 +143,7 @@ class Kit:
 
     def __init__(self, library: str, case: str, seed: int) -> None:
         self.library = library
+        self.seed = seed
         self.keras: Any = importlib.import_module(library)
         self.layers: Any = self.keras.layers
         self.tf: Any = importlib.import_module("tensorflow")
@@ -456,7 +457,7 @@ def shared_nested(kit: Kit, stage: Stage) -> Planted:
 
 def subclassed_block(kit: Kit, stage: Stage) -> Planted:
     """Overflow in the code of a custom layer, between its inner layers."""
-    module = importlib.import_module(f"{CUSTOM}_{kit.library}")
+    module = importlib.import_module(custom_module(kit.library, kit.seed))
     stage.dense(kit.width(), largest=3, activation="tanh")
     layer = getattr(module, CUSTOM_CLASS)(
         kit.width(), kit.between(500, 2000), kit.own_name(), kit.own_name(), name=kit.name()
@@ -1014,8 +1015,8 @@ def write(directory: Path, library: str, seed: int, only: Sequence[str] = ()) ->
     first, last = (str(word) for word in rng.permutation(["inner", "project", "mix", "out"])[:2])
     names = {"first": first, "last": last}
     build = CUSTOM_BUILD.format(**names) if library == "keras" else ""
-    source = CUSTOM_SOURCE.format(library=library, policy=policy, build=build, **names)
-    (directory / f"{CUSTOM}_{library}.py").write_text(source, encoding="utf-8")
+    source = CUSTOM_SOURCE.format(library=library, policy=policy, build=build, seed=seed, **names)
+    (directory / f"{custom_module(library, seed)}.py").write_text(source, encoding="utf-8")
     sys.path.insert(0, str(directory))
     wanted = [name for name in (*WEAK, *HARMLESS) if not only or name in only]
     return [write_case(directory, name, library, seed) for name in wanted]
@@ -1074,7 +1075,11 @@ def built(
     chosen = kit.pick(*recipe.policies)
     model, inputs, found, above = planted(kit, recipe)
     case = replace(
-        case, policy=chosen, to=chosen, variant=kit.variant, arguments=arguments(recipe, library)
+        case,
+        policy=chosen,
+        to=chosen,
+        variant=kit.variant,
+        arguments=arguments(recipe, library, seed),
     )
     if name == "group-normalization" and kit.is_keras3:  # it computes in float32
         return kit, model, inputs, case
@@ -1093,10 +1098,15 @@ def built(
     return kit, model, inputs, case
 
 
-def arguments(recipe: Recipe, library: str) -> tuple[str, ...]:
+def custom_module(library: str, seed: int) -> str:
+    """Return the module with the custom class, which one process may load for several seeds."""
+    return f"{CUSTOM}_{library}_{seed}"
+
+
+def arguments(recipe: Recipe, library: str, seed: int) -> tuple[str, ...]:
     """Return the arguments that loading takes."""
     if recipe.custom:
-        return ("--custom-objects", f"{CUSTOM}_{library}")
+        return ("--custom-objects", custom_module(library, seed))
     return ("--trust",) if recipe.trust else ()
 
 

@@ -196,6 +196,7 @@ class Search:
         if not self._tries(self._everything):
             return Ending.IMPOSSIBLE
         self._start()
+        self._keep_ends()
         self._weigh_groups()
         self._shrink()
         self._minimize()
@@ -252,7 +253,24 @@ class Search:
         count = 1
         while count < passing and not self._tries(sets[count]):
             failing, count = count, count * 2
-        passing = min(passing, count)
+        self._bisect(sets, failing, min(passing, count))
+
+    def _keep_ends(self) -> None:
+        """
+        Keep the first or the last layers instead if fewer of them are enough: where many small
+        errors add up, a layer counts for more the more layers follow it.
+        """
+        order = self.hints.candidates
+        if len(order) <= _FEW:
+            return
+        for layers in (order, order[::-1]):
+            sets = [frozenset(layers[:count]) for count in range(len(layers) + 1)]
+            sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
+            if self._tries(sets[-1]):
+                self._bisect(sets, 0, len(sets) - 1)
+
+    def _bisect(self, sets: Sequence[Kept], failing: int, passing: int) -> None:
+        """Find the smallest of some sets that pass, of which each contains the one before it."""
         while passing - failing > 1:
             middle = (passing + failing) // 2
             if self._tries(sets[middle]):

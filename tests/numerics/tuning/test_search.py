@@ -377,3 +377,16 @@ def random_errors(generator: np.random.Generator) -> Model:
 def test_small_models_get_the_smallest_set_nearly_always() -> None:
     """Only errors that cancel can hide one, in at most one of twenty models."""
     assert smallest_share(random_errors, 150) >= 0.95
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_the_first_or_last_layers_are_a_start(*, is_reversed: bool) -> None:
+    """Also if each of them is expected to lose little, and the trials are too few to shrink."""
+    errors = [0.5] * 20 + [0.001] * 180
+    model = Model(errors=named(errors[::-1] if is_reversed else errors))
+    losses = {
+        path: float(-place if is_reversed else place) for place, path in enumerate(model.layers)
+    }
+    found = searched(model, trials=60, losses=losses)
+    assert found.kept is not None
+    assert len(found.kept) <= 20

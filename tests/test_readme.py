@@ -1,0 +1,77 @@
+"""The README is short, its links work on a package index, and its commands print what it shows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.support import project
+from tests.conftest import tensorflow
+from tests.helpers.marks import SLOW
+from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.tutorials import CLONE, INSTALL_CHECK, Session, is_shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES: Final = tuple(
+    re.findall(r"^```console\n\$ (policytool [^\n]*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+)
+"""Commands, each with the output below it."""
+
+MOST_WORDS: Final = 400
+MOST_WORDS_OF_SUMMARY: Final = 20
+MOST_LINES: Final = 12
+FAILING: Final = ("policytool audit",)
+"""Commands that find something."""
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        pytest.param(*example, marks=SLOW if example[0].startswith("policytool check") else ())
+        for example in EXAMPLES
+    ],
+    ids=[command for command, _ in EXAMPLES],
+)
+def test_examples_print_what_is_shown(command: str, output: str, tmp_path: Path) -> None:
+    """In a directory with the model of the picture."""
+    needs_tensorflow = command.startswith("policytool check")
+    session = Session(tmp_path, tensorflow() if needs_tensorflow else None)
+    model = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+    (session.directory / "models").mkdir()
+    shutil.copy(model, session.directory / "model.h5")
+    shutil.copy(model, session.directory / "models/model.h5")
+    if needs_tensorflow:
+        session.run(CLONE)
+        session.run(INSTALL_CHECK)
+    done = session.run(command)
+    assert done.code == (1 if command.startswith(FAILING) else 0)
+    assert is_shown(output.splitlines(), done), done.shown
+
+
+def test_four_examples_are_short() -> None:
+    """A reader sees each at once."""
+    assert len(EXAMPLES) == 4
+    assert all(len(output.splitlines()) <= MOST_LINES for _, output in EXAMPLES)
+
+
+def test_the_text_is_short() -> None:
+    """Without blocks of code and the targets of links."""
+    text = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+    assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= MOST_WORDS
+    (summary,) = re.findall(r"^\*\*(.*)\*\*$", text, re.MULTILINE)
+    assert len(summary.split()) <= MOST_WORDS_OF_SUMMARY
+
+
+def test_links_are_absolute() -> None:
+    """A package index shows the README without the files beside it."""
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    places = [re.fullmatch(rf"{project.URL}/(?:blob|raw)/main/([^#]+)(#.*)?", one) for one in links]
+    assert links
+    assert not [link for link, place in zip(links, places, strict=True) if place is None]
+    assert not [place[1] for place in places if place and not (ROOT / place[1]).exists()]
