@@ -25,7 +25,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs docs-site clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -63,7 +63,7 @@ tests/browser/node_modules: tests/browser/package-lock.json
 	npm ci --prefix tests/browser --no-audit --no-fund --silent
 	touch $@
 
-test-browser: $(VENV)/.dev tests/browser/node_modules  ## Set up, including npm, and test the HTML reports in Chromium
+test-browser: $(VENV)/.docs tests/browser/node_modules  ## Set up, including npm, and test the HTML reports and the documentation site in Chromium
 	$(PYTEST) -m browser tests/browser
 
 count: $(VENV)/.dev  ## Count the tests of each target and in total
@@ -134,6 +134,13 @@ release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all meas
 
 docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
 	$(BIN)/python docs/generate.py
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[docs]' --config-settings editable_mode=compat
+	touch $@
+
+docs-site: $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 
 clean:  ## Remove virtual environments, builds and caches
 	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -59,6 +59,7 @@ def generator() -> Any:
 
 GENERATED: Final = (
     "ARCHITECTURE.md",
+    "docs/reference/commands.md",
     "docs/reference/policies.md",
     "docs/reference/rules.md",
     "docs/reference/compatibility.md",

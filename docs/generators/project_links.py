@@ -22,6 +22,8 @@ _ACTION: Final = re.compile(r"(?<=uses: )\S+(?=@main\b)")
 """The project's own action: those of others have a version."""
 
 _TABLE: Final = re.compile(r"(?<=\[project\.urls\]\n)(?:\w+ = .*\n)*")
+_SITE: Final = re.compile(r"(?<=^site_url: ).*", re.MULTILINE)
+_REPOSITORY: Final = re.compile(r"(?<=^repo_url: ).*", re.MULTILINE)
 _ID: Final = re.compile(r'(?<="\$id": ")[^"]*')
 
 
@@ -37,6 +39,13 @@ def package_with_links(name: str) -> str:
     return _TABLE.sub(lines, (ROOT / name).read_text(encoding="utf-8"), count=1)
 
 
+def site_with_addresses(name: str) -> str:
+    """Return mkdocs.yml with the addresses of the site and of the repository."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    text = _SITE.sub(project.SITE, text, count=1)
+    return _REPOSITORY.sub(project.URL, text, count=1)
+
+
 def schema_with_id(name: str) -> str:
     """Return a JSON schema with its identifier."""
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -48,6 +57,7 @@ def schema_with_id(name: str) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(page_with_address, "README.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
+    "mkdocs.yml": partial(site_with_addresses, "mkdocs.yml"),
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
     **{
         name: partial(schema_with_id, name)
