@@ -38,7 +38,7 @@ def commands_page() -> str:
         (
             "[Settings files found automatically]"
             "(../explanation/security.md#settings-files-found-automatically) can set only some "
-            "options."
+            "options. Every command also has `-h` and `--help`."
         ),
         "",
         "| command | purpose |",
@@ -65,8 +65,7 @@ def _command(name: str) -> Iterator[str]:
         yield from ("", _markdown(" ".join(paragraph.split())))
     yield from ("", "| option | meaning | default | variable |", "| --- | --- | --- | --- |")
     for options in help_pages.options_by_group(command, context).values():
-        for option in options:
-            yield _option_row(option, context)
+        yield from (_option_row(option, context) for option in options if option.name != "help")
     yield from ("", "Examples:", "", "```console")
     for number, (call, purpose) in enumerate(help_pages.EXAMPLES[name]):
         yield from ([""] * bool(number) + [f"# {purpose}", call])

@@ -56,6 +56,7 @@ def schema_with_id(name: str) -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(page_with_address, "README.md"),
+    "docs/index.md": partial(page_with_address, "docs/index.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
     "mkdocs.yml": partial(site_with_addresses, "mkdocs.yml"),
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),

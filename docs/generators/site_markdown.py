@@ -3,7 +3,8 @@ A hook of MkDocs: pages that are written for GitHub look the same on the site.
 
 A page links to a file by its relative path. If the file is not on the site, such as
 ``../../fixtures/README.md``, the link on the site leads to the file in the repository. Python's
-Markdown would show the backslash of ``\|`` in the code of a table, and of ``\<`` anywhere.
+Markdown would show the backslash of ``\|`` in the code of a table, and of ``\<`` anywhere. Short
+code, such as an option, stays on one line.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 BEFORE_MKDOCS: Final = 10
 """MkDocs resolves links with priority 0, and higher priorities run first."""
+
+
+SHORT: Final = 32
+"""Characters of code that fit on a line of a narrow screen."""
 
 
 def repository_link(link: str, page: str, on_site: Collection[str]) -> str | None:
@@ -68,6 +73,9 @@ class SiteMarkdown(Treeprocessor):
         for row in root.iter("tr"):
             for code in row.iter("code"):
                 code.text = AtomicString((code.text or "").replace(r"\|", "|"))
+        for code in root.iter("code"):
+            if len(code.text or "") <= SHORT:
+                code.set("class", "short")
 
 
 class SiteMarkdownExtension(Extension):
