@@ -140,7 +140,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	touch $@
 
 docs-site: $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:  ## Remove virtual environments, builds and caches
 	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

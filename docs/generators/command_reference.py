@@ -63,9 +63,15 @@ def _command(name: str) -> Iterator[str]:
     yield from (f"## policytool {name}", "", "```text", usage, "```")
     for paragraph in re.split(r"\n\s*\n", command.help or ""):
         yield from ("", _markdown(" ".join(paragraph.split())))
-    yield from ("", "| option | meaning | default | variable |", "| --- | --- | --- | --- |")
-    for options in help_pages.options_by_group(command, context).values():
-        yield from (_option_row(option, context) for option in options if option.name != "help")
+    rows = [
+        _option_row(option, context)
+        for options in help_pages.options_by_group(command, context).values()
+        for option in options
+        if "--help" not in option.opts
+    ]
+    if rows:
+        yield from ("", "| option | meaning | default | variable |", "| --- | --- | --- | --- |")
+        yield from rows
     yield from ("", "Examples:", "", "```console")
     for number, (call, purpose) in enumerate(help_pages.EXAMPLES[name]):
         yield from ([""] * bool(number) + [f"# {purpose}", call])
