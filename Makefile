@@ -25,7 +25,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -63,7 +63,7 @@ tests/browser/node_modules: tests/browser/package-lock.json
 	npm ci --prefix tests/browser --no-audit --no-fund --silent
 	touch $@
 
-test-browser: $(VENV)/.dev tests/browser/node_modules  ## Set up, including npm, and test the HTML reports in Chromium
+test-browser: $(VENV)/.docs tests/browser/node_modules  ## Set up, including npm, and test the HTML reports and the documentation site in Chromium
 	$(PYTEST) -m browser tests/browser
 
 count: $(VENV)/.dev  ## Count the tests of each target and in total
@@ -99,7 +99,7 @@ test-min:  ## Run the fast tests with the lowest supported version of every depe
 
 crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and check the files left behind (needs strace; about an hour on two CPUs)
 	$(BIN)/python -m tests.crash.run --jobs 3
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generators/generate.py
 
 structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with the structure before the move into twelve packages
 	$(BIN)/python -m tests.structure
@@ -108,7 +108,7 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generators/generate.py
 
 load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run
 	mkdir -p build
@@ -124,7 +124,7 @@ $(VENV)/.fuzz: $(VENV)/.dev
 fuzz: $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generators/generate.py
 
 fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library, starting at SEED, and check the results; ARGUMENTS=--shrink reduces failing models
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
@@ -134,7 +134,14 @@ release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all meas
 	$(BIN)/python fixtures/release_data.py --venvs $(VENVS) $(RELEASE)
 
 docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generators/generate.py
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[docs]' --config-settings editable_mode=compat
+	touch $@
+
+docs-site: $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package:  ## Build the wheel and the source distribution, and run both with each installed Python
 	$(PYTHON) -m tests.packaging.run

@@ -34,7 +34,7 @@ FILE: Final = ROOT / "docs" / "generators" / "generate.py"
 
 
 def generator() -> Any:
-    """Return ``docs/generate.py`` as a module."""
+    """Return ``docs/generators/generate.py`` as a module."""
     sys.path.append(str(ROOT / "docs" / "generators"))  # as for a script there
     spec = importlib.util.spec_from_file_location("docs_generate", FILE)
     assert spec is not None
@@ -46,6 +46,7 @@ def generator() -> Any:
 
 GENERATED: Final = (
     "ARCHITECTURE.md",
+    "docs/reference/commands.md",
     "docs/reference/policies.md",
     "docs/reference/rules.md",
     "docs/reference/compatibility.md",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from application_tables import applications_page
 from architecture_page import architecture_page
 from attacks_page import attacks_page
+from command_reference import commands_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
@@ -359,6 +360,7 @@ def _rule_row(rule: Rule) -> str:
 PAGES: Final = {
     "ARCHITECTURE.md": architecture_page,
     "docs/images/inspect.svg": picture,
+    "docs/reference/commands.md": commands_page,
     "docs/reference/policies.md": policies_page,
     "docs/reference/rules.md": rules_page,
     "docs/reference/compatibility.md": compatibility_page,

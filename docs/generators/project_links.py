@@ -38,6 +38,10 @@ _PLACES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         r"(?<=^version: ).*": lambda: VERSION,
         r"(?<=^repository-code: ).*": lambda: json.dumps(project.URL),
     },
+    "mkdocs.yml": {
+        r"(?<=^site_url: ).*": lambda: project.SITE,
+        r"(?<=^repo_url: ).*": lambda: project.URL,
+    },
     "Dockerfile": {
         _LABEL.format("version"): lambda: VERSION,
         _LABEL.format("source"): lambda: project.URL,
@@ -96,6 +100,7 @@ def schema_with_id(name: str) -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(readme, "README.md"),
+    "docs/index.md": partial(page_with_address, "docs/index.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
     **{
         name: partial(page_with_address, name)

@@ -167,19 +167,25 @@ def group(command: str, option: str) -> str:
     return _MOVED.get((command, option), listed)
 
 
+def options_by_group(
+    command: click.Command, context: click.Context
+) -> dict[str, list[click.Option]]:
+    """Return a command's visible options by group, without empty groups."""
+    found: dict[str, list[click.Option]] = {title: [] for title in (*_GROUPS, GENERAL)}
+    for parameter in command.get_params(context):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            found[group(str(command.name), str(parameter.name))].append(parameter)
+    return {title: options for title, options in found.items() if options}
+
+
 def write_options(
     command: click.Command, context: click.Context, formatter: click.HelpFormatter
 ) -> None:
     """Write a command's options, group by group."""
-    rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_GROUPS, GENERAL)}
-    for parameter in command.get_params(context):
-        row = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-        if row is not None:
-            rows[group(str(command.name), str(parameter.name))].append(row)
-    for title, found in rows.items():
-        if found:
-            with formatter.section(f"{title} options"):
-                formatter.write_dl(found)
+    for title, options in options_by_group(command, context).items():
+        records = [option.get_help_record(context) for option in options]
+        with formatter.section(f"{title} options"):
+            formatter.write_dl([record for record in records if record is not None])
 
 
 def write_epilog(command: str, formatter: click.HelpFormatter) -> None:
@@ -191,6 +197,11 @@ def write_epilog(command: str, formatter: click.HelpFormatter) -> None:
     if command in _CODES:
         with formatter.section("Exit codes"):
             formatter.write_dl(list(_CODES[command]))
+
+
+def exit_codes(command: str) -> tuple[tuple[str, str], ...]:
+    """Return the special exit codes of a command, each with its meaning."""
+    return _CODES.get(command, ())
 
 
 def grouped_options() -> frozenset[str]:

@@ -27,11 +27,11 @@ _SHOWN: Final = 120
 
 
 class PolicytoolError(Exception):
-    """A failure that is told to the user in one sentence."""
+    """An error whose text is one sentence for the user."""
 
 
 class UsageError(PolicytoolError):
-    """The call asks for something that does not exist."""
+    """A policy, release, rule, pattern or limit that does not exist, or options that conflict."""
 
 
 class PolicyNameError(UsageError):
@@ -56,11 +56,11 @@ class LimitError(SpellingError):
 
 class WorkerError(PolicytoolError):
     """
-    A job that the child process with TensorFlow could not do.
+    The process with TensorFlow could not run a model.
 
-    ``code`` is stable; ``details`` is what else there is to know: a traceback, the end of the
-    child's own output. ``ended`` says that the child is gone. ``path`` is the model that it was
-    about, as reports show it, where that is known; then the text of the error begins with it.
+    ``code`` is stable. ``details`` contains the traceback or the end of the output of the process.
+    ``ended`` is true if the process has ended. ``path`` is the path of the model as reports show
+    it, or None; the text of the error begins with it.
     """
 
     def __init__(self, code: str, message: str, *, details: str = "", ended: bool = False) -> None:
@@ -76,15 +76,15 @@ class WorkerError(PolicytoolError):
 
 
 class MissingPackageError(PolicytoolError):
-    """A Python package that is needed and not installed; the message says how to install it."""
+    """A required Python package is not installed; the message contains the command to install it."""
 
 
 class ModelFileError(PolicytoolError):
     """
     A file that is not a readable model.
 
-    ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...); it stands in the
-    JSON report's ``failures``. ``message`` is without the path, the text of the error begins with
+    ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...), and is the same
+    as in the ``failures`` of JSON reports. ``message`` is the text without the path, which precedes
     it.
     """
 

@@ -15,9 +15,18 @@ A placeholder until the project is published: no one can register a name below `
 """
 
 
+SITE: Final = "https://policytool.example/"
+"""The address of the documentation site, and a placeholder like ``URL``."""
+
+
+def file(path: str) -> str:
+    """Return the address of a file in the repository."""
+    return f"{URL}/blob/main/{path}"
+
+
 def page(name: str) -> str:
     """Return the address of a page in ``docs``."""
-    return f"{URL}/blob/main/docs/{name}"
+    return file(f"docs/{name}")
 
 
 def schema_id(command: str, version: int) -> str:
@@ -30,6 +39,6 @@ def links() -> dict[str, str]:
     return {
         "Documentation": f"{URL}/tree/main/docs",
         "Source": URL,
-        "Changelog": f"{URL}/blob/main/CHANGELOG.md",
+        "Changelog": file("CHANGELOG.md"),
         "Issues": f"{URL}/issues",
     }

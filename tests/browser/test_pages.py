@@ -6,13 +6,11 @@ HTML reports in a real browser: headless Chromium with its driver, and the rules
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -22,8 +20,6 @@ from tests.helpers.example_pages import HOSTILE, LONG, PAGES
 from tests.helpers.marks import ALONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from selenium.webdriver import Chrome
 
 pytestmark = [pytest.mark.browser, ALONE]
@@ -32,24 +28,6 @@ AXE: Final = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
 WIDTHS: Final = (400, 1400)
 THEMES: Final = ("light", "dark")
 _SECOND: Final = 1.0
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Chrome]:
-    """Return a browser that reaches nothing but files."""
-    options = webdriver.ChromeOptions()
-    for argument in (
-        *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser, server = shutil.which("chromium"), shutil.which("chromedriver")
-    assert browser is not None, "install Chromium (the package chromium)"
-    assert server is not None, "install ChromeDriver (the package chromium-driver)"
-    options.binary_location = browser
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(server)) as found:
-        yield found
 
 
 def console(driver: Chrome) -> list[str]:

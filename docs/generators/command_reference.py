@@ -1,0 +1,112 @@
+"""The reference of commands, from the same definitions as their help."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from policytool.cli import help_pages
+from policytool.cli.main import COMMANDS, cli
+from policytool.reports import rule_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CODE: Final = re.compile(r"(?<![\w`-])(?:--?[a-zA-Z][\w-]*(?![\w-])|[A-Z]+=[\w/]+)|`([^`]+)`")
+"""Options, values such as ``html=DIR/``, and code between backticks."""
+
+_EXTRA: Final = re.compile(r"  \[([^\[\]]*)\]$")
+"""What Click writes after the help of an option: its default, its range, or both."""
+
+_DEFAULT: Final = "default: "
+_LEAST: Final = re.compile(r"x(>=?)(\d+)")
+
+
+def commands_page() -> str:
+    """Return the reference of all commands as Markdown."""
+    lines = [
+        "# Commands",
+        "",
+        "`make docs` generates this page from the help of each command.",
+        "",
+        (
+            "An option on the command line overrides its environment variable, which overrides the "
+            "settings file (`policytool.toml`)."
+        ),
+        (
+            "[Settings files found automatically]"
+            "(../explanation/security.md#settings-files-found-automatically) can set only some "
+            "options. Every command also has `-h` and `--help`."
+        ),
+        "",
+        "| command | purpose |",
+        "| --- | --- |",
+        *(
+            f"| [`policytool {name}`](#policytool-{name}) | {_markdown(summary)} |"
+            for name, (_, summary) in COMMANDS.items()
+        ),
+    ]
+    for name in COMMANDS:
+        lines += ["", *_command(name)]
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str) -> Iterator[str]:
+    root = click.Context(cli, info_name="policytool")
+    command = cli.get_command(root, name)
+    if command is None:
+        raise LookupError(name)
+    context = click.Context(command, info_name=name, parent=root, **command.context_settings)
+    usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    yield from (f"## policytool {name}", "", "```text", usage, "```")
+    for paragraph in re.split(r"\n\s*\n", command.help or ""):
+        yield from ("", _markdown(" ".join(paragraph.split())))
+    rows = [
+        _option_row(option, context)
+        for options in help_pages.options_by_group(command, context).values()
+        for option in options
+        if "--help" not in option.opts
+    ]
+    if rows:
+        yield from ("", "| option | meaning | default | variable |", "| --- | --- | --- | --- |")
+        yield from rows
+    yield from ("", "Examples:", "", "```console")
+    for number, (call, purpose) in enumerate(help_pages.EXAMPLES[name]):
+        yield from ([""] * bool(number) + [f"# {purpose}", call])
+    yield "```"
+    if codes := help_pages.exit_codes(name):
+        yield from ("", "| exit code | meaning |", "| --- | --- |")
+        yield from (f"| {code} | {_markdown(meaning)} |" for code, meaning in codes)
+
+
+def _option_row(option: click.Option, context: click.Context) -> str:
+    """Return the row of an option, from the same text as its help."""
+    record = option.get_help_record(context)
+    if record is None:
+        raise LookupError(option.name)
+    names, meaning = record
+    extras: list[str] = []
+    while match := _EXTRA.search(meaning):
+        meaning = meaning[: match.start()]
+        extras = [*match[1].split("; "), *extras]
+    default = "; ".join(extra for extra in extras if not _LEAST.fullmatch(extra))
+    least = (match for extra in extras if (match := _LEAST.fullmatch(extra)))
+    cells = (
+        f"`{names}`".replace("|", r"\|"),
+        _markdown(" ".join([meaning, *map(_range, least)])),
+        _markdown(default.removeprefix(_DEFAULT).removeprefix("(").removesuffix(")")),
+        f"`{option.envvar}`" if option.envvar else "",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _range(match: re.Match[str]) -> str:
+    """Return a range such as ``x>=1`` as a sentence."""
+    return f"Must be {'at least' if match[1] == '>=' else 'more than'} {match[2]}."
+
+
+def _markdown(text: str) -> str:
+    """Return help as Markdown, with options as code."""
+    return rule_reference.markdown(_CODE.sub(lambda match: f"``{match[1] or match[0]}``", text))
