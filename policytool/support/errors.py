@@ -76,7 +76,7 @@ class WorkerError(PolicytoolError):
 
 
 class MissingPackageError(PolicytoolError):
-    """A required Python package is not installed; the message contains the command to install it."""
+    """A required Python package is missing; the message contains the command to install it."""
 
 
 class ModelFileError(PolicytoolError):
