@@ -10,6 +10,7 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
     >>> policytool.tune("model.h5", to="mixed_float16", tolerance=0.01).kept
+    >>> policytool.explain("Unknown layer: Functional").matches
 
 Each result has a one-line ``repr``, is a report in notebooks, and converts with ``to_dict()`` and
 ``to_pandas()``. Errors are subclasses of ``policytool.Error``.
@@ -23,8 +24,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from policytool.api import audit, check, diff, inspect, migrate, tune
-    from policytool.results import Audit, Check, Comparison, Finding, Migration, Model, Tuning
+    from policytool.api import audit, check, diff, explain, inspect, migrate, tune
+    from policytool.results import (
+        Audit,
+        Check,
+        Comparison,
+        Explanation,
+        Finding,
+        Migration,
+        Model,
+        Tuning,
+    )
     from policytool.support.errors import (
         MissingPackageError,
         ModelFileError,
@@ -39,6 +49,7 @@ __all__ = [
     "Check",
     "Comparison",
     "Error",
+    "Explanation",
     "Finding",
     "Migration",
     "MissingPackageError",
@@ -51,15 +62,17 @@ __all__ = [
     "audit",
     "check",
     "diff",
+    "explain",
     "inspect",
     "migrate",
     "tune",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("audit", "check", "diff", "inspect", "migrate", "tune"), "api"),
+    **dict.fromkeys(("audit", "check", "diff", "explain", "inspect", "migrate", "tune"), "api"),
     **dict.fromkeys(
-        ("Audit", "Check", "Comparison", "Finding", "Migration", "Model", "Tuning"), "results"
+        ("Audit", "Check", "Comparison", "Explanation", "Finding", "Migration", "Model", "Tuning"),
+        "results",
     ),
     **dict.fromkeys(
         ("Error", "MissingPackageError", "ModelFileError", "UsageError", "WorkerError"),

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Literal
 
-    from policytool.results import Audit, Check, Comparison, Migration, Model, Tuning
+    from policytool.results import Audit, Check, Comparison, Explanation, Migration, Model, Tuning
 
-__all__ = ["audit", "check", "diff", "inspect", "migrate", "tune"]
+__all__ = ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
 
 
 def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = None) -> Model:
@@ -382,3 +382,20 @@ def tune(
         return Tuning(
             *tuning.tune_file(fspath(model), wanted, destination, python=python, trust=trust)
         )
+
+
+def explain(text: str, *, limits: Mapping[str, int] | None = None) -> Explanation:
+    """
+    Return the entries that explain an error message of Keras or TensorFlow, like ``policytool
+    explain``: at most three, the most likely first.
+
+    :param text: a message or a whole traceback
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.UsageError: if the text is empty or too long, and for unknown limits
+    """
+    from policytool.results import Explanation
+    from policytool.support.limits import override
+    from policytool.troubleshooting.matching import explain_text
+
+    with override(limits or {}):
+        return Explanation(explain_text(text))

@@ -21,7 +21,16 @@ from policytool.migration.planning import keep
 from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
 from policytool.releases.generations import Generation
-from policytool.reports import Reporter, checks, differences, findings, inspection, plans, tuning
+from policytool.reports import (
+    Reporter,
+    checks,
+    differences,
+    explanations,
+    findings,
+    inspection,
+    plans,
+    tuning,
+)
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import PACKAGE, ROOT
 from tests.helpers.source_tree import SourceTree, cycles, room
@@ -36,6 +45,7 @@ ORDER: Final = (
     ("cli", "results"),
     ("reports",),
     ("commands",),
+    ("troubleshooting",),
     ("rules", "numerics"),
     ("migration", "comparison"),
     ("model",),
@@ -222,6 +232,7 @@ def test_nothing_evaluates_text() -> None:
         (findings, "REPORTER", Reporter, findings.FINDING_REPORTERS[PAGES:]),
         (checks, "REPORTER", Reporter, checks.CHECK_REPORTERS[PAGES:]),
         (tuning, "REPORTER", Reporter, tuning.TUNE_REPORTERS[PAGES:]),
+        (explanations, "REPORTER", Reporter, explanations.EXPLANATION_REPORTERS[PAGES:]),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
@@ -232,6 +243,7 @@ def test_nothing_evaluates_text() -> None:
         "finding reports",
         "check reports",
         "tune reports",
+        "explain reports",
         "keep rules",
     ],
 )
@@ -356,7 +368,7 @@ def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers: typed functions, classes, a version."""
     public = {name: getattr(policytool, name) for name in policytool.__all__}
     functions = {name: one for name, one in public.items() if isinstance(one, FunctionType)}
-    assert [*functions] == ["audit", "check", "diff", "inspect", "migrate", "tune"]
+    assert [*functions] == ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
     for function in functions.values():
         returned = inspect.signature(function).return_annotation
         assert isinstance(public[returned], type)

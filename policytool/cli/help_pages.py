@@ -103,6 +103,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool diff old.h5 new.keras", "compare policies, configs and values"),
         ("policytool diff a.keras b.keras --layer 'encoder/.*'", "compare only some layers"),
     ),
+    "explain": (
+        (
+            "policytool explain \"'str' object has no attribute 'quantization_mode'\"",
+            "explain an error message",
+        ),
+        ("python load.py 2>&1 | policytool explain -", "explain the traceback of a program"),
+    ),
     "policies": (
         ("policytool policies", "list all policies"),
         ("policytool policies mixed_float16", "show one policy in the format of each release"),
@@ -157,6 +164,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("3", "the model could not be read, run or written"),
         _NO_MODEL,
     ),
+    "explain": (("0", "at least one entry matches"), _USAGE, ("4", "no entry matches")),
     "diff": (("0", "the models are equal"), ("1", "the models differ"), _USAGE, _FAILURE),
 }
 

@@ -44,6 +44,10 @@ COMMANDS: Final = {
         "policytool.cli.diff_command",
         "Compare two models, even across file formats and releases.",
     ),
+    "explain": (
+        "policytool.cli.explain_command",
+        "Find the cause of an error message, and how to fix it.",
+    ),
     "policies": (
         "policytool.cli.policies_command",
         "Explain dtype policies and their format in each release.",

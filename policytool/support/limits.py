@@ -349,6 +349,13 @@ SETTINGS_BYTES: Final = Limit(
 LIST_BYTES: Final = Limit(
     "list-bytes", 64 * 2**20, BYTES, "Paths from stdin. A million paths need about 64 MiB."
 )
+MESSAGE_BYTES: Final = Limit(
+    "message-bytes",
+    2**20,
+    BYTES,
+    "Error messages for `explain`. A traceback with the whole config of a large model is about "
+    "100 kB.",
+)
 PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
     10,

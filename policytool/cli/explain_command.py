@@ -1,0 +1,74 @@
+"""``policytool explain``."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from policytool.cli import messages, options, settings
+from policytool.cli.exit_codes import Exit
+from policytool.reports.explanations import EXPLANATION_REPORTERS, PAGE
+from policytool.support import project
+from policytool.support.errors import UsageError
+from policytool.support.limits import MESSAGE_BYTES
+from policytool.troubleshooting.matching import explain_text
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+
+@settings.command("explain")
+@click.argument("text", nargs=-1, required=True, metavar="TEXT...|-")
+@options.format_option([reporter.name for reporter in EXPLANATION_REPORTERS])
+@options.limit_option
+@options.display
+def command(
+    text: tuple[str, ...],
+    format: str,  # the option's name
+    *,
+    debug: bool,  # main() looks for it
+    color: str,
+) -> int:
+    """
+    Find the cause of an error message of Keras or TensorFlow, and how to fix it.
+
+    TEXT is a message or a whole traceback, or - to read it from stdin. Shows at most 3 entries, the
+    most likely first.
+    """
+    found = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
+    (reporter,) = (one for one in EXPLANATION_REPORTERS if one.name == format)
+    click.echo(
+        reporter.render(found, options.view(color)),
+        nl=False,
+        color=color != "never",
+    )
+    if not found.matches:
+        messages.error(
+            f"no known error message matches; see {project.page(PAGE)} for "
+            "the list"
+        )
+        return Exit.NO_MODEL
+    return Exit.CLEAN
+
+
+def _read_stdin() -> str:
+    """
+    Return the text on stdin, however long it takes to end: a program may still run.
+
+    :raises UsageError: if it is too long or cannot be read
+    """
+    if sys.stdin is None:
+        raise UsageError("stdin is closed, so - cannot read an error message from it")
+    stream: BinaryIO = sys.stdin.buffer
+    try:
+        data = stream.read(MESSAGE_BYTES.value + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the error message from stdin: {error.strerror or error}"
+        ) from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes it
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "replace")

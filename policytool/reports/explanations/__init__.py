@@ -1,0 +1,20 @@
+"""What ``explain`` found, as text: a page for people, and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports.explanations import json_report
+from policytool.reports.explanations._page import PAGE, headline, page
+from policytool.reports.reporter import Reporter, reporters_for_people
+
+if TYPE_CHECKING:
+    from policytool.troubleshooting.matching import Explanation
+
+EXPLANATION_REPORTERS: Final[tuple[Reporter[Explanation], ...]] = (
+    *reporters_for_people(page, "policytool explain"),
+    json_report.REPORTER,
+)
+"""The first is the default."""
+
+__all__ = ["EXPLANATION_REPORTERS", "PAGE", "headline", "page"]

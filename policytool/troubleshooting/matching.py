@@ -1,0 +1,136 @@
+"""
+The entries that a pasted error message or traceback matches.
+
+The confidence of an entry is the product of two numbers:
+
+- the specificity of the pattern that matches: 0.95 if only one cause prints the message, 0.75 if it
+  is the usual cause, 0.4 if several causes print it
+- the place of the match: 1 in the last exception of a traceback, 0.8 in an earlier one, such as the
+  first of a chain (``During handling of the above exception, ...``), and 0.5 outside of an
+  exception if the text contains one. In a text without an exception, every place counts 1.
+
+Of several matches of one entry, the best counts. Equal confidences are ordered by the line of the
+match, the last first, and then by the order of the entries. An entry is left out if its confidence
+is at most half of the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.support.errors import UsageError
+from policytool.support.limits import MESSAGE_BYTES
+from policytool.troubleshooting import ENTRIES
+from policytool.troubleshooting.message_text import messages, plain_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.troubleshooting.entry import Entry, Pattern
+    from policytool.troubleshooting.message_text import Message
+
+EARLIER: Final = 0.8
+"""The weight of a match in an exception that is not the last."""
+
+OUTSIDE: Final = 0.5
+"""The weight of a match outside of an exception, in a text that contains one."""
+
+MOST: Final = 3
+"""Entries that are returned."""
+
+_SHARE: Final = 0.5
+"""Matches with at most this share of the best confidence are left out."""
+
+_GLUES: Final = (" ", "")
+"""
+What joins the lines of a message: a terminal breaks lines at spaces, or in the middle of a word.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """An entry that a text matches."""
+
+    entry: Entry
+    confidence: float
+    """From 0 to 1."""
+
+    line: int
+    """The number of the line in which the match begins, from 1."""
+
+    text: str
+    """That line, without colors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """The entries that explain an error message, the best first."""
+
+    matches: tuple[Match, ...]
+
+
+def explain_text(text: str) -> Explanation:
+    """
+    Return the entries that a text matches, the best first, and at most :data:`MOST`.
+
+    :raises UsageError: if the text is empty or too long
+    """
+    if beyond := MESSAGE_BYTES.exceeded_message(len(text)):
+        raise UsageError(f"the error message has {beyond}")
+    lines = plain_lines(text)
+    if not any(line.strip() for line in lines):
+        raise UsageError("the error message is empty; paste a message or a whole traceback")
+    found = messages(lines)
+    whole = "\n".join(lines)
+    weights = _weights(found)
+    best = [
+        match
+        for entry in ENTRIES
+        if (match := _best_match(entry, found, weights, whole, lines)) is not None
+    ]
+    best.sort(key=lambda match: (-match.confidence, -match.line))
+    enough = best[0].confidence * _SHARE if best else 0
+    kept = [match for match in best if match.confidence > enough]
+    return Explanation(matches=tuple(kept[:MOST]))
+
+
+def _weights(found: Sequence[Message]) -> list[float]:
+    """Return how much a match in each message counts."""
+    if not any(message.is_exception for message in found):
+        return [1.0] * len(found)
+    return [
+        (1.0 if message.is_last else EARLIER) if message.is_exception else OUTSIDE
+        for message in found
+    ]
+
+
+def _best_match(
+    entry: Entry,
+    found: Sequence[Message],
+    weights: Sequence[float],
+    whole: str,
+    lines: Sequence[str],
+) -> Match | None:
+    """Return the best match of an entry; of equal ones the last."""
+    best: tuple[float, int] | None = None
+    for pattern in entry.patterns:
+        hits = [
+            (round(pattern.specificity.value * weight, 2), line)
+            for message, weight in zip(found, weights, strict=True)
+            for line in _hits(pattern, message)
+        ]
+        if hits and (pattern.needs is None or pattern.needs.search(whole)):
+            best = max(hits if best is None else [best, *hits])
+    if best is None:
+        return None
+    confidence, line = best
+    return Match(entry=entry, confidence=confidence, line=line, text=lines[line - 1].strip())
+
+
+def _hits(pattern: Pattern, message: Message) -> Iterator[int]:
+    """Yield the line of the first match in a message, if there is one."""
+    for glue in _GLUES[: len(message.lines)]:
+        if match := pattern.regex.search(message.joined(glue)):
+            yield message.line_at(match.start(), glue)
+            return
