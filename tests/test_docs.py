@@ -17,6 +17,7 @@ import pytest
 import policytool
 from policytool.cli import audit_command, check_command, tune_command
 from policytool.reports.checks import CHECK_REPORTERS
+from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS, csv_report
 from policytool.reports.plans import PLAN_REPORTERS
@@ -52,6 +53,7 @@ GENERATED: Final = (
     "docs/reference/compatibility.md",
     "docs/reference/policytool.1",
     "docs/how-to/targets.md",
+    "docs/how-to/troubleshooting.md",
     *(
         f"docs/evidence/{name}.md"
         for name in (
@@ -118,6 +120,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
                 "reductions",
             )
         ),
+        *(("explain", place) for place in ("match", "step")),
         *(("tune", place) for place in ("tuning", "objective", "tuned-layer", "tune-trial")),
     ],
 )
@@ -152,7 +155,9 @@ def test_python_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not found, "".join(found)
 
 
-@pytest.mark.parametrize("function", ["audit", "check", "diff", "inspect", "migrate", "tune"])
+@pytest.mark.parametrize(
+    "function", ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
+)
 def test_every_option_in_python_is_on_its_page(function: str) -> None:
     """In the row of its function, but for those that every function has."""
     (row,) = re.findall(rf"^\| `{function}\(.*", PYTHON, re.MULTILINE)
@@ -292,6 +297,9 @@ def test_every_format_is_in_the_documentation() -> None:
     ]
     assert [name for name, commands in told.items() if "tune" in commands] == [
         reporter.name for reporter in TUNE_REPORTERS
+    ]
+    assert [name for name, commands in told.items() if "explain" in commands] == [
+        reporter.name for reporter in EXPLANATION_REPORTERS
     ]
 
 

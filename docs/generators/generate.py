@@ -27,6 +27,7 @@ from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
 from rich.console import Console
 from rich.text import Text
+from troubleshooting_page import troubleshooting_page
 
 from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
@@ -367,6 +368,7 @@ PAGES: Final = {
     "docs/reference/policytool.1": man_page,
     "docs/evidence/migrated.md": migrated_page,
     "docs/how-to/targets.md": targets_page,
+    "docs/how-to/troubleshooting.md": troubleshooting_page,
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,
     "docs/evidence/applications.md": applications_page,

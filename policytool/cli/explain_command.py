@@ -46,10 +46,7 @@ def command(
         color=color != "never",
     )
     if not found.matches:
-        messages.error(
-            f"no known error message matches; see {project.page(PAGE)} for "
-            "the list"
-        )
+        messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")
         return Exit.NO_MODEL
     return Exit.CLEAN
 

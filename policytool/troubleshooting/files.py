@@ -84,7 +84,10 @@ FILES: Final = Family(
         ),
         Entry(
             id="keras-file-not-zip",
-            title="ValueError: File not found: ... Please ensure the file is an accessible `.keras` zip file",
+            title=(
+                "ValueError: File not found: ... Please ensure the file is an accessible "
+                "`.keras` zip file"
+            ),
             patterns=(
                 exact(r"Please ensure the file is an accessible `?\.keras`? zip file"),
                 exact(

@@ -21,7 +21,9 @@ FORMATS: Final = Family(
     entries=(
         Entry(
             id="savedmodel-in-keras-3",
-            title="ValueError: File format not supported: ... Keras 3 only supports V3 `.keras` files",
+            title=(
+                "ValueError: File format not supported: ... Keras 3 only supports V3 `.keras` files"
+            ),
             patterns=(
                 exact(r"legacy SavedModel format is not supported by `?load_model"),
                 exact(r"Keras 3 only supports V3 `?\.keras`? files"),
@@ -50,7 +52,10 @@ FORMATS: Final = Family(
         ),
         Entry(
             id="call-endpoint",
-            title="ValueError: The endpoint 'serve' is neither an attribute of the reloaded SavedModel",
+            title=(
+                "ValueError: The endpoint 'serve' is neither an attribute of the reloaded "
+                "SavedModel"
+            ),
             patterns=(exact(r"endpoint '.{1,80}?' is neither an attribute of the reloaded"),),
             releases="Keras 3",
             cause=(
@@ -167,7 +172,10 @@ FORMATS: Final = Family(
         ),
         Entry(
             id="concrete-function",
-            title="ValueError: Could not find matching concrete function to call loaded from the SavedModel",
+            title=(
+                "ValueError: Could not find matching concrete function to call loaded from "
+                "the SavedModel"
+            ),
             patterns=(
                 exact(r"Could not find matching (?:concrete )?function to call"),
                 exact(r"Cannot call custom layer .{1,300}? because the call function was not"),
@@ -194,7 +202,9 @@ FORMATS: Final = Family(
         ),
         Entry(
             id="revived-layer",
-            title="RuntimeError: Unable to restore object of class '...' likely due to name conflict",
+            title=(
+                "RuntimeError: Unable to restore object of class '...' likely due to name conflict"
+            ),
             patterns=(
                 exact(r"Unable to restore object of class '.{1,120}?' likely due to name conflict"),
                 exact(r"Unable to restore a layer of class \w{1,120}"),
@@ -265,7 +275,10 @@ FORMATS: Final = Family(
         ),
         Entry(
             id="missing-variables",
-            title="ValueError: Layer '...' expected 2 variables, but received 0 variables during loading",
+            title=(
+                "ValueError: Layer '...' expected 2 variables, but received 0 variables "
+                "during loading"
+            ),
             patterns=(
                 likely(
                     r"Layer '.{1,120}?' expected \d{1,6} variables, but received \d{1,6} variables"

@@ -106,7 +106,10 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="quantization-config",
-            title="ValueError: Unrecognized keyword arguments passed to Dense: {'quantization_config': None}",
+            title=(
+                "ValueError: Unrecognized keyword arguments passed to Dense: "
+                "{'quantization_config': None}"
+            ),
             patterns=(
                 exact(r"nrecognized keyword arguments passed to .{1,60}\{'quantization_config'"),
             ),
@@ -296,7 +299,10 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="groups-argument",
-            title="ValueError: Unrecognized keyword arguments passed to DepthwiseConv2D: {'groups': 1}",
+            title=(
+                "ValueError: Unrecognized keyword arguments passed to DepthwiseConv2D: "
+                "{'groups': 1}"
+            ),
             patterns=(
                 exact(
                     r"nrecognized keyword arguments passed to \w{0,20}Conv\w{1,30}: "
@@ -314,16 +320,23 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="time-major",
-            title="ValueError: Unrecognized keyword arguments passed to LSTM: {'time_major': False}",
+            title=(
+                "ValueError: Unrecognized keyword arguments passed to LSTM: {'time_major': False}"
+            ),
             patterns=(exact(r"nrecognized keyword arguments passed to .{1,200}?'time_major'"),),
             releases="Keras 3",
-            cause="Keras 2 wrote an RNN layer with the argument `time_major`, which Keras 3 removed.",
+            cause=(
+                "Keras 2 wrote an RNN layer with the argument `time_major`, which Keras 3 removed."
+            ),
             check=_AUDIT_KERAS_3,
             fix=(_TO_KERAS_3,),
         ),
         Entry(
             id="input-length",
-            title="ValueError: Unrecognized keyword arguments passed to Embedding: {'input_length': None}",
+            title=(
+                "ValueError: Unrecognized keyword arguments passed to Embedding: "
+                "{'input_length': None}"
+            ),
             patterns=(exact(r"nrecognized keyword arguments passed to .{1,200}?'input_length'"),),
             releases="Keras 3.0 to 3.2",
             cause=(
@@ -395,6 +408,34 @@ LAYERS: Final = Family(
             sources=(issue("keras-team/keras", 19898),),
         ),
         Entry(
+            id="initializer-identifier",
+            title="ValueError: Could not interpret initializer identifier: {...}",
+            patterns=(
+                exact(
+                    r"Could not interpret initializer identifier: \{.{0,300}?"
+                    r"'class_name': 'Orthogonal'"
+                ),
+                likely(r"Could not interpret initializer identifier"),
+            ),
+            releases="Keras 3.0 to 3.3",
+            cause=(
+                "The model stores an initializer under a name that this release does not have. "
+                "Most often it is `Orthogonal` in an RNN layer, which Keras 3.0 to 3.3 call "
+                "`OrthogonalInitializer`."
+            ),
+            check=Step(
+                text="Show every incompatibility:",
+                command="policytool audit model.h5 --target keras3.3",
+            ),
+            fix=(
+                Step(
+                    text="Convert the model, which renames the initializer:",
+                    command="policytool migrate model.h5 --target keras3.3",
+                ),
+                _RELEASE,
+            ),
+        ),
+        Entry(
             id="unknown-layer",
             title="ValueError: Unknown layer: MultiHeadAttention",
             patterns=(
@@ -432,7 +473,10 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="custom-class",
-            title="ValueError: Unknown layer: MyLayer. Please ensure this object is passed to `custom_objects`",
+            title=(
+                "ValueError: Unknown layer: MyLayer. Please ensure this object is passed "
+                "to `custom_objects`"
+            ),
             patterns=(
                 likely(r"Unknown (?:layer|metric|metric function|loss|loss function|object): '?\w"),
                 likely(r"Could not locate (?:class|function) '[\w>]{1,120}'"),
@@ -537,7 +581,10 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="nested-model-graph",
-            title="ValueError: Invalid Functional model configuration. The graph ... has loops or disconnected nodes",
+            title=(
+                "ValueError: Invalid Functional model configuration. The graph ... has "
+                "loops or disconnected nodes"
+            ),
             patterns=(
                 exact(r"The graph of the Functional model either has loops or disconnected nodes"),
                 likely(r"Layer node index out of bounds", KERAS),
@@ -557,7 +604,10 @@ LAYERS: Final = Family(
         ),
         Entry(
             id="subclassed-config",
-            title="NotImplementedError: When subclassing the `Model` class, you should implement a `call` method",
+            title=(
+                "NotImplementedError: When subclassing the `Model` class, you should "
+                "implement a `call` method"
+            ),
             patterns=(
                 exact(r"When subclassing the `?'?Model`?'? class, you should implement a"),
                 likely(

@@ -52,7 +52,10 @@ NUMERICS: Final = Family(
         ),
         Entry(
             id="mixed-dtypes",
-            title="TypeError: Input 'y' of 'AddV2' Op has type float32 that does not match type float16",
+            title=(
+                "TypeError: Input 'y' of 'AddV2' Op has type float32 that does not match "
+                "type float16"
+            ),
             patterns=(
                 exact(rf"Op has type {_DTYPES} that does not match type {_DTYPES} of argument"),
                 exact(
@@ -90,7 +93,10 @@ NUMERICS: Final = Family(
         ),
         Entry(
             id="no-kernel",
-            title="NotFoundError: Could not find device for node: ... All kernels registered for op MaxPool3D",
+            title=(
+                "NotFoundError: Could not find device for node: ... All kernels registered "
+                "for op MaxPool3D"
+            ),
             patterns=(
                 exact(r"Could not find device for node.{0,300}T=DT_(?:HALF|BFLOAT16)"),
                 exact(r"Value for attr 'T' of (?:bfloat16|half) is not in the list of allowed"),

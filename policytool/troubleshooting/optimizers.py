@@ -9,8 +9,8 @@ from policytool.troubleshooting.entry import Entry, Family, Step, exact, issue, 
 
 _WITHOUT: Final = Step(
     text=(
-        "If you do not continue training, pass `compile=False` to `load_model`. Predictions need no "
-        "optimizer."
+        "If you do not continue training, pass `compile=False` to `load_model`. Predictions need "
+        "no optimizer."
     )
 )
 _TO_KERAS_3: Final = Step(
@@ -68,7 +68,10 @@ OPTIMIZERS: Final = Family(
         ),
         Entry(
             id="loss-scale-multiplier",
-            title="ValueError: Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose multiplier is not 2",
+            title=(
+                "ValueError: Cannot deserialize LossScaleOptimizer with a DynamicLossScale "
+                "whose multiplier is not 2"
+            ),
             patterns=(exact(r"DynamicLossScale whose multiplier is not 2"),),
             releases="TF 2.4 to 2.15, tf_keras",
             cause=(
@@ -113,7 +116,10 @@ OPTIMIZERS: Final = Family(
         ),
         Entry(
             id="metric-name",
-            title="ValueError: Could not deserialize 'keras.metrics.mse' because it is not a KerasSaveable subclass",
+            title=(
+                "ValueError: Could not deserialize 'keras.metrics.mse' because it is not a "
+                "KerasSaveable subclass"
+            ),
             patterns=(
                 exact(r"Could not deserialize 'keras\.(?:metrics|losses)\.\w{1,60}' because it"),
                 exact(
@@ -163,7 +169,10 @@ OPTIMIZERS: Final = Family(
         ),
         Entry(
             id="optimizer-state",
-            title="Error in loading the saved optimizer state. ... starting with a freshly initialized optimizer",
+            title=(
+                "Error in loading the saved optimizer state. ... starting with a freshly "
+                "initialized optimizer"
+            ),
             patterns=(
                 exact(r"starting with a freshly initialized optimizer"),
                 exact(r"Error in loading the saved optimizer state"),

@@ -132,8 +132,8 @@ POLICIES: Final = Family(
             ),
             releases="TF 2.0 and earlier",
             cause=(
-                "TF 2.1 or later wrote the model, and stored a policy as a dict. TF 2.0 and earlier "
-                "expect the name of a dtype."
+                "TF 2.1 or later wrote the model, and stored a policy as a dict. TF 2.0 and "
+                "earlier expect the name of a dtype."
             ),
             check=Step(
                 text="Find the cause in the layers of the model:",
@@ -219,7 +219,9 @@ POLICIES: Final = Family(
         ),
         Entry(
             id="removed-policy-name",
-            title="ValueError: Policies ending in '_float32_vars' have been removed from TensorFlow",
+            title=(
+                "ValueError: Policies ending in '_float32_vars' have been removed from TensorFlow"
+            ),
             patterns=(
                 exact(r"Policies ending in '_float32_vars' have been removed"),
                 exact(r"Cannot convert (?:value )?'?\w{0,20}_with_float32_vars"),
@@ -251,7 +253,9 @@ POLICIES: Final = Family(
                 general(r"\bUnknown (?:dtype )?policy\b", KERAS),
             ),
             releases="TF 2.1 and later, Keras 3",
-            cause="The text is not the name of a policy or dtype, or this release does not know it.",
+            cause=(
+                "The text is not the name of a policy or dtype, or this release does not know it."
+            ),
             check=Step(
                 text="List all policies and the releases that support them:",
                 command="policytool policies",

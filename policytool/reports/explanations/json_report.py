@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.explanations._page import PAGE, link
-from policytool.reports.json_writing import json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.support import project
 
@@ -22,6 +21,8 @@ VERSION: Final = 1
 
 def render(found: Explanation, _view: View) -> str:
     """Return the report as JSON text; escapes keep it valid whatever the message contains."""
+    from policytool.reports.json_writing import json_text, with_version  # and the models with it
+
     values = {"matches": [_match(match) for match in found.matches], "page": project.page(PAGE)}
     return json_text(with_version(VERSION, values), unicode=False)
 

@@ -1,0 +1,96 @@
+"""The page of the error messages that ``policytool explain`` knows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.troubleshooting import ENTRIES, FAMILIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.troubleshooting.entry import Entry, Step
+
+_MARKUP: Final = re.compile(r"[\\*<>\[\]|]|(?<![^\W_])_|_(?![^\W_])")
+_CODE: Final = re.compile(r"(`[^`]+`)")
+_ISSUE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/issues/(\d+)")
+
+
+def troubleshooting_page() -> str:
+    """Return the page: a list of messages, and a section for each entry."""
+    lines = [
+        "# Troubleshooting by error message",
+        "",
+        (
+            "`make docs` generates this page from the data of `policytool explain`, which finds "
+            "the entry for a message or a whole traceback:"
+        ),
+        "",
+        "```console",
+        "python load.py 2>&1 | policytool explain -",
+        "```",
+        "",
+        (
+            "In the commands, `model.h5`, `model.keras`, `model.json`, `model.yaml` and "
+            f"`exported/` stand for your model. The page has {len(ENTRIES)} entries."
+        ),
+    ]
+    for family in FAMILIES:
+        lines += ["", f"- {family.title}"]
+        lines += [
+            f"    - [{entry.id}](#{entry.id}): {_code(entry.title)}" for entry in family.entries
+        ]
+    for family in FAMILIES:
+        lines += ["", f"## {family.title}"]
+        for entry in family.entries:
+            lines += ["", *_section(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(entry: Entry) -> Iterator[str]:
+    """Yield the lines of an entry; its heading is its id, which makes the anchor."""
+    yield f"### {entry.id}"
+    yield ""
+    yield "```text"
+    yield entry.title
+    yield "```"
+    yield ""
+    yield f"Printed by: {_prose(entry.releases)}."
+    yield ""
+    yield f"**Cause.** {_prose(entry.cause)}"
+    yield ""
+    yield from _step("Check.", entry.check)
+    for number, step in enumerate(entry.fix):
+        yield ""
+        yield from _step("Or:" if number else "Fix.", step)
+    if entry.sources:
+        yield ""
+        yield f"Reports: {', '.join(map(_link, entry.sources))}."
+
+
+def _step(label: str, step: Step) -> Iterator[str]:
+    yield f"**{label}** {_prose(step.text)}"
+    if step.command:
+        yield ""
+        yield "```console"
+        yield step.command
+        yield "```"
+
+
+def _code(text: str) -> str:
+    """Return a text with backticks in it as code."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _prose(text: str) -> str:
+    """Return a sentence as Markdown, in which only code between backticks is markup."""
+    return "".join(
+        piece if number % 2 else _MARKUP.sub(r"\\\g<0>", piece)
+        for number, piece in enumerate(_CODE.split(text))
+    )
+
+
+def _link(address: str) -> str:
+    found = _ISSUE.fullmatch(address)
+    return f"[{found[1]}#{found[2]}]({address})" if found else f"<{address}>"
