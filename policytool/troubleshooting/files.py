@@ -77,7 +77,7 @@ FILES: Final = Family(
             fix=(
                 Step(
                     text="Write the model as HDF5, if its configs are in the directory:",
-                    command="policytool migrate exported/ --target tf2.3",
+                    command="policytool migrate exported/ --target tf2.3 -o model.h5",
                 ),
                 Step(text="Or load the directory with TensorFlow 2."),
             ),

@@ -116,7 +116,7 @@ FORMATS: Final = Family(
             ),
             fix=(
                 _TO_KERAS_3,
-                Step(text="Or call a signature: `model.signatures['serving_default'](...)`."),
+                Step(text="Or call a signature: `model.signatures['serving_default']`."),
             ),
             sources=(issue("tensorflow/tensorflow", 40392),),
         ),
@@ -130,7 +130,7 @@ FORMATS: Final = Family(
             releases="TF 2.1 to 2.11",
             cause=(
                 "The graph of the SavedModel uses an op that this release does not have. TF 2.12 "
-                "and later write `DisableCopyOnRead`. Other names may be custom ops, whose library "
+                "and later write `DisableCopyOnRead`. Another name may be a custom op, whose library "
                 "must be imported first."
             ),
             check=_INSPECT,
@@ -186,14 +186,11 @@ FORMATS: Final = Family(
                 "these inputs: another dtype or shape, or a policy that was edited after saving."
             ),
             check=Step(
-                text="Compare the traced dtypes with the policies:",
-                command="policytool audit exported/ --select PT402",
+                text="Show the dtypes of the signatures, and the traced dtypes of layers:",
+                command="policytool inspect exported/",
             ),
             fix=(
-                Step(
-                    text="Call the model with the dtypes and shapes of its signature:",
-                    command="policytool inspect exported/",
-                ),
+                Step(text="Call the model with the dtypes and shapes of its signature."),
                 Step(
                     text="After a change of policy, re-export the SavedModel with TensorFlow:",
                     command="policytool migrate exported/ --to float32 --retrace --dry-run",
@@ -223,7 +220,7 @@ FORMATS: Final = Family(
                     text="For a built-in layer, convert the model for this release:",
                     command="policytool migrate exported/ --target tf2.15",
                 ),
-                Step(text="For a class of your own, register it, or pass `custom_objects`."),
+                Step(text="For a custom class, register it, or pass `custom_objects`."),
             ),
         ),
         Entry(
@@ -258,7 +255,7 @@ FORMATS: Final = Family(
             releases="Keras 3",
             cause=(
                 "The weights in the file do not match the layers: another release stores them "
-                "under other names or in another form. This happens with int4 models, RNNs in "
+                "in another place or form. This happens with int4 models, RNNs in "
                 "wrappers, and layers that are shared with a nested model."
             ),
             check=Step(

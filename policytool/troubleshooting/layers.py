@@ -338,13 +338,22 @@ LAYERS: Final = Family(
                 "{'input_length': None}"
             ),
             patterns=(exact(r"nrecognized keyword arguments passed to .{1,200}?'input_length'"),),
-            releases="Keras 3.0 to 3.2",
+            releases="Keras 3.0",
             cause=(
-                "Keras 2 wrote an Embedding layer with the argument `input_length`, which Keras 3 "
-                "removed."
+                "Keras 2 wrote an Embedding layer with the argument `input_length`, which Keras "
+                "3.0 does not support. Later releases ignore it."
             ),
-            check=_AUDIT_KERAS_3,
-            fix=(_TO_KERAS_3,),
+            check=Step(
+                text="Show every incompatibility:",
+                command="policytool audit model.h5 --target keras3.0",
+            ),
+            fix=(
+                Step(
+                    text="Omit the argument:",
+                    command="policytool migrate model.h5 --target keras3.0",
+                ),
+                Step(text="Or load the model with Keras 3.3 or later."),
+            ),
         ),
         Entry(
             id="attention-shapes",

@@ -185,7 +185,7 @@ OPTIMIZERS: Final = Family(
             ),
             check=Step(
                 text="Show which release restores the state:",
-                command="policytool audit model.h5 --target keras3 --select PT206",
+                command="policytool audit model.h5 --target tf2.15 --select PT206",
             ),
             fix=(_TO_KERAS_3, Step(text="If you do not continue training, ignore the warning.")),
         ),

@@ -141,10 +141,13 @@ POLICIES: Final = Family(
             ),
             fix=(
                 Step(
-                    text="Write the model for TF 2.0:",
-                    command="policytool migrate model.h5 --target tf2.0",
+                    text="Write the model in float32, because TF 2.0 stores no mixed policies:",
+                    command=(
+                        "policytool migrate model.h5 --to float32 --include-exceptions "
+                        "--target tf2.0"
+                    ),
                 ),
-                _OTHER_RELEASE,
+                Step(text="Or load the model with TF 2.1 or later."),
             ),
         ),
         Entry(

@@ -1,0 +1,116 @@
+"""For each entry, a model with its cause, for the commands that the entry suggests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """
+    The fixtures, or files in this directory, that the file names in the commands stand for.
+    """
+
+    files: Mapping[str, str]
+    fix_files: Mapping[str, str] = field(default_factory=dict)
+    """Files for the fixes, if they are about another case of the cause."""
+
+    shown: str = ""
+    """What the check shows; empty for a check of ``audit``, which reports a finding."""
+
+
+def h5(fixture: str, shown: str = "") -> Example:
+    """Return an example with one HDF5 file."""
+    return Example(files={"model.h5": fixture}, shown=shown)
+
+
+def archive(fixture: str, shown: str = "") -> Example:
+    """Return an example with one file named ``model.keras``."""
+    return Example(files={"model.keras": fixture}, shown=shown)
+
+
+def exported(fixture: str, shown: str = "") -> Example:
+    """Return an example with one SavedModel."""
+    return Example(files={"exported": fixture}, shown=shown)
+
+
+EXAMPLES: Final = {
+    "quantization-mode": h5("tf2.4/global_mixed_float16.h5"),
+    "convert-input": h5("tf2.1/global_mixed_float16.h5"),
+    "policy-class": h5("tf2.4/exp_mf16_fixed128.h5"),
+    "dtype-policy-v1": h5("tf2.4/exp_mf16_fixed128.h5"),
+    "unhashable-policy": h5("tf2.1/global_mixed_float16.h5"),
+    "dtype-policy-map": archive("keras3.6/policy_map.keras", "mixed_bfloat16"),
+    "quantized-policy": archive("keras3.6/int8.keras", "int8_from_float32"),
+    "quantization-mode-name": archive("keras3.15/int4_policy.keras", "int4_from_float32"),
+    "removed-policy-name": h5("tf2.0/exp_per_layer.yaml", "replacement: mixed_float16"),
+    "unknown-policy-name": h5("tf2.15/default_float32.h5", "mixed_bfloat16"),
+    "experimental-api": h5("tf2.4/exp_mf16_fixed128.h5"),
+    "policy-loss-scale": h5("tf2.4/exp_mf16_fixed128.h5"),
+    "batch-shape": h5("keras3.15/default_float32.h5"),
+    "optional-input": h5("tf_keras2.21/default_float32.h5"),
+    "quantization-config": archive("keras3.15/default_float32.keras"),
+    "keras-3-module": archive("keras3.15/default_float32.keras"),
+    "keras-2-module": archive("tf2.12/default_float32.keras", "TF 2.12"),
+    "functional-class": archive("tf_keras2.21/default_float32.keras"),
+    "unknown-layer-functional": h5("tf2.4/default_float32.h5", "TF 2.3"),
+    "unknown-layer-cast": h5("keras3.6/adam_autowrap_mf16.h5"),
+    "op-layer": h5("tf2.15/tf_op_layers.h5"),
+    "serialized-cast": h5("tf2.0/tf_op_layers.h5", "TF 2.0 and older"),
+    "groups-argument": h5("groups.json"),
+    "time-major": h5("tf2.15/bidirectional_mixed.h5"),
+    "input-length": h5("keras2.1.6/preprocessing.h5"),
+    "attention-shapes": h5("tf2.15/mha.h5"),
+    "newer-argument": h5("keras3.15/string_lookup.h5"),
+    "nested-class": h5("tf2.4/wrappers.h5"),
+    "initializer-identifier": h5("tf2.15/bidirectional_mixed.h5"),
+    "unknown-layer": h5("tf2.15/mha.h5", "TF 2.15"),
+    "custom-class": Example(
+        files={"model.h5": "tf2.15/custom_unregistered.h5"},
+        fix_files={"model.h5": "tf2.15/mha.h5"},
+    ),
+    "lambda-unsafe": archive("tf2.15/lambda.keras"),
+    "lambda-bytecode": h5("tf2.15/lambda.h5"),
+    "as-list": h5("keras3.15/default_float32.h5"),
+    "nested-model-graph": h5("tf2.15/shared_layer.h5"),
+    "subclassed-config": h5("keras3.15/subclassed.h5", "Keras 3"),
+    "savedmodel-in-keras-3": exported("tf2.15/default_float32", "TF 2.15"),
+    "call-endpoint": exported("tf2.15/global_mixed_float16", "serving_default"),
+    "add-slot": exported("tf2.15/adam_autowrap_mf16", "TF 2.15"),
+    "user-object": exported("tf2.15/global_mixed_float16", "serving_default"),
+    "missing-op": exported("tf2.12/default_float32", "TF 2.12"),
+    "savedmodel-metadata": exported("tf2.9/default_float32", "TF 2.9"),
+    "concrete-function": exported("tf2.15/global_mixed_float16", "signature"),
+    "revived-layer": exported("tf_keras2.21/mha_mixed"),
+    "yaml-removed": Example(files={"model.yaml": "tf2.1/default_float32.yaml"}, shown="Dense"),
+    "objects-not-loaded": archive("keras3.3/wrappers.keras", "Keras 3.0"),
+    "missing-variables": archive("tf2.15/sequential.keras", "dense_a"),
+    "axes-mismatch": h5("tf2.15/sequential_unbuilt_input.h5", "dense_a"),
+    "file-signature": Example(
+        files={"model.h5": "pointer", "model.keras": "keras3.15/default_float32.keras"},
+        shown="git-lfs pointer",
+    ),
+    "truncated-file": h5("truncated", "truncated"),
+    "directory-as-file": exported("tf2.1/default_float32", "SavedModel"),
+    "keras-file-not-zip": archive("tf2.1/adam_autowrap_mf16.h5", "HDF5"),
+    "savedmodel-not-found": archive("tf2.15/default_float32.keras", ".keras"),
+    "weights-only": h5("keras3.15/weights_only.weights.h5", "weights"),
+    "h5py-decode": h5("tf2.3/global_mixed_float16.h5", "TF 2.3"),
+    "bfloat16-in-hdf5": h5("tf2.15/per_layer.h5"),
+    "header-too-large": h5("tf2.15/default_float32.h5", "Dense"),
+    "unknown-optimizer": h5("tf2.15/adam_autowrap_mf16.h5"),
+    "loss-scale-optimizer": h5("tf2.0/adam_autowrap_mf16.h5", "Keras 3"),
+    "loss-scale-multiplier": h5("tf2.3/exp_mf16_dynamic_custom.h5", "loss scale"),
+    "optimizer-argument": h5("tf2.15/adam_autowrap_mf16.h5"),
+    "metric-name": h5("tf2.15/default_float32_compiled.h5"),
+    "loss-scale-attributes": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
+    "optimizer-state": h5("tf2.12/adam_autowrap_mf16.h5"),
+    "nan": h5("keras2.3.1/floatx_float16.h5"),
+    "mixed-dtypes": h5("tf2.15/rnn_mixed.h5", "mixed_float16"),
+    "no-kernel": h5("max_pooling.json"),
+}
+"""By the id of the entry."""

@@ -1,0 +1,114 @@
+"""The commands that entries suggest work for models with their cause."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.cli.exit_codes import Exit
+from policytool.troubleshooting import ENTRIES
+from tests.conftest import Ended, run
+from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
+from tests.troubleshooting.examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.troubleshooting.entry import Entry
+
+UNREADABLE: Final = {"file-signature", "truncated-file"}
+"""Entries about files that ``inspect`` identifies and cannot read."""
+
+POINTER: Final = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9437184\n"
+IDS: Final = [entry.id for entry in ENTRIES]
+
+
+def place(files: Mapping[str, str]) -> None:
+    """Copy fixtures into the working directory, under the names of the commands."""
+    for name, fixture in files.items():
+        own = Path(__file__).parent / fixture
+        source, target = own if own.exists() else FIXTURES / fixture, Path(name)
+        if fixture == "pointer":
+            target.write_text(POINTER, encoding="utf-8")
+        elif fixture == "truncated":
+            whole = (FIXTURES / "tf2.15/default_float32.h5").read_bytes()
+            target.write_bytes(whole[: len(whole) // 2])
+        elif source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copyfile(source, target)
+
+
+def run_command(command: str) -> Ended:
+    """Run a command of an entry in this process."""
+    program, *arguments = shlex.split(command)
+    assert program == "policytool"
+    return run(*arguments)
+
+
+def test_every_entry_has_an_example() -> None:
+    """And no example is left of an entry that is gone."""
+    assert set(EXAMPLES) == set(IDS)
+
+
+@THOROUGH
+@pytest.mark.parametrize("entry", ENTRIES, ids=IDS)
+def test_the_check_of_an_entry_shows_its_cause(
+    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``audit`` reports a finding, and other commands show what the example names."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    example = EXAMPLES[entry.id]
+    place(example.files)
+    ended = run_command(entry.check.command)
+    if entry.id in UNREADABLE:
+        assert ended.code == Exit.FAILURE
+        assert example.shown in ended.err
+    elif example.shown:
+        assert ended.code == Exit.CLEAN, ended.err
+        assert example.shown in ended.out
+    else:
+        assert ended.code in {Exit.CLEAN, Exit.FINDINGS}, ended.err
+        assert "PT" in ended.out
+
+
+@THOROUGH
+@pytest.mark.parametrize(
+    ("entry", "command"),
+    [
+        pytest.param(entry, step.command, id=f"{entry.id}-{number}")
+        for entry in ENTRIES
+        for number, step in enumerate(entry.fix)
+        if step.command
+    ],
+)
+def test_the_fix_of_an_entry_works(
+    entry: Entry, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ends with 0, and the target loads the model that it writes."""
+    monkeypatch.chdir(tmp_path)
+    example = EXAMPLES[entry.id]
+    place({**example.files, **example.fix_files})
+    before = set(tmp_path.iterdir())
+    ended = run_command(command)
+    assert ended.code == Exit.CLEAN, ended.out + ended.err
+    words = command.split()
+    if "--target" in words and words[1] == "migrate":
+        (written,) = set(tmp_path.iterdir()) - before
+        assert loads(written, words[words.index("--target") + 1]), ended.out
+
+
+def loads(path: Path, target: str) -> bool:
+    """Return whether a target loads a model, or may."""
+    newest = {"keras3": "keras3.15", "tf_keras": "tf_keras2.21"}
+    report = json.loads(run("inspect", path, "--releases", "all", "--format", "json").out)
+    (model,) = report["models"]
+    verdicts = {one["release"]: one["verdict"] for one in model["releases"]}
+    return bool(verdicts[newest.get(target, target)] != "incompatible")
