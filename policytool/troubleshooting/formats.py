@@ -130,8 +130,8 @@ FORMATS: Final = Family(
             releases="TF 2.1 to 2.11",
             cause=(
                 "The graph of the SavedModel uses an op that this release does not have. TF 2.12 "
-                "and later write `DisableCopyOnRead`. Another name may be a custom op, whose library "
-                "must be imported first."
+                "and later write `DisableCopyOnRead`. Another name may be a custom op, whose "
+                "library must be imported first."
             ),
             check=_INSPECT,
             fix=(
@@ -250,7 +250,7 @@ FORMATS: Final = Family(
         ),
         Entry(
             id="objects-not-loaded",
-            title="ValueError: A total of N objects could not be loaded",
+            title="ValueError: A total of 2 objects could not be loaded",
             patterns=(general(r"A total of \d{1,9} objects could not be loaded"),),
             releases="Keras 3",
             cause=(

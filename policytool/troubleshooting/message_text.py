@@ -48,7 +48,7 @@ class Message:
     """Lines that belong together: the message of an exception, or a paragraph."""
 
     lines: tuple[tuple[int, str], ...]
-    """The lines with their numbers from 1, without colors, white space collapsed."""
+    """The lines with their numbers from 1, without colors, each run of white space one space."""
 
     is_exception: bool
     """Whether it begins with the type of an exception."""
@@ -57,17 +57,23 @@ class Message:
     """Whether no exception follows."""
 
     def joined(self, separator: str) -> str:
-        """Return the lines as one line."""
-        return separator.join(line for _, line in self.lines)
+        """
+        Return the lines as one line. With a separator, lines are joined without the white space at
+        their ends; without one, as a terminal broke them, which may be at a space.
+        """
+        return separator.join(self._pieces(separator))
 
     def line_at(self, offset: int, separator: str) -> int:
         """Return the number of the line that has the character at an offset of the joined line."""
         end = 0
-        for number, line in self.lines:
-            end += len(line) + len(separator)
+        for (number, _), piece in zip(self.lines, self._pieces(separator), strict=True):
+            end += len(piece) + len(separator)
             if offset < end:
                 return number
         return self.lines[-1][0]
+
+    def _pieces(self, separator: str) -> list[str]:
+        return [line.strip() if separator else line for _, line in self.lines]
 
 
 def plain_lines(text: str) -> list[str]:
@@ -109,8 +115,8 @@ def _grouped(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
         if in_frame:  # the source line below a frame
             in_frame = _MARK.match(line) is not None
             continue
-        plain = _SPACES.sub(" ", line).strip()
-        if plain and not _MARK.match(line):
+        plain = _SPACES.sub(" ", line)
+        if plain.strip() and not _MARK.match(line):
             group.append((number, plain))
     if group:
         yield raised, group

@@ -57,7 +57,7 @@ NUMERICS: Final = Family(
                 "type float16"
             ),
             patterns=(
-                exact(rf"Op has type {_DTYPES} that does not match type {_DTYPES} of argument"),
+                exact(rf"Op has type {_DTYPES} that does not match type {_DTYPES}"),
                 exact(
                     r"cannot compute \w{1,60} as input #\d\(zero-based\) was expected to be an? "
                     rf"{_DTYPES} tensor but is an? {_DTYPES} tensor"

@@ -251,7 +251,7 @@ POLICIES: Final = Family(
             id="unknown-policy-name",
             title="ValueError: Cannot convert '...' to a mixed precision DTypePolicy",
             patterns=(
-                likely(r"Cannot convert (?:value )?.{1,80}? to a mixed precision (?:\w*Policy)"),
+                likely(r"Cannot convert (?:value )?.{1,80}? to a mixed precision \w{0,40}Policy"),
                 general(r"Cannot interpret `dtype` argument\. Expected a string"),
                 general(r"\bUnknown (?:dtype )?policy\b", KERAS),
             ),

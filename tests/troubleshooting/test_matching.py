@@ -1,0 +1,249 @@
+"""Real tracebacks find their entry first; other texts find nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.support.errors import UsageError
+from policytool.support.limits import override
+from policytool.troubleshooting import ENTRIES
+from policytool.troubleshooting.entry import Specificity
+from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text
+from policytool.troubleshooting.message_text import plain_lines
+from tests.helpers.marks import ALONE
+from tests.helpers.paths import FIXTURES
+
+RECORD: Final[dict[str, dict[str, Any]]] = json.loads(
+    (FIXTURES / "error_messages.json").read_text(encoding="utf-8")
+)
+"""Tracebacks of real releases, with the entry of their cause (``fixtures/error_messages.py``)."""
+
+HELD_OUT: Final = [name for name, one in RECORD.items() if one["held_out"]]
+SHORT: Final = "AttributeError: 'str' object has no attribute 'quantization_mode'"
+
+
+def best(text: str) -> str | None:
+    """Return the id of the best entry."""
+    matches = explain_text(text).matches
+    return matches[0].entry.id if matches else None
+
+
+@pytest.mark.parametrize("name", RECORD)
+def test_a_recorded_traceback_finds_its_entry_first(name: str) -> None:
+    """And the line that matched is in the text."""
+    text = RECORD[name]["traceback"]
+    first = explain_text(text).matches[0]
+    assert first.entry.id == RECORD[name]["cause"]
+    assert plain_lines(text)[first.line - 1].strip() == first.text
+
+
+def test_the_record_covers_releases_and_causes() -> None:
+    """Tracebacks of many releases, some recorded after the patterns were written."""
+    assert len(RECORD) >= 40
+    assert len(HELD_OUT) >= 8
+    assert len({one["release"] for one in RECORD.values()}) >= 12
+    assert {one["cause"] for one in RECORD.values()} <= {entry.id for entry in ENTRIES}
+    assert (FIXTURES / "error_messages.json").stat().st_size < 300_000
+    assert not [name for name, one in RECORD.items() if "/root/" in one["traceback"]]
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-11-23 12:00:00,123 ERROR root: ",
+        "[worker-1] ",
+        "E   ",
+        "> ",
+        "\x1b[31m",
+        "#12 3.456 ",
+        "  | ",
+    ],
+)
+def test_prefixes_of_log_lines_do_not_matter(name: str, prefix: str) -> None:
+    """Nor do colors."""
+    lines = RECORD[name]["traceback"].splitlines()
+    assert best("\n".join(f"{prefix}{line}" for line in lines)) == RECORD[name]["cause"]
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_windows_paths_and_line_ends_do_not_matter(name: str) -> None:
+    """A traceback from Windows."""
+    text = RECORD[name]["traceback"].replace("/home/user/venv/lib/", "C:\\Users\\me\\venv\\Lib\\")
+    assert best(text.replace("\n", "\r\n")) == RECORD[name]["cause"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
+    """The title of an entry, broken in the middle of words, finds what the whole title finds."""
+    title = f"keras: {entry.title}"
+    whole = explain_text(title).matches
+    broken = "\n".join(title[start : start + 40] for start in range(0, len(title), 40))
+    found = {match.entry.id for match in explain_text(broken).matches}
+    assert {match.entry.id for match in whole[:1]} <= found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    a[0]\nKeyError: 0',
+        "TypeError: unhashable type: 'dict'",
+        "TypeError: __init__() got an unexpected keyword argument 'name'",
+        "AttributeError: 'str' object has no attribute 'decode'",
+        "AttributeError: 'NoneType' object has no attribute 'shape'",
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "IndexError: list index out of range",
+        "ModuleNotFoundError: No module named 'requests'",
+        "zipfile.BadZipFile: File is not a zip file",
+        "KeyError: 'name'",
+        "KeyError: 'layers'",
+        "ValueError: bad marshal data (unknown type code)",
+        "MemoryError",
+        "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized",
+        "WARNING:tensorflow:From x.py:3: The name tf.losses is deprecated.",
+        "W xla/cuda/cuda_driver.cc:269] failed call to cuInit: CUDA_ERROR_NO_DEVICE",
+        "WARNING:absl:Compiled the loaded model, but the compiled metrics have yet to be built.",
+        "tensorflow.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor",
+        'ValueError: Input 0 of layer "dense" is incompatible with the layer: expected axis -1',
+        "Epoch 1/10\n1563/1563 - 5s 3ms/step - accuracy: 0.41 - loss: 1.61",
+        "Keras is a deep learning API. A policy decides in which dtype a layer computes.",
+        "The model was saved, loaded and evaluated without any error on three releases.",
+        "policytool",
+        "0",
+    ],
+)
+def test_unrelated_texts_match_nothing(text: str) -> None:
+    """Python errors, logs of TensorFlow, and prose."""
+    assert not explain_text(text).matches
+
+
+def test_confidence_is_specificity_times_place() -> None:
+    """As the docstring of the module says."""
+    frame = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    a()\n'
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    exact = Specificity.EXACT.value
+    for text, place in (
+        (SHORT, 1),
+        (f"{frame}{SHORT}", 1),
+        (f"{frame}{SHORT}\n{during}{frame}ValueError: other", EARLIER),
+        (f"WARNING {SHORT.partition(': ')[2]}\n\n{frame}ValueError: other", OUTSIDE),
+    ):
+        (match,) = explain_text(text).matches
+        assert match.confidence == round(exact * place, 2)
+
+
+def test_the_last_exception_wins() -> None:
+    """Of two specific messages, the one that ended the program comes first."""
+    other = "ValueError: Unknown layer: Functional"
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert best(f"{SHORT}\n{during}{other}") == "unknown-layer-functional"
+    assert best(f"{other}\n{during}{SHORT}") == "quantization-mode"
+
+
+def test_a_specific_message_beats_a_general_one() -> None:
+    """Also if the general one is the last."""
+    general = "TypeError: Could not interpret initializer or Unable to deserialize the keras object"
+    during = "\nThe above exception was the direct cause of the following exception:\n\n"
+    assert best(general) == "custom-class"
+    assert best(f"{SHORT}\n{during}{general}") == "quantization-mode"
+
+
+def test_a_traceback_in_one_line_of_a_log_is_read() -> None:
+    """Log collectors escape line breaks."""
+    name = HELD_OUT[0]
+    text = RECORD[name]["traceback"].replace("\n", "\\n")
+    assert best(text) == RECORD[name]["cause"]
+
+
+def test_an_empty_text_is_invalid_usage() -> None:
+    """Nor does white space or a color make a message."""
+    for text in ("", " \n\t", "\x1b[0m"):
+        with pytest.raises(UsageError, match="empty"):
+            explain_text(text)
+
+
+def test_a_text_beyond_the_limit_is_invalid_usage() -> None:
+    """The error names the limit, which can be raised."""
+    with override({"message-bytes": 100}), pytest.raises(UsageError, match="message-bytes"):
+        explain_text("x" * 101)
+
+
+FRAGMENTS: Final = st.sampled_from(
+    [
+        *(entry.title for entry in ENTRIES),
+        "Traceback (most recent call last):\n",
+        '  File "x.py", line 3, in f\n',
+        "\n",
+        "\r",
+        "\x1b[",
+        "\x1b]0;",
+        "    ~~~^^^\n",
+        "'" * 50,
+        "{" * 50,
+        "Error: ",
+        "keras/",
+        "\u202e",
+        "\ud800",
+        "\\n",
+    ]
+)
+
+
+@given(st.lists(st.one_of(FRAGMENTS, st.text(max_size=40)), max_size=30).map("".join))
+def test_any_text_is_explained_or_refused(text: str) -> None:
+    """Matches are few, ordered, and refer to lines of the text."""
+    try:
+        matches = explain_text(text).matches
+    except UsageError:
+        return
+    assert len(matches) <= MOST
+    confidences = [match.confidence for match in matches]
+    assert confidences == sorted(confidences, reverse=True)
+    assert all(0 < match.confidence <= 1 and match.line >= 1 for match in matches)
+    assert len({match.entry.id for match in matches}) == len(matches)
+
+
+HOSTILE: Final = {
+    "quotes": "'",
+    "words": "a",
+    "spaces": " ",
+    "lines": "x\n",
+    "types": "a.A",
+    "beginnings": "Unrecognized keyword arguments passed to ",
+    "endpoints": "endpoint '",
+    "operations": "Op has type float16 that does not match type ",
+    "layers": "Layer 'x expected 1 variables, ",
+    "kernels": "Could not find device for node ",
+    "names": "Policy _Policy",
+    "converted": "Cannot convert value ",
+    "escapes": "\x1b[1",
+    "titles": "\x1b]",
+    "frames": 'File "',
+    "exceptions": "ValueError: x\n",
+    "classes": "Cannot call custom layer ",
+    "letters": "loss: ",
+}
+
+
+@ALONE
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_grows_with_the_length_of_the_text(name: str) -> None:
+    """Four times as much text takes less than eight times as long."""
+    piece = HOSTILE[name]
+
+    def seconds(length: int) -> float:
+        text = "x" + (piece * (length // len(piece) + 1))[:length]
+        start = time.process_time()
+        explain_text(text)
+        return time.process_time() - start
+
+    seconds(1_000)
+    small, large = seconds(50_000), seconds(200_000)
+    assert large < 8 * max(small, 0.1)
+    assert large < 8
