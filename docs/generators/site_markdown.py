@@ -4,12 +4,14 @@ A hook of MkDocs: pages that are written for GitHub look the same on the site.
 A page links to a file by its relative path. If the file is not on the site, such as
 ``../../fixtures/README.md``, the link on the site leads to the file in the repository. Python's
 Markdown would show the backslash of ``\|`` in the code of a table, and of ``\<`` anywhere. Short
-code, such as an option, stays on one line.
+code, such as an option, stays on one line. Commands without a prompt are highlighted as a script,
+because Pygments takes them for output.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,6 +40,12 @@ BEFORE_MKDOCS: Final = 10
 
 SHORT: Final = 32
 """Characters of code that fit on a line of a narrow screen."""
+
+
+_CONSOLE: Final = re.compile(
+    r"^( *```)console$(?=(?:\n(?! *(?:```|\$ )).*)*\n *```$)", re.MULTILINE
+)
+"""The beginning of a block of commands in which no line has a prompt."""
 
 
 def repository_link(link: str, page: str, on_site: Collection[str]) -> str | None:
@@ -101,4 +109,4 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: object) ->
     """Prepare the processor for the next page."""
     PROCESSOR.page = page.file.src_uri
     PROCESSOR.on_site = frozenset(file.src_uri for file in files if file.inclusion.is_included())
-    return markdown
+    return _CONSOLE.sub(r"\1bash", markdown)
