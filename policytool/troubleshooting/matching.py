@@ -11,7 +11,7 @@ The confidence of an entry is the product of two numbers:
 
 Of several matches of one entry, the best counts. Equal confidences are ordered by the line of the
 match, the last first, and then by the order of the entries. An entry is left out if its confidence
-is at most half of the best.
+is at most half of the best, or if a better entry matches the same line.
 """
 
 from __future__ import annotations
@@ -42,11 +42,6 @@ MOST: Final = 3
 _SHARE: Final = 0.5
 """Matches with at most this share of the best confidence are left out."""
 
-_GLUES: Final = (" ", "")
-"""
-What joins the lines of a message: a terminal breaks lines at spaces, or in the middle of a word.
-"""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
@@ -70,6 +65,15 @@ class Explanation:
     matches: tuple[Match, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """A message, and how much a match in it counts."""
+
+    message: Message
+    texts: tuple[str, ...]
+    weight: float
+
+
 def explain_text(text: str) -> Explanation:
     """
     Return the entries that a text matches, the best first, and at most :data:`MOST`.
@@ -83,16 +87,29 @@ def explain_text(text: str) -> Explanation:
         raise UsageError("the error message is empty; paste a message or a whole traceback")
     found = messages(lines)
     whole = "\n".join(lines)
-    weights = _weights(found)
+    places = [
+        _Place(message=message, texts=message.joined(), weight=weight)
+        for message, weight in zip(found, _weights(found), strict=True)
+    ]
     best = [
         match
         for entry in ENTRIES
-        if (match := _best_match(entry, found, weights, whole, lines)) is not None
+        if (match := _best_match(entry, places, whole, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
-    enough = best[0].confidence * _SHARE if best else 0
-    kept = [match for match in best if match.confidence > enough]
-    return Explanation(matches=tuple(kept[:MOST]))
+    return Explanation(matches=tuple(_worth_showing(best))[:MOST])
+
+
+def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
+    """Yield the matches, the best first, that others do not make superfluous."""
+    highest: dict[int, float] = {}
+    for match in best:
+        if match.confidence > best[
+            0
+        ].confidence * _SHARE and match.confidence >= highest.setdefault(
+            match.line, match.confidence
+        ):
+            yield match
 
 
 def _weights(found: Sequence[Message]) -> list[float]:
@@ -106,19 +123,15 @@ def _weights(found: Sequence[Message]) -> list[float]:
 
 
 def _best_match(
-    entry: Entry,
-    found: Sequence[Message],
-    weights: Sequence[float],
-    whole: str,
-    lines: Sequence[str],
+    entry: Entry, places: Sequence[_Place], whole: str, lines: Sequence[str]
 ) -> Match | None:
     """Return the best match of an entry; of equal ones the last."""
     best: tuple[float, int] | None = None
     for pattern in entry.patterns:
         hits = [
-            (round(pattern.specificity.value * weight, 2), line)
-            for message, weight in zip(found, weights, strict=True)
-            for line in _hits(pattern, message)
+            (round(pattern.specificity.value * place.weight, 2), line)
+            for place in places
+            if (line := _first_line(pattern, place)) is not None
         ]
         if hits and (pattern.needs is None or pattern.needs.search(whole)):
             best = max(hits if best is None else [best, *hits])
@@ -128,9 +141,9 @@ def _best_match(
     return Match(entry=entry, confidence=confidence, line=line, text=lines[line - 1].strip())
 
 
-def _hits(pattern: Pattern, message: Message) -> Iterator[int]:
-    """Yield the line of the first match in a message, if there is one."""
-    for glue in _GLUES[: len(message.lines)]:
-        if match := pattern.regex.search(message.joined(glue)):
-            yield message.line_at(match.start(), glue)
-            return
+def _first_line(pattern: Pattern, place: _Place) -> int | None:
+    """Return the line of the first match in a message; None if there is none."""
+    for number, text in enumerate(place.texts):
+        if match := pattern.regex.search(text):
+            return place.message.line_at(match.start(), number)
+    return None

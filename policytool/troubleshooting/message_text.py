@@ -41,6 +41,8 @@ _RAISED: Final = re.compile(
 """The type of an exception, at the beginning of its message."""
 
 _SPACES: Final = re.compile(r"\s+")
+_SEPARATORS: Final = (" ", "")
+"""What joins lines: people break messages at spaces, and terminals anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,15 +58,21 @@ class Message:
     is_last: bool
     """Whether no exception follows."""
 
-    def joined(self, separator: str) -> str:
+    def joined(self) -> tuple[str, ...]:
         """
-        Return the lines as one line. With a separator, lines are joined without the white space at
-        their ends; without one, as a terminal broke them, which may be at a space.
+        Return the lines as one line: with a space between them, and if there are several, also
+        without, as a terminal broke them.
         """
-        return separator.join(self._pieces(separator))
+        texts = tuple(separator.join(self._pieces(separator)) for separator in _SEPARATORS)
+        return texts[: len(self.lines)]
 
-    def line_at(self, offset: int, separator: str) -> int:
-        """Return the number of the line that has the character at an offset of the joined line."""
+    def line_at(self, offset: int, text: int) -> int:
+        """
+        Return the number of the line that has a character of a joined line.
+
+        :param text: which of the joined lines
+        """
+        separator = _SEPARATORS[text]
         end = 0
         for (number, _), piece in zip(self.lines, self._pieces(separator), strict=True):
             end += len(piece) + len(separator)

@@ -138,6 +138,12 @@ def test_confidence_is_specificity_times_place() -> None:
         assert match.confidence == round(exact * place, 2)
 
 
+def test_a_better_entry_hides_others_of_its_line() -> None:
+    """What a specific message says needs no general explanation."""
+    found = explain_text("ValueError: Unknown layer: Functional").matches
+    assert [match.entry.id for match in found] == ["unknown-layer-functional"]
+
+
 def test_the_last_exception_wins() -> None:
     """Of two specific messages, the one that ended the program comes first."""
     other = "ValueError: Unknown layer: Functional"

@@ -11,6 +11,7 @@ from policytool.reports.page import (
     Fact,
     Facts,
     Page,
+    Section,
     Sentence,
     Tone,
     Verdict,
@@ -67,13 +68,17 @@ def _blocks(match: Match) -> Iterator[Block]:
             Fact(label="cause", text=entry.cause),
         )
     )
-    yield from _step("check", entry.check)
-    for step in entry.fix:
-        yield from _step("fix", step)
+    yield Section(title="check", blocks=tuple(_steps(entry.check)))
+    yield Section(title="fix", blocks=tuple(_steps(*entry.fix)))
     yield Sentence(text=f"See {link(match)}", tone=Tone.DIM)
 
 
-def _step(label: str, step: Step) -> Iterator[Block]:
-    yield Facts(facts=(Fact(label=label, text=step.text),))
+def _steps(*steps: Step) -> Iterator[Block]:
+    for step in steps:
+        yield from _step(step)
+
+
+def _step(step: Step) -> Iterator[Block]:
+    yield Sentence(text=step.text)
     if step.command:
         yield Command(label="run", words=tuple(shlex.split(step.command)))

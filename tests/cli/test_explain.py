@@ -1,0 +1,125 @@
+"""``policytool explain``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.cli.exit_codes import Exit
+from policytool.support import project
+from tests.conftest import run, run_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MESSAGE: Final = "AttributeError: 'str' object has no attribute 'quantization_mode'"
+PAGE: Final = project.page("how-to/troubleshooting.md")
+
+
+def test_a_message_is_explained() -> None:
+    """With cause, check, fix and the address of its entry."""
+    ended = run("explain", MESSAGE)
+    assert (ended.code, ended.err) == (Exit.CLEAN, "")
+    assert ended.out.splitlines()[0] == MESSAGE
+    assert "policytool audit model.h5 --target keras3" in ended.out
+    assert "policytool migrate model.h5 --target keras3" in ended.out
+    assert f"{PAGE}#quantization-mode" in "".join(ended.out.split("\n  "))
+
+
+def test_words_without_quotes_are_one_message() -> None:
+    """A shell splits what is not quoted."""
+    ended = run("explain", "ValueError:", "Unknown", "layer:", "Functional", "--format", "json")
+    assert ended.json["matches"][0]["id"] == "unknown-layer-functional"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_hyphen_reads_stdin(encoding: str) -> None:
+    """Also as PowerShell writes it."""
+    text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{MESSAGE}\n'
+    ended = run("explain", "-", "--format", "json", stdin=text.encode(encoding))
+    assert ended.code == Exit.CLEAN
+    (match,) = ended.json["matches"]
+    assert (match["id"], match["line"]) == ("quantization-mode", 3)
+    assert match["url"] == f"{PAGE}#quantization-mode"
+
+
+def test_bytes_that_are_no_text_do_not_matter() -> None:
+    """A log may contain anything."""
+    ended = run("explain", "-", stdin=b"\xff\x00\x80\n" + MESSAGE.encode() + b"\n\xfe")
+    assert ended.code == Exit.CLEAN
+
+
+@pytest.mark.parametrize("format_", ["table", "markdown", "json"])
+def test_no_match_exits_with_4_and_a_link(format_: str) -> None:
+    """On stderr, in one sentence; JSON has an empty list."""
+    ended = run("explain", "ZeroDivisionError: division by zero", "--format", format_)
+    assert ended.code == Exit.NO_MODEL
+    assert ended.err == f"error: No known error message matches. See {PAGE} for the list.\n"
+    assert json.loads(ended.out)["matches"] == [] if format_ == "json" else not ended.out
+
+
+@pytest.mark.parametrize("words", [(), ("",), (" ", "\t"), ("-",), ("\x1b[0m",)])
+def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
+    """In one line."""
+    ended = run("explain", *words)
+    assert (ended.code, ended.out) == (Exit.USAGE, "")
+    assert ended.err.startswith("error: ")
+    assert ended.err.count("\n") == 1
+
+
+def test_a_message_beyond_the_limit_is_invalid_usage() -> None:
+    """The error names the option that raises the limit."""
+    ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)
+    assert ended.code == Exit.USAGE
+    assert "--limit message-bytes=" in ended.err
+    raised = run(
+        "explain", "-", "--limit", "message-bytes=4MiB", stdin=MESSAGE.encode() + b"\nx" * 600_000
+    )
+    assert raised.code == Exit.CLEAN
+
+
+def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like those of every command."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policytool.toml").write_text('format = "markdown"\n', encoding="utf-8")
+    ended = run("explain", "x", "--show-settings")
+    assert ended.code == Exit.CLEAN
+    assert 'format = "markdown"' in ended.out
+
+
+def test_a_process_explains_the_traceback_of_a_pipe() -> None:
+    """With colors, if they are asked for."""
+    ended = run_process("explain", "-", "--color", "always", stdin=MESSAGE.encode())
+    assert ended.code == Exit.CLEAN
+    assert "\x1b[1m" in ended.out
+
+
+def test_explain_imports_no_library_of_models() -> None:
+    """It starts in a blink."""
+    code = (
+        "import sys\n"
+        "from policytool.cli.main import run\n"
+        f"assert run(['explain', {MESSAGE!r}]) == 0\n"
+        "print(sorted({'h5py', 'numpy', 'jinja2', 'google', 'rich'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_explains_the_same() -> None:
+    """And its result has the JSON report."""
+    found = policytool.explain(MESSAGE)
+    assert [match.entry.id for match in found] == ["quantization-mode"]
+    assert found == policytool.explain(MESSAGE)
+    assert found.to_dict() == run("explain", MESSAGE, "--format", "json").json
+    assert repr(found).startswith("<policytool.Explanation quantization-mode (95%)")
+    assert "quantization_mode" in found._repr_html_()
+    with pytest.raises(policytool.UsageError, match="empty"):
+        policytool.explain(" ")
