@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _NARROW: Final = 0.8
 """
-From this share of the limit on, a note says that other inputs may exceed it: in
-docs/evidence/benchmarks.md, unseen inputs had up to 1.23 times the error.
+From this share of the limit on, a note says that other inputs may exceed it.
+docs/evidence/benchmarks.md shows by how much inputs did that no search had used.
 """
 
 _LOST: Final = "could not be tuned: the worker process {how}"
