@@ -186,6 +186,7 @@ class Structure(HTMLParser):
         self._is_site = is_site
         self._is_content = not is_site
         self._is_permalink = False
+        self._is_file_name = False
         self._text = ""
 
     def _end_text(self) -> None:
@@ -198,11 +199,13 @@ class Structure(HTMLParser):
         if self._is_site and tag == "article":
             self._is_content, self._text = True, ""
         self._is_permalink = ("class", "headerlink") in attrs
+        self._is_file_name = ("class", "filename") in attrs  # GitHub shows no title of a block
         if tag in self.KEPT and not self._is_permalink:
             self._end_text()
             self.parts += [f"<{tag}>"] * self._is_content
 
     def handle_endtag(self, tag: str) -> None:
+        self._is_file_name = False
         if self._is_permalink:
             self._is_permalink, self._text = False, self._text.removesuffix("¶")
         elif tag in self.KEPT:
@@ -213,7 +216,8 @@ class Structure(HTMLParser):
             self._is_content = False
 
     def handle_data(self, data: str) -> None:
-        self._text += data
+        if not self._is_file_name:
+            self._text += data
 
 
 def structure(html: str, *, is_site: bool) -> list[str]:

@@ -46,7 +46,9 @@ def help_texts() -> Iterator[Text]:
         command = cli if name is None else cli.get_command(context, name)
         assert command is not None
         place = f"help of {name}" if name else "help"
-        yield place, command.get_help(click.Context(command, info_name=name, terminal_width=10_000))
+        # A command keeps its help option, with the names that the first context has for it.
+        settings = {**command.context_settings, "terminal_width": 10_000}
+        yield place, command.get_help(click.Context(command, info_name=name, **settings))
 
 
 def rule_texts() -> Iterator[Text]:
