@@ -160,7 +160,7 @@ def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "device": '"cpu"',
         "verify": "false",  # the only boolean of it; tests/cli/test_verify.py has the others
     }
-    needed = {"diff": ("a.h5", "a.h5"), "completion": ("bash",)}
+    needed = {"diff": ("a.h5", "a.h5"), "completion": ("bash",), "explain": ("x",)}
     found(f"{key} = {values[key]}\n")
     for name, other, _ in options():
         if other == key:
