@@ -291,8 +291,8 @@ LAYERS: Final = Family(
             ),
             fix=(
                 Step(
-                    text="Set the policy again on the layers before the cast:",
-                    command="policytool migrate model.h5 --to mixed_float16 --dry-run",
+                    text="Set the mixed policy again, for TF 2.5 and later:",
+                    command="policytool migrate model.h5 --to mixed_float16",
                 ),
                 Step(text="Or build the model in Python, and load its weights."),
             ),
