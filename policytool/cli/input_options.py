@@ -73,6 +73,7 @@ def options(synthetic: str) -> Callable[[Callable[..., int]], Callable[..., int]
             type=click.IntRange(min=0),
             default=1,
             show_default=True,
+            metavar="N",
             help="Random seed for synthetic inputs and missing weights.",
         ),
     )
