@@ -139,12 +139,12 @@ def command(
         weights=weights,
         signatures=remembered.by_path,
     )
-    found = options.inputs(paths, null=null)
+    found = options.inputs(paths, null=null, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
             write_baseline,
-            [one.path for one in found if one.exact],
+            [path for one in found if one.exact and isinstance(path := one.path, Path)],
         )
     report_option.check(
         report, found, [file for file in (baseline, write_baseline) if file is not None]

@@ -96,7 +96,7 @@ def command(
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
-    found = options.inputs(paths, null=null)
+    found = options.inputs(paths, null=null, remote=True)
     report_option.check(report, found)
     inspected = inspection.collect(
         track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")

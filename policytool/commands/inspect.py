@@ -12,6 +12,7 @@ from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates 
 from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -115,7 +116,7 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
     """
     if found.exact or error.code not in NO_MODEL:
         return False
-    is_meant = found.path.name.endswith(_MODEL_NAMES) or found.path.is_dir()
+    is_meant = found.path.name.endswith(_MODEL_NAMES) or opening.is_directory(found.path)
     return error.code not in _DAMAGED or not is_meant
 
 
@@ -150,7 +151,7 @@ def inspect(path: str) -> Model:
     :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
         ``code``.
     """
-    found = discovery.one(path)
+    found = discovery.one(path, remote=True)
     return reading.read(found.path, found.display_path)
 
 

@@ -140,7 +140,7 @@ def _digest(paths: Iterable[object]) -> str:
             whole.update(str(path).encode())
             continue
         try:
-            with opening.regular_stream(path) as stream:
+            with os.fdopen(opening.open_regular(path), "rb") as stream:
                 whole.update(hashlib.file_digest(stream, "sha256").digest())
         except OSError as error:
             raise ModelFileError(
