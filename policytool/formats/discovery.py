@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS
 from policytool.formats.format_detection import is_model
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.files import remote_path
+from policytool.support.files import opening, remote_path
 from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
@@ -163,7 +163,51 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     """
     Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
     """
-    yield Input(path=path, exact=True)
+    try:
+        found = list(_found_at(path))
+    except ModelFileError:
+        found = [Input(path=path, exact=True)]
+    yield from found
+
+
+def _found_at(path: RemotePath) -> Iterator[Input]:
+    """
+    Yield what a URL means.
+
+    :raises ModelFileError: if the server cannot be asked.
+    """
+    if opening.is_directory(path) and not is_model(path):
+        yield from _below_remote(path)
+    elif not path.before_pattern() or opening.exists(path):
+        yield Input(path=path, exact=True)
+    elif matches := opening.matches(path):
+        for match in matches:
+            if opening.is_directory(match) and not is_model(match):
+                yield from _below_remote(match)
+            elif not _is_skipped(match.name):
+                yield Input(path=match, exact=False)
+    else:
+        yield Input(path=path, exact=True)  # read as a name, it does not exist, and that is said
+
+
+def _below_remote(directory: RemotePath) -> Iterator[Input]:
+    """
+    Yield what lies below a remote directory as :func:`_below` does; a directory that cannot be
+    listed stands for itself.
+    """
+    pending = [directory]
+    while pending:
+        current = pending.pop()
+        try:
+            names = sorted(name for name in opening.names(current) if not _is_skipped(name))
+            folders = [name for name in names if opening.is_directory(current / name)]
+            models = {name for name in folders if is_model(current / name)}
+        except ModelFileError:
+            yield Input(path=current, exact=True)
+            continue
+        for name in (*sorted(models), *(name for name in names if name not in folders)):
+            yield Input(path=current / name, exact=False)
+        pending += [current / name for name in reversed(folders) if name not in models]
 
 
 def _below(directory: Path) -> Iterator[Input]:

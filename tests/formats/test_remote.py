@@ -468,3 +468,53 @@ def test_a_drive_is_no_protocol() -> None:
     assert not remote_path.is_url("C://models/a.h5")
     with pytest.raises(UsageError):
         remote_path.parse("C://models/a.h5")
+
+
+def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: Path) -> None:
+    """In name order, a directory of a model as one, without hidden names and backups."""
+    h5_file(tmp_path / "m.h5")
+    for name in ("b.h5", "a.h5", "a/z.h5", ".hidden/x.h5", "old.h5.bak", "notes.txt"):
+        put(bucket, tmp_path / "m.h5" if name.endswith("h5") else Path(__file__), f"p/{name}")
+    put(bucket, FIXTURES / "keras3.15/unpacked.keras.d", "p/k")
+    base = f"s3://{BUCKET}/p"
+    found = [one.display_path for one in discovery.inputs([f"{base}/"], remote=True)]
+    assert found == [f"{base}/{name}" for name in ("k", "a.h5", "b.h5", "notes.txt", "a/z.h5")]
+    for pattern, names in (("*.h5", ["a.h5", "b.h5"]), ("a*", ["a/z.h5", "a.h5"]), ("k*", ["k"])):
+        matched = [one.display_path for one in discovery.inputs([f"{base}/{pattern}"], remote=True)]
+        assert matched == [f"{base}/{name}" for name in names]
+    ended = run("inspect", base, f"{base}/*.h5", "--format", "json", "--jobs", "1")
+    assert len(ended.json["models"]) == 4
+    assert ended.code == 0
+
+
+def test_a_glob_without_a_match_is_not_found(bucket: Any) -> None:
+    """Silence would let a gate pass."""
+    del bucket
+    ended = run("inspect", f"s3://{BUCKET}/none/*.h5", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["not-found"]
+
+
+def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
+    """The URL stands for itself, and reading it says why."""
+    environment = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a"}
+    environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    server.failures = [HTTPStatus.FORBIDDEN] * 99
+    with mock.patch.dict(os.environ, environment):
+        opening._sessions.clear()  # noqa: SLF001  # which has another server
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        ended = run("inspect", f"s3://{BUCKET}/p/*.h5", "--format", "json")
+    opening._sessions.clear()  # noqa: SLF001  # as above
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert [failure["code"] for failure in ended.json["failures"]] == ["remote-denied"]
+
+
+def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
+    """As the files of a directory."""
+    h5_file(tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in ("x/b.h5", "x/a.h5", "c.h5"):
+            archive.write(tmp_path / "m", name)
+    url = f"zip://::{tmp_path / 'all.zip'}"
+    found = [one.path.location for one in discovery.inputs([url], remote=True)]  # type: ignore[union-attr]  # all are remote
+    assert found == ["c.h5", "x/a.h5", "x/b.h5"]
+    assert run("inspect", url, "--jobs", "1").code == 0

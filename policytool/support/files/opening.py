@@ -330,6 +330,17 @@ def names(directory: AnyPath) -> frozenset[str]:
     return frozenset(entry.name for entry in directory.iterdir())
 
 
+def matches(path: RemotePath) -> tuple[RemotePath, ...]:
+    """
+    Return the remote files and directories that a glob matches, in name order; nothing for a path
+    that is no glob.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    """
+    home = path.before_pattern()
+    return _session().matches(path, home) if home is not None else ()
+
+
 def forget() -> None:
     """Forget what servers said of remote files, so that the next reader sees them as they are."""
     _session().forget()

@@ -165,6 +165,8 @@ class Session:
         if path.is_web and path.is_derived:
             return None
         known = self._statuses
+        if path.url not in known and path.parent.url in self._listings:
+            return None
         if path.url not in known:
             try:
                 system = self.system(path)
@@ -198,6 +200,27 @@ class Session:
             self._statuses.update((child.url, status) for child, status in below.items())
             self._listings[path.url] = tuple(below)
         return self._listings[path.url]
+
+    def matches(self, path: RemotePath, home: RemotePath) -> tuple[RemotePath, ...]:
+        """
+        Return what a glob matches below a directory, in name order.
+
+        :raises ModelFileError: if the server cannot be asked, or lists more than is read.
+        """
+        system = self.system(path)
+        place, base = _place(path, system), _place(home, system).strip("/")
+        try:
+            found = _request(path, lambda: system.glob(place, detail=True))
+        except FileNotFoundError:
+            return ()
+        if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
+            raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {beyond}")
+        below = {
+            home / name.strip("/").removeprefix(base).lstrip("/"): _status(entry)
+            for name, entry in sorted(found.items())
+        }
+        self._statuses.update((child.url, status) for child, status in below.items())
+        return tuple(below)
 
     def stream(self, path: RemotePath) -> RemoteStream:
         """

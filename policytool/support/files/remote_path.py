@@ -41,6 +41,7 @@ _WEB: Final = frozenset({"http", "https"})
 _CONTAINER_BEFORE_HOST: Final = frozenset({"az", "abfs"})
 """``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
 
+_GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
 _QUERY: Final = re.compile(r"\?.*=.*|#.*", re.DOTALL)
 _WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
@@ -79,7 +80,7 @@ class RemotePath:
     url: str = field(repr=False)
     """The URL, which may hold credentials: no report and no message has it."""
 
-    is_derived: bool = False
+    is_derived: bool = field(default=False, compare=False)
     """Whether it was made from another path, and not given by a user."""
 
     def __str__(self) -> str:
@@ -160,6 +161,15 @@ class RemotePath:
         base = home.location
         below = not base or self.location == base or self.location.startswith(f"{base}/")
         return not below or ".." in self.location.split("/")
+
+    def before_pattern(self) -> RemotePath | None:
+        """Return the directory of all that a glob may match; None for a path that is no glob."""
+        protocol, _, place = self._own.partition("://")
+        parts = place.split("/")
+        first = next((number for number, part in enumerate(parts) if _GLOB & set(part)), 0)
+        if self.is_web or not any(_GLOB & set(part) for part in parts):
+            return None
+        return self._at(f"{protocol}://{'/'.join(parts[:first])}")
 
     def _at(self, url: str) -> RemotePath:
         inner = self.url.partition("::")[2] if self.protocol == ZIP else ""
