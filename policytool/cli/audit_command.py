@@ -124,8 +124,8 @@ def command(
     """
     Find models that fail to load or behave differently, and show how to fix them.
 
-    PATH is a model, a directory that contains models, a quoted glob, or - for a list of paths on
-    stdin. Defaults to all models in the working directory. Only --fix,
+    PATH is a model, a directory that contains models, a quoted glob, a URL of one of these, or -
+    for a list of paths on stdin. Defaults to all models in the working directory. Only --fix,
     --write-baseline and --report write files.
     """
     selected = selectors.selectors(select, "--select")

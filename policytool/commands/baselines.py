@@ -15,6 +15,7 @@ from policytool.rules.selection import baselines
 from policytool.support import limits
 from policytool.support.errors import BaselineError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,9 @@ def read(file: Path) -> Baseline:
     """
     try:
         text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
-        return baselines.parse(text).at(lambda path: display_path(file.parent / path))
+        return baselines.parse(text).at(
+            lambda path: path if is_url(path) else display_path(file.parent / path)
+        )
     except opening.TooLargeError as error:
         raise BaselineError(f"--baseline {file} has {error.beyond}") from error
     except OSError as error:
@@ -54,7 +57,7 @@ def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Inp
     file that it has is gone. The findings of no others tell what is known.
     """
     known = baseline.fingerprints
-    if all(map(os.path.lexists, known)):
+    if all(map(_exists, known)):
         return []
     return [found for found in inputs if found.display_path not in known]
 
@@ -67,7 +70,7 @@ def with_baseline(
     them.
     """
     return (
-        replace(passing, known=baselines.known_findings(baseline, every, passing, os.path.lexists))
+        replace(passing, known=baselines.known_findings(baseline, every, passing, _exists))
         if baseline.findings
         else passing
     )
@@ -81,8 +84,20 @@ def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
 def text(baseline: Baseline, file: Path) -> str:
     """Return a baseline as a file has it."""
     return baselines.render(
-        baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
+        baseline.at(
+            lambda path: (
+                path if is_url(path) else Path(os.path.relpath(path, file.parent)).as_posix()
+            )
+        )
     )
+
+
+def _exists(path: str) -> bool:
+    """
+    Return whether a file of a baseline exists; a remote one counts as existing, because it costs a
+    request to know.
+    """
+    return is_url(path) or os.path.lexists(path)
 
 
 def outdated_count(passing: Suppressions, every: Sequence[Audited]) -> int:
@@ -90,4 +105,4 @@ def outdated_count(passing: Suppressions, every: Sequence[Audited]) -> int:
     Return how many findings of a baseline no longer occur, as far as these models and the files
     that are gone tell.
     """
-    return baselines.past(passing.known, every, os.path.lexists)
+    return baselines.past(passing.known, every, _exists)

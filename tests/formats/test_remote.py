@@ -591,3 +591,15 @@ def test_five_gigabytes_need_little(
     assert ended.code == 0
     assert server.sent < 8_000_000
     assert len(server.requests) < 400
+
+
+def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Path) -> None:
+    """A URL is not relative to the baseline, and a remote model is not taken for a deleted one."""
+    path = FIXTURES / "keras2.3.1"
+    source = next(file for file in sorted(path.glob("*.h5")) if run("audit", file).code == 1)
+    url = put(bucket, source, "b/model.h5")
+    baseline = tmp_path / "baseline.json"
+    run("audit", url, "--write-baseline", baseline)
+    entries = json.loads(baseline.read_text(encoding="utf-8"))["findings"]
+    assert {entry["path"] for entry in entries} == {url}
+    assert run("audit", url, "--baseline", baseline).code == 0
