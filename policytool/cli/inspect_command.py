@@ -89,7 +89,8 @@ def command(
 
     PATH is an HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, a
     TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, a URL
-    of one of these, or - for a list of paths on stdin. Defaults to all models in the working directory.
+    of one of these, or - for a list of paths on stdin. Defaults to all models in the working
+    directory.
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)

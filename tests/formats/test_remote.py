@@ -603,3 +603,17 @@ def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Pat
     entries = json.loads(baseline.read_text(encoding="utf-8"))["findings"]
     assert {entry["path"] for entry in entries} == {url}
     assert run("audit", url, "--baseline", baseline).code == 0
+
+
+@pytest.mark.parametrize("healthy", range(1, 9))
+def test_a_server_that_fails_in_the_middle_is_one_sentence(
+    server: RangeServer, tmp_path: Path, healthy: int
+) -> None:
+    """Whichever request fails: neither HDF5 nor zip take it for damage, and none crashes."""
+    with zipfile.ZipFile(keras_zip(tmp_path / "model.keras"), "a") as archive:
+        archive.writestr("assets/large", os.urandom(200_000))
+    server.healthy = healthy
+    server.failures = [HTTPStatus.FORBIDDEN] * 99
+    ended = run("inspect", f"{server.url}/model.keras", "--format", "json")
+    codes = {failure["code"] for failure in ended.json["failures"]}
+    assert codes == ({"remote-denied"} if healthy < len(server.requests) else set())

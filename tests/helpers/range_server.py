@@ -39,6 +39,9 @@ class RangeServer:
     failures: list[HTTPStatus] = field(default_factory=list)
     """How the next requests fail."""
 
+    healthy: int = 0
+    """Requests before the first of them fails."""
+
     stall: float = 0.0
     """Seconds before each answer."""
 
@@ -49,7 +52,7 @@ class RangeServer:
         """Answer one request."""
         self.requests.append(f"{handler.command} {handler.path}")
         time.sleep(self.stall)
-        if self.failures:
+        if self.failures and self.healthy < len(self.requests):
             handler.send_error(self.failures.pop(0))
             return
         path = self.root / unquote(urlsplit(handler.path).path).lstrip("/")
