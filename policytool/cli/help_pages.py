@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Selection": (
         *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
-        *("baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
+        *("shard", "baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
     ),
     "Policy": (
         *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,18 +13,28 @@ from policytool.cli import (
     options,
     report_option,
     settings,
+    shard_option,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
-from policytool.commands.batch import parallel
+from policytool.commands.batch import parallel, shards
 from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
-from policytool.reports.inspection import REPORTERS
+from policytool.reports import json_lines
+from policytool.reports.inspection import REPORTERS, json_report
 from policytool.support.errors import PolicyNameError, UsageError
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.shards import Shard
+    from policytool.commands.inspect import Failure
+    from policytool.formats.discovery import Input
+    from policytool.model.model import Model
 
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
@@ -32,7 +43,7 @@ _PAGES = {"table", "markdown", "html"}
 
 @settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([reporter.name for reporter in REPORTERS])
+@options.format_option([*(reporter.name for reporter in REPORTERS), json_lines.FORMAT])
 @report_option.option(REPORTERS)
 @click.option(
     "--layer",
@@ -64,6 +75,7 @@ _PAGES = {"table", "markdown", "html"}
     help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
+@shard_option.option
 @options.limit_option
 @options.common
 def command(
@@ -78,6 +90,7 @@ def command(
     releases: str,
     null: bool,
     jobs: int | None,
+    shard: Shard | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -96,11 +109,16 @@ def command(
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
-    found = options.inputs(paths, null=null)
-    report_option.check(report, found)
-    inspected = inspection.collect(
-        track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
+    every = options.inputs(paths, null=null)
+    report_option.check(report, every)
+    found = shards.part(every, shard)
+    results = track(
+        parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
     )
+    ending = _Ending(every=every, shard=shard, verbose=verbose, quiet=quiet)
+    if format == json_lines.FORMAT:
+        return _print_lines(ending, results, selection, report, variables=variables)
+    inspected = inspection.collect(results)
     selected = inspection.select(inspected, selection)
     if len(found) == len(inspected.models) == 1 and _PAGES & {
         format,
@@ -116,17 +134,65 @@ def command(
         color=color != "never",
     )
     options.troubles(inspected.failures, unwritten)
-    if inspected.passed_over and not quiet:
-        messages.note(left_out(inspected.passed_over))
-    options.about_hdf5(verbose=verbose, quiet=quiet)
-    if verbose:
-        messages.note(f"{len(inspected.models)} models, {len(inspected.failures)} failures")
-    if inspected.failures or unwritten:
+    counts = {
+        "models": len(inspected.models),
+        "failures": len(inspected.failures),
+        "skipped": inspected.passed_over,
+    }
+    return _finish(ending, counts, unwritten)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """What decides how a run ends, and what it says then."""
+
+    every: Sequence[Input]
+    """The inputs of all shards."""
+
+    shard: Shard | None
+    verbose: bool
+    quiet: bool
+
+
+def _print_lines(
+    ending: _Ending,
+    results: Iterable[Model | Failure | None],
+    selection: inspection.Selection,
+    files: tuple[ReportFile, ...],
+    *,
+    variables: bool,
+) -> int:
+    """Print each result as it comes, and return the exit code."""
+
+    def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+        return json_report.model_values(model, inspection.select_layers(model, selection)), {}
+
+    kept: list[Model | Failure | None] = []
+    names = shards.names(ending.every)
+    with LinesReport("inspect", names, codec.encode(selection), ending.shard) as lines:
+        for result in lines.write_all(results, values, json_report.FORMS):
+            if isinstance(result, inspection.Failure):
+                options.troubles((result,))
+            if files:
+                kept.append(result)
+        selected = inspection.select(inspection.collect(kept), selection)
+        unwritten = report_option.write_reports(files, REPORTERS, selected, variables=variables)
+        options.troubles((), unwritten)
+        code = _finish(ending, lines.counts, unwritten)
+        lines.end(code)
+    return code
+
+
+def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]) -> int:
+    """Print the notes below a report, and return the exit code."""
+    if counts["skipped"] and not ending.quiet:
+        messages.note(left_out(counts["skipped"]))
+    options.about_hdf5(verbose=ending.verbose, quiet=ending.quiet)
+    if ending.verbose:
+        messages.note(f"{counts['models']} models, {counts['failures']} failures")
+    if counts["failures"] or unwritten:
         return Exit.FAILURE
-    if not inspected.models:
-        messages.error("no model found")
-        return Exit.NO_MODEL
-    return Exit.CLEAN
+    return Exit.CLEAN if counts["models"] else shard_option.no_model(ending.every, ending.shard)
 
 
 def _check_policy(only: str) -> None:
