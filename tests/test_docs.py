@@ -16,6 +16,7 @@ import pytest
 
 import policytool
 from policytool.cli import audit_command, check_command, tune_command
+from policytool.reports import json_lines
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
@@ -122,6 +123,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
         ),
         *(("explain", place) for place in ("match", "step")),
         *(("tune", place) for place in ("tuning", "objective", "tuned-layer", "tune-trial")),
+        *(("lines", place) for place in ("header", "model", "failure", "end")),
     ],
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
@@ -284,13 +286,16 @@ def test_every_format_is_in_the_documentation() -> None:
         re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
     )
     assert [name for name, commands in told.items() if "inspect" in commands] == [
-        reporter.name for reporter in REPORTERS
+        *(reporter.name for reporter in REPORTERS),
+        json_lines.FORMAT,
     ]
     assert [name for name, commands in told.items() if "migrate" in commands] == [
-        reporter.name for reporter in PLAN_REPORTERS
+        *(reporter.name for reporter in PLAN_REPORTERS),
+        json_lines.FORMAT,
     ]
     assert [name for name, commands in told.items() if "audit" in commands] == [
-        reporter.name for reporter in FINDING_REPORTERS
+        *(reporter.name for reporter in FINDING_REPORTERS),
+        json_lines.FORMAT,
     ]
     assert [name for name, commands in told.items() if "check" in commands] == [
         reporter.name for reporter in CHECK_REPORTERS

@@ -27,7 +27,39 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class LinesReport:
+class LineWriter:
+    """Writes the lines of a report to stdout, and its last line if an error ends the run."""
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+        self._has_ended = False
+
+    def __enter__(self) -> Self:
+        self.write(self._header)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._has_ended:
+            self.write(json_lines.early_end(code_of(error)), last=True)
+
+    def write(self, text: str, *, last: bool = False) -> None:
+        """Write a line as a whole."""
+        with interrupts.deferred():
+            self._has_ended |= last
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except OSError:  # a closed pipe, or a full disk: no other line could be written
+                self._has_ended = True
+                raise
+
+
+class LinesReport(LineWriter):
     """The report of one run, as a context manager that writes its first and its last line."""
 
     def __init__(
@@ -48,29 +80,12 @@ class LinesReport:
         :param no_model: the exit code of a run that finds no model
         :param counts: what the last line counts beside models, failures and skipped files
         """
-        self._header = json_lines.header(
-            command,
-            (len(inputs), shards.digest(inputs)),
-            shards.digest([options]),
-            int(no_model),
-            shard,
+        listed = (len(inputs), shards.digest(inputs))
+        super().__init__(
+            json_lines.header(command, listed, shards.digest([options]), int(no_model), shard)
         )
         self._shard = shard
-        self._has_ended = False
         self.counts = Counter(dict.fromkeys(("models", "failures", "skipped", *counts), 0))
-
-    def __enter__(self) -> Self:
-        self._write(self._header)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None and not self._has_ended:
-            self._write(json_lines.early_end(code_of(error)), last=True)
 
     def write_all(
         self,
@@ -88,25 +103,15 @@ class LinesReport:
             if result is None:
                 self.counts["skipped"] += 1
             elif isinstance(result, Failure):
-                self._write(json_lines.failure(position, result))
+                self.write(json_lines.failure(position, result))
                 self.counts["failures"] += 1
             else:
                 shown, counts = values(result)
-                self._write(json_lines.model(position, shown, forms))
+                self.write(json_lines.model(position, shown, forms))
                 self.counts["models"] += 1
                 self.counts.update(counts)
             yield result
 
     def end(self, code: int) -> None:
         """Write the last line of a run that ends with this exit code."""
-        self._write(json_lines.end(self.counts, int(code)), last=True)
-
-    def _write(self, text: str, *, last: bool = False) -> None:
-        with interrupts.deferred():
-            self._has_ended |= last
-            try:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            except OSError:  # a closed pipe, or a full disk: no other line could be written
-                self._has_ended = True
-                raise
+        self.write(json_lines.end(self.counts, int(code)), last=True)

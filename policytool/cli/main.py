@@ -15,7 +15,7 @@ import click
 from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.support.errors import ModelFileError, PolicytoolError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.suggestion import did_you_mean
 
 COMMANDS: Final = {
@@ -30,6 +30,10 @@ COMMANDS: Final = {
     "migrate": (
         "policytool.cli.migrate_command",
         "Rewrite dtype policies, or convert models for another release.",
+    ),
+    "merge": (
+        "policytool.cli.merge_command",
+        "Join the JSON Lines reports of all shards of a run.",
     ),
     "check": (
         "policytool.cli.check_command",
@@ -164,10 +168,13 @@ def _end_orderly() -> None:
     Let what asks the process to end do as Ctrl-C does: copies of models lie in temporary
     directories, and a child has TensorFlow.
     """
+    sys.unraisablehook = interrupts.hide_ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupts.interrupt)
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, interrupts.interrupt)
 
 
 def run(arguments: list[str]) -> int:

@@ -13,7 +13,7 @@ from policytool.commands.batch import file_conflicts
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
 
@@ -100,6 +100,7 @@ def run_serially(
         yield Failure(path=lost.path, code=lost.code, message=lost.message)
         return
     for item in items:
+        interrupts.check()
         crash_guard.about(task.shown(item), task.lost)
         yield attempt(item)
 

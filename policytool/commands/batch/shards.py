@@ -40,6 +40,10 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
+    def toml(self) -> str:
+        """Return it as a settings file spells it."""
+        return f'"{self}"'
+
 
 def part(every: Sequence[Item], shard: Shard | None) -> list[Item]:
     """Return the inputs of a shard; all without one."""

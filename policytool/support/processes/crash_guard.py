@@ -249,7 +249,7 @@ def _once() -> Handler:
         nonlocal last
         before, last = last, time.monotonic()
         if last - before >= _TOGETHER:
-            raise KeyboardInterrupt
+            interrupts.interrupt(_number, _frame)
 
     return interrupt
 

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+
+@dataclass(kw_only=True, slots=True)
+class _State:
+    """What this process was asked."""
+
+    has_arrived: bool = False
+
+
+_state: Final = _State()
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Handle a signal: raise KeyboardInterrupt, and remember it for :func:`check`."""
+    _state.has_arrived = True
+    raise KeyboardInterrupt
+
+
+def check() -> None:
+    """
+    Raise KeyboardInterrupt if a signal has arrived.
+
+    Python ignores what a handler raises while an object is finalized, and h5py finalizes many.
+    """
+    if _state.has_arrived:
+        raise KeyboardInterrupt
+
+
+def hide_ignored(unraisable: sys.UnraisableHookArgs) -> None:
+    """Print an exception that Python ignores, unless :func:`check` will raise it again."""
+    if not (_state.has_arrived and issubclass(unraisable.exc_type, KeyboardInterrupt)):
+        sys.__unraisablehook__(unraisable)
 
 
 def numbers() -> list[signal.Signals]:
