@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -19,21 +19,36 @@ from policytool.commands import inspect as inspection
 from policytool.commands.batch import parallel
 from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
-from policytool.reports.inspection import REPORTERS
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.task import Task
+    from policytool.commands.inspect import Failure
+    from policytool.formats.discovery import Input
 
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+
 
 @settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([reporter.name for reporter in REPORTERS])
-@report_option.option(REPORTERS)
+@options.format_option([reporter.name for reporter in _REPORTERS])
+@report_option.option(_REPORTERS)
+@click.option(
+    "--summary",
+    is_flag=True,
+    help=(
+        "Show one summary of all models: formats, releases, policies, sizes and possible savings. "
+        "CSV and Parquet have one row for each model."
+    ),
+)
 @click.option(
     "--layer",
     metavar="PATTERN",
@@ -73,6 +88,7 @@ def command(
     layer: str | None,
     only: str | None,
     *,
+    summary: bool,
     variables: bool,
     depth: int | None,
     releases: str,
@@ -93,40 +109,109 @@ def command(
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
+    if summary:
+        _check_no_selection(layer=layer, only=only, depth=depth, variables=variables or None)
+    report_option.check_binary(report, _REPORTERS, format)
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
-    inspected = inspection.collect(
-        track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
+    formats = {format, *(one.format for one in report)}
+
+    def read(task: Task[Input, Any, Any], request: object) -> Iterable[Any]:
+        results = parallel.run_all(task, found, request, jobs)
+        return track(results, len(found), progress, "inspect")
+
+    result = (
+        _summary(read, formats, every_release=releases == "all")
+        if summary
+        else _inspection(read, formats, selection, found)
     )
-    selected = inspection.select(inspected, selection)
-    if len(found) == len(inspected.models) == 1 and _PAGES & {
-        format,
-        *(one.format for one in report),
-    }:
-        selected = with_fix(selected, found[0])
-    unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
+    unwritten = report_option.write_reports(
+        report, result.reporters, result.value, variables=variables
+    )
     click.echo(
         report_option.render_report(
-            REPORTERS, format, selected, options.view(color, variables=variables)
+            result.reporters, format, result.value, options.view(color, variables=variables)
         ),
         nl=False,
         color=color != "never",
     )
-    options.troubles(inspected.failures, unwritten)
-    if inspected.passed_over and not quiet:
-        messages.note(left_out(inspected.passed_over))
+    options.troubles(result.failures, unwritten)
+    if result.passed_over and not quiet:
+        messages.note(left_out(result.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        messages.note(f"{len(inspected.models)} models, {len(inspected.failures)} failures")
-    if inspected.failures or unwritten:
+        messages.note(f"{result.models} models, {len(result.failures)} failures")
+    if result.failures or unwritten:
         return Exit.FAILURE
-    if not inspected.models:
+    if not result.models:
         messages.error("no model found")
         return Exit.NO_MODEL
     return Exit.CLEAN
+
+
+class _Result(NamedTuple):
+    """What was read, and the reporters that show it."""
+
+    value: Any
+    reporters: Sequence[report_option.Renders[Any]]
+    models: int
+    failures: Sequence[Failure]
+    passed_over: int
+
+
+def _inspection(
+    read: Callable[..., Iterable[Any]],
+    formats: set[str],
+    selection: inspection.Selection,
+    found: Sequence[Input],
+) -> _Result:
+    """Return the layers of each model."""
+    inspected = inspection.collect(read(inspection.TASK, None))
+    selected = inspection.select(inspected, selection)
+    if len(found) == len(inspected.models) == 1 and _PAGES & formats:
+        selected = with_fix(selected, found[0])
+    return _Result(
+        value=selected,
+        reporters=_REPORTERS,
+        models=len(inspected.models),
+        failures=inspected.failures,
+        passed_over=inspected.passed_over,
+    )
+
+
+def _summary(
+    read: Callable[..., Iterable[Any]], formats: set[str], *, every_release: bool
+) -> _Result:
+    """Return the summary of all models."""
+    from policytool.commands import summary as summaries  # only for this option
+    from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
+
+    request = summaries.SummaryRequest(every_release=every_release)
+    value = summaries.summarize(
+        read(summaries.TASK, request), request, keeps_records=bool(WITH_ROWS & formats)
+    )
+    return _Result(
+        value=value,
+        reporters=(*SUMMARY_REPORTERS, PARQUET_REPORTER),
+        models=value.models,
+        failures=value.failures,
+        passed_over=value.passed_over,
+    )
+
+
+def _check_no_selection(**selecting: object) -> None:
+    """
+    Make sure that a summary is not asked for a part of the layers.
+
+    :raises UsageError: if it is.
+    """
+    if options := [f"--{name}" for name, value in selecting.items() if value is not None]:
+        raise UsageError(
+            f"--summary counts all layers and cannot be combined with {' or '.join(options)}"
+        )
 
 
 def _check_policy(only: str) -> None:
