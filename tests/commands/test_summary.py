@@ -171,25 +171,26 @@ def records(draw: st.DrawFn) -> ModelRecord:
 
 def _numbers(summary: FleetSummary) -> Counter[object]:
     """Return every number of a summary by what it counts."""
-    found = Counter[object](
-        models=summary.models, layers=summary.layers, parameters=summary.parameters
-    )
-    found.update({("format", key): count for key, count in summary.formats.items()})
-    found.update({("generation", key): count for key, count in summary.generations.items()})
-    found.update({("stored", key): count for key, count in summary.stored.items()})
+    found: dict[object, int] = {
+        "models": summary.models,
+        "layers": summary.layers,
+        "parameters": summary.parameters,
+        **{("format", key): count for key, count in summary.formats.items()},
+        **{("generation", key): count for key, count in summary.generations.items()},
+        **{("stored", key): count for key, count in summary.stored.items()},
+    }
     for policy in summary.policies:
-        found.update({(policy.policy, "models"): policy.models})
-        found.update({(policy.policy, "layers"): policy.layers})
+        found[policy.policy, "models"] = policy.models
+        found[policy.policy, "layers"] = policy.layers
     for saving in summary.savings:
-        found.update({(saving.policy, "saving"): saving.models, (saving.policy, 0): saving.bytes})
+        found[saving.policy, "saving"] = saving.models
+        found[saving.policy, "saved"] = saving.bytes
     for one in summary.releases:
-        found.update({(one.release, "loads"): one.loads, (one.release, "fails"): one.incompatible})
-        found.update({(one.release, "unknown"): one.unknown})
-        found.update({(one.release, "other"): one.not_applicable})
-        found.update(
-            {(one.release, why.loading, why.cause, why.reason): why.models for why in one.reasons}
-        )
-    return found
+        for key in ("loads", "incompatible", "unknown", "not_applicable"):
+            found[one.release, key] = getattr(one, key)
+        for why in one.reasons:
+            found[one.release, why.loading, why.cause, why.reason] = why.models
+    return Counter(found)
 
 
 @given(st.lists(records(), max_size=15), st.lists(records(), max_size=15))
