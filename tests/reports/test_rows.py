@@ -18,10 +18,9 @@ from policytool.reports.layout import clean
 from policytool.reports.parquet import parquet_bytes
 from policytool.reports.rows import CellType, RowColumn, csv_reporter
 from policytool.support.errors import MissingPackageError
-from tests.contracts.reporter_contract import MODELS, compared, inspected
+from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import example_audits
 from tests.helpers.drawn_models import models
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
@@ -97,15 +96,6 @@ def test_parquet_of_findings_has_the_rows_of_csv() -> None:
             assert (row["rule"], row["fingerprint"]) == (cells["rule"], cells["fingerprint"])
             arguments = cells["fix.arguments"]
             assert (json.loads(arguments) if arguments else []) == (row["fix.arguments"] or [])
-
-
-@pytest.mark.parametrize("case", ["real", "made"])
-def test_golden_rows_of_findings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report is the one that was read in review."""
-    monkeypatch.chdir(ROOT)
-    audit = {"real": example_audits.real, "made": example_audits.made}[case]()
-    reporter = next(one for one in findings.FINDING_REPORTERS if one.name == "csv")
-    compared(reporter.render(audit, View()), f"audit-{case}.csv")
 
 
 def test_types_do_not_depend_on_the_values() -> None:
