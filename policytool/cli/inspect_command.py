@@ -185,17 +185,25 @@ def _inspection(
 def _summary(
     read: Callable[..., Iterable[Any]], formats: set[str], *, every_release: bool
 ) -> _Result:
-    """Return the summary of all models."""
+    """
+    Return the summary of all models.
+
+    :raises UsageError: for a format that a summary does not have.
+    """
     from policytool.commands import summary as summaries  # only for this option
     from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
 
+    reporters: tuple[report_option.Renders[Any], ...] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
+    names = [reporter.name for reporter in reporters]
+    if missing := formats - {*names}:
+        raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=every_release)
     value = summaries.summarize(
         read(summaries.TASK, request), request, keeps_records=bool(WITH_ROWS & formats)
     )
     return _Result(
         value=value,
-        reporters=(*SUMMARY_REPORTERS, PARQUET_REPORTER),
+        reporters=reporters,
         models=value.models,
         failures=value.failures,
         passed_over=value.passed_over,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
+from policytool.cli import inspect_command
+from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 
 if TYPE_CHECKING:
@@ -80,6 +82,14 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
     assert _sentence(ended) == (
         f"error: --summary counts all layers and cannot be combined with {names}."
     )
+
+
+def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
+    """Nothing is read for it."""
+    with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
+        inspect_command._summary(  # noqa: SLF001  # the options have the same formats so far
+            lambda *_: iter(()), {"json", "jsonl"}, every_release=False
+        )
 
 
 def test_a_settings_file_that_nobody_named_cannot_ask_for_a_summary(

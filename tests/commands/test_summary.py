@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -243,6 +244,20 @@ def test_records_are_kept_only_on_request() -> None:
     assert summarize([_record()] * 50, REQUEST).records == ()
     assert summarize([_record()] * 50, REQUEST, keeps_records=True).records == (_record(),) * 50
     assert len(summarize([_record()] * 50, REQUEST).largest) == LARGEST
+
+
+def test_memory_does_not_grow_with_the_number_of_models() -> None:
+    """Records are counted as they arrive; a list of them would take a hundred times as much."""
+
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        summarize((_record(path=f"models/{number}.h5") for number in range(count)), REQUEST)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)  # what is allocated once
+    assert peak(2_000) < peak(100) + 50_000
 
 
 def _with_names(count: int) -> Iterable[ModelRecord]:
