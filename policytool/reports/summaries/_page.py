@@ -65,9 +65,6 @@ def _blocks(summary: FleetSummary, view: View) -> Iterator[Block]:
     yield Sentence(text=_ASSUMPTION, tone=Tone.DIM)
     formats = {TITLES.get(name, name): count for name, count in summary.formats.items()}
     written = {generation_words(name): count for name, count in summary.generations.items()}
-    if view.is_searchable:
-        yield _chart("Models by format", formats)
-        yield _chart("Models by the release that wrote them", written)
     most = None if view.is_searchable else _SHOWN
     yield _releases(summary.releases)
     yield _reasons(summary.releases, most)
@@ -75,6 +72,9 @@ def _blocks(summary: FleetSummary, view: View) -> Iterator[Block]:
     yield _counts("Releases that wrote the models", "written by", written)
     yield _policies(summary, most)
     yield _largest(summary)
+    if view.is_searchable:
+        yield _chart("Models by format", formats)
+        yield _chart("Models by the release that wrote them", written)
 
 
 def _verdict(summary: FleetSummary) -> Verdict:
