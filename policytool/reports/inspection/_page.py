@@ -11,6 +11,7 @@ from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
 from policytool.reports import shell
 from policytool.reports._words import (
+    CURRENT,
     FAILS,
     LOADS,
     UNKNOWN,
@@ -23,7 +24,6 @@ from policytool.reports._words import (
     training_lines,
 )
 from policytool.reports.inspection._charts import charts
-from policytool.reports.inspection._headline import CURRENT
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,
