@@ -120,7 +120,11 @@ def command(
         messages.note(left_out(inspected.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        messages.note(f"{len(inspected.models)} models, {len(inspected.failures)} failures")
+        models, failures = len(inspected.models), len(inspected.failures)
+        messages.note(
+            f"{models} model{'s' if models != 1 else ''}, "
+            f"{failures} failure{'s' if failures != 1 else ''}"
+        )
     if inspected.failures or unwritten:
         return Exit.FAILURE
     if not inspected.models:
