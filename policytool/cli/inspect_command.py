@@ -143,7 +143,11 @@ def command(
         messages.note(left_out(result.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        messages.note(f"{result.models} models, {len(result.failures)} failures")
+        models, failures = result.models, len(result.failures)
+        messages.note(
+            f"{models} model{'s' if models != 1 else ''}, "
+            f"{failures} failure{'s' if failures != 1 else ''}"
+        )
     if result.failures or unwritten:
         return Exit.FAILURE
     if not result.models:
