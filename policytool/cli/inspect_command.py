@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,12 +23,7 @@ from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from policytool.cli.report_option import ReportFile
-    from policytool.commands.batch.task import Task
-    from policytool.commands.inspect import Failure
-    from policytool.formats.discovery import Input
 
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
@@ -117,101 +112,55 @@ def command(
     )
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
-    formats = {format, *(one.format for one in report)}
+    if summary:
+        from policytool.cli import inspect_summary  # only for this option
 
-    def read(task: Task[Input, Any, Any], request: object) -> Iterable[Any]:
-        results = parallel.run_all(task, found, request, jobs)
-        return track(results, len(found), progress, "inspect")
-
-    result = (
-        _summary(read, formats, every_release=releases == "all")
-        if summary
-        else _inspection(read, formats, selection, found)
+        return inspect_summary.run(
+            found,
+            inspect_summary.SummaryRun(
+                format=format,
+                report=report,
+                every_release=releases == "all",
+                jobs=jobs,
+                verbose=verbose,
+                quiet=quiet,
+                color=color,
+                progress=progress,
+            ),
+        )
+    inspected = inspection.collect(
+        track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
     )
-    unwritten = report_option.write_reports(
-        report, result.reporters, result.value, variables=variables
-    )
+    selected = inspection.select(inspected, selection)
+    if len(found) == len(inspected.models) == 1 and _PAGES & {
+        format,
+        *(one.format for one in report),
+    }:
+        selected = with_fix(selected, found[0])
+    unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
     click.echo(
         report_option.render_report(
-            result.reporters, format, result.value, options.view(color, variables=variables)
+            _REPORTERS, format, selected, options.view(color, variables=variables)
         ),
         nl=False,
         color=color != "never",
     )
-    options.troubles(result.failures, unwritten)
-    if result.passed_over and not quiet:
-        messages.note(left_out(result.passed_over))
+    options.troubles(inspected.failures, unwritten)
+    if inspected.passed_over and not quiet:
+        messages.note(left_out(inspected.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        models, failures = result.models, len(result.failures)
+        models, failures = len(inspected.models), len(inspected.failures)
         messages.note(
             f"{models} model{'s' if models != 1 else ''}, "
             f"{failures} failure{'s' if failures != 1 else ''}"
         )
-    if result.failures or unwritten:
+    if inspected.failures or unwritten:
         return Exit.FAILURE
-    if not result.models:
+    if not inspected.models:
         messages.error("no model found")
         return Exit.NO_MODEL
     return Exit.CLEAN
-
-
-class _Result(NamedTuple):
-    """What was read, and the reporters that show it."""
-
-    value: Any
-    reporters: Sequence[report_option.Renders[Any]]
-    models: int
-    failures: Sequence[Failure]
-    passed_over: int
-
-
-def _inspection(
-    read: Callable[..., Iterable[Any]],
-    formats: set[str],
-    selection: inspection.Selection,
-    found: Sequence[Input],
-) -> _Result:
-    """Return the layers of each model."""
-    inspected = inspection.collect(read(inspection.TASK, None))
-    selected = inspection.select(inspected, selection)
-    if len(found) == len(inspected.models) == 1 and _PAGES & formats:
-        selected = with_fix(selected, found[0])
-    return _Result(
-        value=selected,
-        reporters=_REPORTERS,
-        models=len(inspected.models),
-        failures=inspected.failures,
-        passed_over=inspected.passed_over,
-    )
-
-
-def _summary(
-    read: Callable[..., Iterable[Any]], formats: set[str], *, every_release: bool
-) -> _Result:
-    """
-    Return the summary of all models.
-
-    :raises UsageError: for a format that a summary does not have.
-    """
-    from policytool.commands import summary as summaries  # only for this option
-    from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
-
-    reporters: tuple[report_option.Renders[Any], ...] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
-    names = [reporter.name for reporter in reporters]
-    if missing := formats - {*names}:
-        raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
-    request = summaries.SummaryRequest(every_release=every_release)
-    value = summaries.summarize(
-        read(summaries.TASK, request), request, keeps_records=bool(WITH_ROWS & formats)
-    )
-    return _Result(
-        value=value,
-        reporters=reporters,
-        models=value.models,
-        failures=value.failures,
-        passed_over=value.passed_over,
-    )
 
 
 def _check_no_selection(**selecting: object) -> None:
@@ -220,9 +169,9 @@ def _check_no_selection(**selecting: object) -> None:
 
     :raises UsageError: if it is.
     """
-    if options := [f"--{name}" for name, value in selecting.items() if value is not None]:
+    if names := [f"--{name}" for name, value in selecting.items() if value is not None]:
         raise UsageError(
-            f"--summary counts all layers and cannot be combined with {' or '.join(options)}"
+            f"--summary counts all layers and cannot be combined with {' or '.join(names)}"
         )
 
 

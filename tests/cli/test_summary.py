@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from policytool.cli import inspect_command
+from policytool.cli import inspect_summary
+from policytool.cli.inspect_summary import SummaryRun
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 
@@ -86,10 +87,18 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
+    how = SummaryRun(
+        format="jsonl",
+        report=(),
+        every_release=False,
+        jobs=1,
+        verbose=False,
+        quiet=False,
+        color="never",
+        progress="off",
+    )
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
-        inspect_command._summary(  # noqa: SLF001  # the options have the same formats so far
-            lambda *_: iter(()), {"json", "jsonl"}, every_release=False
-        )
+        inspect_summary.run([], how)
 
 
 def test_a_settings_file_that_nobody_named_cannot_ask_for_a_summary(
