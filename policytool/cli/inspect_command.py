@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,7 +19,7 @@ from policytool.commands import inspect as inspection
 from policytool.commands.batch import parallel
 from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
-from policytool.reports.inspection import REPORTERS
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
 
 if TYPE_CHECKING:
@@ -29,11 +29,21 @@ _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+
 
 @settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([reporter.name for reporter in REPORTERS])
-@report_option.option(REPORTERS)
+@options.format_option([reporter.name for reporter in _REPORTERS])
+@report_option.option(_REPORTERS)
+@click.option(
+    "--summary",
+    is_flag=True,
+    help=(
+        "Show one summary of all models: formats, releases, policies, sizes and possible savings. "
+        "CSV and Parquet have one row for each model."
+    ),
+)
 @click.option(
     "--layer",
     metavar="PATTERN",
@@ -73,6 +83,7 @@ def command(
     layer: str | None,
     only: str | None,
     *,
+    summary: bool,
     variables: bool,
     depth: int | None,
     releases: str,
@@ -93,11 +104,30 @@ def command(
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
+    if summary:
+        _check_no_selection(layer=layer, only=only, depth=depth, variables=variables or None)
+    report_option.check_binary(report, _REPORTERS, format)
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
+    if summary:
+        from policytool.cli import inspect_summary  # only for this option
+
+        return inspect_summary.run(
+            found,
+            inspect_summary.SummaryRun(
+                format=format,
+                report=report,
+                every_release=releases == "all",
+                jobs=jobs,
+                verbose=verbose,
+                quiet=quiet,
+                color=color,
+                progress=progress,
+            ),
+        )
     inspected = inspection.collect(
         track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
     )
@@ -107,10 +137,10 @@ def command(
         *(one.format for one in report),
     }:
         selected = with_fix(selected, found[0])
-    unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
+    unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
     click.echo(
         report_option.render_report(
-            REPORTERS, format, selected, options.view(color, variables=variables)
+            _REPORTERS, format, selected, options.view(color, variables=variables)
         ),
         nl=False,
         color=color != "never",
@@ -131,6 +161,18 @@ def command(
         messages.error("no model found")
         return Exit.NO_MODEL
     return Exit.CLEAN
+
+
+def _check_no_selection(**selecting: object) -> None:
+    """
+    Make sure that a summary is not asked for a part of the layers.
+
+    :raises UsageError: if it is.
+    """
+    if names := [f"--{name}" for name, value in selecting.items() if value is not None]:
+        raise UsageError(
+            f"--summary counts all layers and cannot be combined with {' or '.join(names)}"
+        )
 
 
 def _check_policy(only: str) -> None:
