@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -33,7 +33,7 @@ from policytool.commands.audit_tally import AuditTally, tally_of
 from policytool.commands.batch import parallel, shards
 from policytool.releases.targets import stand_ins, target_and_containers
 from policytool.reports import json_lines
-from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import AuditOptions, Device
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.rules.finding import Audited
     from policytool.rules.selection.suppressions import PerFileIgnore
+
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
 
 
 @settings.command("audit", selection_options.AuditCommand)
@@ -92,8 +94,8 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace existing backups."
 )
-@options.format_option([*(reporter.name for reporter in FINDING_REPORTERS), json_lines.FORMAT])
-@report_option.option(FINDING_REPORTERS)
+@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
+@report_option.option(_REPORTERS)
 @click.option(
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
@@ -139,6 +141,7 @@ def command(
     stdin. Defaults to all models in the working directory. Only --fix,
     --write-baseline and --report write files.
     """
+    report_option.check_binary(report, _REPORTERS, None if diff else format)
     selected = selectors.selectors(select, "--select")
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
     question = AuditOptions(
@@ -229,14 +232,12 @@ def command(
             for audited in audit.audited
         ),
     )
-    unwritten += report_option.write_reports(
-        report, FINDING_REPORTERS, audit, suppressed=show_suppressed
-    )
+    unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)
     text = (
         diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view)
         if diff
-        else report_option.render_report(FINDING_REPORTERS, format, audit, view)
+        else report_option.render_report(_REPORTERS, format, audit, view)
     )
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
@@ -286,7 +287,7 @@ def _print_lines(
         kept = auditing.collect(result for result in stream if files)
         unwritten = report_option.write_reports(
             files,
-            FINDING_REPORTERS,
+            _REPORTERS,
             _with_question(kept, ending.question),
             suppressed=ending.show_suppressed,
         )

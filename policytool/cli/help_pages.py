@@ -31,7 +31,16 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
     ),
     "Reporting": (
-        *("format", "report", "releases", "variables", "all", "all_layers", "show_suppressed"),
+        *(
+            "format",
+            "report",
+            "summary",
+            "releases",
+            "variables",
+            "all",
+            "all_layers",
+            "show_suppressed",
+        ),
         *("color", "progress", "verbose", "quiet"),
     ),
 }
@@ -55,6 +64,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool inspect model.h5", "one model"),
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
         ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
+        ("policytool inspect models/ --summary", "one summary of all models"),
     ),
     "audit": (
         ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),

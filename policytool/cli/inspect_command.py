@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,7 +23,7 @@ from policytool.commands.batch import parallel, shards
 from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
 from policytool.reports import json_lines
-from policytool.reports.inspection import REPORTERS, json_report
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, json_report
 from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.text import codec
 
@@ -40,11 +40,21 @@ _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+
 
 @settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([*(reporter.name for reporter in REPORTERS), json_lines.FORMAT])
-@report_option.option(REPORTERS)
+@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
+@report_option.option(_REPORTERS)
+@click.option(
+    "--summary",
+    is_flag=True,
+    help=(
+        "Show one summary of all models: formats, releases, policies, sizes and possible savings. "
+        "CSV and Parquet have one row for each model."
+    ),
+)
 @click.option(
     "--layer",
     metavar="PATTERN",
@@ -85,6 +95,7 @@ def command(
     layer: str | None,
     only: str | None,
     *,
+    summary: bool,
     variables: bool,
     depth: int | None,
     releases: str,
@@ -106,12 +117,33 @@ def command(
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
+    if summary:
+        _check_no_selection(layer=layer, only=only, depth=depth, variables=variables or None)
+    report_option.check_binary(report, _REPORTERS, format)
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
     every = options.inputs(paths, null=null)
     report_option.check(report, every)
     found = shards.part(every, shard)
+    if summary:
+        from policytool.cli import inspect_summary  # only for this option
+
+        if shard is not None:
+            raise UsageError("--summary and --shard conflict: a summary counts all models")
+        return inspect_summary.run(
+            every,
+            inspect_summary.SummaryRun(
+                format=format,
+                report=report,
+                every_release=releases == "all",
+                jobs=jobs,
+                verbose=verbose,
+                quiet=quiet,
+                color=color,
+                progress=progress,
+            ),
+        )
     results = track(
         parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
     )
@@ -125,10 +157,10 @@ def command(
         *(one.format for one in report),
     }:
         selected = with_fix(selected, found[0])
-    unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
+    unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
     click.echo(
         report_option.render_report(
-            REPORTERS, format, selected, options.view(color, variables=variables)
+            _REPORTERS, format, selected, options.view(color, variables=variables)
         ),
         nl=False,
         color=color != "never",
@@ -176,7 +208,7 @@ def _print_lines(
             if files:
                 kept.append(result)
         selected = inspection.select(inspection.collect(kept), selection)
-        unwritten = report_option.write_reports(files, REPORTERS, selected, variables=variables)
+        unwritten = report_option.write_reports(files, _REPORTERS, selected, variables=variables)
         options.troubles((), unwritten)
         code = _finish(ending, lines.counts, unwritten)
         lines.end(code)
@@ -189,10 +221,26 @@ def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]
         messages.note(left_out(counts["skipped"]))
     options.about_hdf5(verbose=ending.verbose, quiet=ending.quiet)
     if ending.verbose:
-        messages.note(f"{counts['models']} models, {counts['failures']} failures")
+        models, failures = counts["models"], counts["failures"]
+        messages.note(
+            f"{models} model{'s' if models != 1 else ''}, "
+            f"{failures} failure{'s' if failures != 1 else ''}"
+        )
     if counts["failures"] or unwritten:
         return Exit.FAILURE
     return Exit.CLEAN if counts["models"] else shard_option.no_model(ending.every, ending.shard)
+
+
+def _check_no_selection(**selecting: object) -> None:
+    """
+    Make sure that a summary is not asked for a part of the layers.
+
+    :raises UsageError: if it is.
+    """
+    if names := [f"--{name}" for name, value in selecting.items() if value is not None]:
+        raise UsageError(
+            f"--summary counts all layers and cannot be combined with {' or '.join(names)}"
+        )
 
 
 def _check_policy(only: str) -> None:

@@ -219,6 +219,8 @@ def test_options_that_need_all_models_are_refused(place: Path) -> None:
         assert (ended.code, ended.out) == (2, "")
         assert "conflict" in ended.err
     assert run("audit", "models", "--shard", "1/2", "--write-baseline=known.json").code == 2
+    assert run("inspect", "models", "--summary", "--shard", "1/2").code == 2
+    assert run("inspect", "models", "--summary", "--format", "jsonl").code == 2
     assert run("audit", "models/a.h5", "--write-baseline", "known.json").code == 0
     call = ("audit", "models", "--baseline", "known.json", "--shard", "1/2")
     assert run(*call).code in {0, 1, 3}
