@@ -33,7 +33,7 @@ _COUNTS: Final = ("models", "failures", "skipped")
 _SHORT: Final = 2**16
 """Bytes that the first and the last line of a report cannot exceed."""
 
-_BLOCKS: Final = 2**24
+_BLOCKS: Final = 2**20
 """Bytes of the blocks of all reports together."""
 
 _LEAST_BLOCK: Final = 2**12
