@@ -16,6 +16,7 @@ import pytest
 
 import policytool
 from policytool.cli import audit_command, check_command, tune_command
+from policytool.reports import json_lines
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
@@ -125,6 +126,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
         ),
         *(("explain", place) for place in ("match", "step")),
         *(("tune", place) for place in ("tuning", "objective", "tuned-layer", "tune-trial")),
+        *(("lines", place) for place in ("header", "model", "failure", "end")),
     ],
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
@@ -297,13 +299,19 @@ def test_every_format_is_in_the_documentation() -> None:
     assert [name for name, commands in told.items() if "inspect" in commands] == [
         *(reporter.name for reporter in REPORTERS),
         PARQUET_REPORTER.name,
+        json_lines.FORMAT,
     ]
     assert [name for name, commands in told.items() if "migrate" in commands] == [
-        reporter.name for reporter in PLAN_REPORTERS
+        *(reporter.name for reporter in PLAN_REPORTERS),
+        json_lines.FORMAT,
     ]
     audited = [name for name, commands in told.items() if "audit" in commands]
     assert sorted(audited) == sorted(
-        [*(reporter.name for reporter in FINDING_REPORTERS), PARQUET_REPORTER.name]
+        [
+            *(reporter.name for reporter in FINDING_REPORTERS),
+            PARQUET_REPORTER.name,
+            json_lines.FORMAT,
+        ]
     )
     assert [name for name, commands in told.items() if "check" in commands] == [
         reporter.name for reporter in CHECK_REPORTERS
