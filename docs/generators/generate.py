@@ -146,7 +146,7 @@ def compatibility_page() -> str:
             "loads the model may fail to load its optimizer, loss or metrics."
         ),
         (
-            "Reports list these releases under *uncompiled*: they load the model only with "
+            "Reports list these releases under *compile*: they load the model only with "
             "`compile=False`. policytool looks up the names of losses and metrics in"
         ),
         (

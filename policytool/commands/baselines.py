@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from policytool.formats.discovery import display_path
 from policytool.rules.selection import baselines
+from policytool.rules.selection.baselines import KnownFindings
 from policytool.support import limits
 from policytool.support.errors import BaselineError
 from policytool.support.files import opening
@@ -57,7 +58,7 @@ def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Inp
     file that it has is gone. The findings of no others tell what is known.
     """
     known = baseline.fingerprints
-    if all(map(_exists, known)):
+    if all(map(exists, known)):
         return []
     return [found for found in inputs if found.display_path not in known]
 
@@ -70,10 +71,15 @@ def with_baseline(
     them.
     """
     return (
-        replace(passing, known=baselines.known_findings(baseline, every, passing, _exists))
+        replace(passing, known=baselines.known_findings(baseline, every, passing, exists))
         if baseline.findings
         else passing
     )
+
+
+def known_findings(baseline: Baseline) -> KnownFindings:
+    """Return what a baseline knows, in which renamed files are still to be recognised."""
+    return KnownFindings(baseline, exists)
 
 
 def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
@@ -92,17 +98,9 @@ def text(baseline: Baseline, file: Path) -> str:
     )
 
 
-def _exists(path: str) -> bool:
+def exists(path: str) -> bool:
     """
     Return whether a file of a baseline exists; a remote one counts as existing, because it costs a
     request to know.
     """
     return is_url(path) or os.path.lexists(path)
-
-
-def outdated_count(passing: Suppressions, every: Sequence[Audited]) -> int:
-    """
-    Return how many findings of a baseline no longer occur, as far as these models and the files
-    that are gone tell.
-    """
-    return baselines.past(passing.known, every, _exists)

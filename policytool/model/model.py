@@ -221,7 +221,10 @@ class Verdict:
     """What may stand in its way, and cannot be known from the file."""
 
     training: TrainingVerdict | None = None
-    """What it makes of the training configuration; None where there is none, or it refuses."""
+    """
+    What it makes of the training configuration; None where there is none, or where it refuses the
+    file for anything but its policies, which fixes rewrite in place.
+    """
 
     @property
     def loads(self) -> bool:

@@ -80,12 +80,15 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 def training_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     """Return why releases load the model only with ``compile=False``, or may have to."""
-    said = [
-        (verdict.loader, verdict.training.reason or verdict.training.doubt)
-        for verdict in found
-        if verdict.training is not None
+    training = [
+        (verdict.loader, verdict.training) for verdict in found if verdict.training is not None
     ]
-    return _by_reason(COMPILE, [(loader, reason) for loader, reason in said if reason is not None])
+    failing = [(loader, one.reason) for loader, one in training if one.reason is not None]
+    open_ = [(loader, one.doubt) for loader, one in training if one.doubt and one.reason is None]
+    return [
+        (COMPILE, f"compile=True {label} {text}")
+        for label, text in (*_by_reason(FAILS, failing), *_by_reason(UNKNOWN, open_))
+    ]
 
 
 def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

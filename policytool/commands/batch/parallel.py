@@ -13,7 +13,7 @@ from policytool.commands.batch import file_conflicts
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
 
@@ -57,9 +57,10 @@ def run_all(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
-) -> Iterator[Result | Failure]:
+) -> Iterator[Result | Failure | None]:
     """
-    Yield what becomes of each item, in their order.
+    Yield what becomes of each item, in their order; None for one that was not begun, because
+    another ended the call.
 
     If an item ends the call, what other processes have in hand is finished first, and yielded.
 
@@ -99,6 +100,7 @@ def run_serially(
         yield Failure(path=lost.path, code=lost.code, message=lost.message)
         return
     for item in items:
+        interrupts.check()
         crash_guard.about(task.shown(item), task.lost)
         yield attempt(item)
 
@@ -108,7 +110,7 @@ def _run_in_processes(
     items: Sequence[Item],
     request: Request,
     count: int,
-) -> Generator[Result | Failure, None, bool]:
+) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
@@ -120,8 +122,11 @@ def _run_in_processes(
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
     ending: UsageError | UnexpectedError | None = None
+    expected = 0
     with Pool(count, head, time=task.time, grace=task.grace) as pool:
         for number, answer in pool.answers(lines, after):
+            yield from [None] * (number - expected)
+            expected = number + 1
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
@@ -137,6 +142,7 @@ def _run_in_processes(
             else:
                 ending = ending or _ending(kind, values)
                 pool.stop()
+                yield None
     if ending is not None:
         raise ending
     return crashed

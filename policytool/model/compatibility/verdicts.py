@@ -72,7 +72,7 @@ def verdicts(
         return tuple(made)
     return tuple(
         replace(one, training=training_verdicts.verdict(compiled, one.loader))
-        if one.reason is None
+        if all(cause.kind is Obstacle.POLICY for cause in one.causes)
         else one
         for one in made
     )

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.releases.releases import CURRENT
 from policytool.reports._words import FAILS, LOADS, UNKNOWN, loader_ranges
 
 if TYPE_CHECKING:
     from policytool.model.model import Model
-
-CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
-"""The releases that reports name first, whichever release wrote the file."""
 
 _SHOWN: Final = 3
 """Policies that the line names."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
+from policytool.releases.releases import CURRENT
 from policytool.reports import shell
 from policytool.reports._words import (
     FAILS,
@@ -23,7 +24,6 @@ from policytool.reports._words import (
     training_lines,
 )
 from policytool.reports.inspection._charts import charts
-from policytool.reports.inspection._headline import CURRENT
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
-from policytool.reports._words import COMPILE, FAILS, LOADS, UNKNOWN, loader_lines, loader_ranges
+from policytool.releases.releases import CURRENT
+from policytool.reports._words import (
+    COMPILE,
+    FAILS,
+    LOADS,
+    UNKNOWN,
+    loader_lines,
+    loader_ranges,
+    training_lines,
+)
 from policytool.reports.page import Fact, Tone
 from policytool.reports.plans import _conversion
 
@@ -178,6 +187,12 @@ def _releases(migration: Migration) -> Iterator[Fact]:
         if label == UNKNOWN
     )
     yield from _by_reason(plan, migration)
+    yield from (
+        Fact(label=label, text=text, tone=Tone.CAUTION)
+        for label, text in training_lines(
+            [verdict for verdict in plan.loaders_after if verdict.loader in CURRENT]
+        )
+    )
 
 
 def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:

@@ -1,7 +1,8 @@
 """
 Training configuration fails to load in the target release.
 
-The model itself loads, but ``load_model`` fails unless you pass ``compile=False``. Keras renamed
+The model itself loads, or will load once its policies are rewritten, but ``load_model`` fails
+unless you pass ``compile=False``. Keras renamed
 the loss-scaling wrapper four times and its arguments twice. The optimizers in TF 2.11 and later
 have different names and arguments than in earlier releases. Keras 3 cannot read the loss ``'mse'``
 from HDF5 files, not even from files that it wrote. The rule does not check custom losses and
