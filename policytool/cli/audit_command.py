@@ -12,6 +12,7 @@ import click
 
 from policytool import rules
 from policytool.cli import (
+    cache_option,
     completion,
     hidden_findings,
     messages,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("read")
+@cache_option.option
 @options.limit_option
 @options.common
 def command(
@@ -115,6 +117,7 @@ def command(
     report: tuple[ReportFile, ...],
     null: bool,
     jobs: int | None,
+    cache: str | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -161,9 +164,15 @@ def command(
     )
     unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
+    if cache is not None and (fix or diff):
+        _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
+        cache = None
+    kept = cache_option.open_cache(cache)
     audit = auditing.collect(
         track(
-            parallel.run_all(auditing.TASK, first, unplanned if fix or diff else question, jobs),
+            parallel.run_all(
+                auditing.TASK, first, unplanned if fix or diff else question, jobs, kept
+            ),
             len(first),
             progress,
             "audit",
@@ -222,6 +231,7 @@ def command(
         quiet=quiet,
     )
     options.about_hdf5(verbose=verbose, quiet=quiet)
+    cache_option.report_use(kept, verbose=verbose, quiet=quiet)
     return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
 
 

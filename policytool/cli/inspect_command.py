@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool.cli import (
+    cache_option,
     completion,
     messages,
     options,
@@ -64,6 +65,7 @@ _PAGES = {"table", "markdown", "html"}
     help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
+@cache_option.option
 @options.limit_option
 @options.common
 def command(
@@ -78,6 +80,7 @@ def command(
     releases: str,
     null: bool,
     jobs: int | None,
+    cache: str | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -98,8 +101,14 @@ def command(
     )
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
+    kept = cache_option.open_cache(cache)
     inspected = inspection.collect(
-        track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
+        track(
+            parallel.run_all(inspection.TASK, found, None, jobs, kept),
+            len(found),
+            progress,
+            "inspect",
+        )
     )
     selected = inspection.select(inspected, selection)
     if len(found) == len(inspected.models) == 1 and _PAGES & {
@@ -119,6 +128,7 @@ def command(
     if inspected.passed_over and not quiet:
         messages.note(left_out(inspected.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
+    cache_option.report_use(kept, verbose=verbose, quiet=quiet)
     if verbose:
         models, failures = len(inspected.models), len(inspected.failures)
         messages.note(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.batch import file_conflicts
@@ -20,6 +21,7 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from policytool.commands.batch.cache import CachedResults, ResultCache
     from policytool.commands.batch.task import Task
 
 Item = TypeVar("Item")
@@ -57,9 +59,11 @@ def run_all(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
+    cache: ResultCache | None = None,
 ) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each item, in their order.
+    Yield what becomes of each item, in their order; results that are in the cache are not made
+    again.
 
     If an item ends the call, what other processes have in hand is finished first, and yielded.
 
@@ -68,6 +72,50 @@ def run_all(
     :raises ModelFileError: where several items are done in this process, and a library ends it over
         one.
     """
+    results = cache.results(task, request) if cache is not None else None
+    if cache is None or results is None:
+        yield from _run(task, items, request, jobs)
+        return
+    if (yield from _run_missing(task, items, request, jobs, results)):
+        cache.trim()
+
+
+def _run_missing(
+    task: Task[Item, Request, Result],
+    items: Sequence[Item],
+    request: Request,
+    jobs: int | None,
+    results: CachedResults[Item, Request, Result],
+) -> Generator[Result | Failure, None, bool]:
+    """
+    Yield what becomes of each item, from the cache if possible, and return whether any result was
+    added to it.
+    """
+    keys = [results.key(item) for item in items]
+    kept = [results.has(key) for key in keys]
+    missing = [item for item, is_kept in zip(items, kept, strict=True) if not is_kept]
+    made = _run(task, missing, request, jobs)
+    begun = [next(made)] if missing else []  # processes work while entries are read
+    others = chain(begun, made)
+    is_new = False
+    for item, key, is_kept in zip(items, keys, kept, strict=True):
+        if is_kept and (found := results.find(key)) is not None:
+            yield found.result
+            continue
+        # that an entry vanished meanwhile, or has another type, is rare
+        again = _run(task, [item], request, jobs)
+        result = next(again if is_kept else others)
+        is_new |= results.keep(item, key, result)
+        yield result
+    next(made, None)  # ends the processes
+    results.count(len(items), sum(kept))
+    return is_new
+
+
+def _run(
+    task: Task[Item, Request, Result], items: Sequence[Item], request: Request, jobs: int | None
+) -> Iterator[Result | Failure]:
+    """Yield what becomes of each item, as :func:`run_all` without a cache."""
     count = workers(jobs, len(items))
     if not count:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
