@@ -367,15 +367,29 @@ def test_any_changed_byte_is_noticed(models: Path, bit: int) -> None:
     ["{}", "[]", "1e999", "[" * 100_000, '{"path": 1}', '{"path": "a", "layers": "many"}', "{", ""],
     ids=lambda body: body[:20],
 )
-def test_forged_entries_of_another_type_are_read_again(models: Path, body: str) -> None:
+def test_forged_entries_of_another_type_are_no_results(models: Path, body: str) -> None:
     """With a checksum that is right."""
+    cache = ResultCache(Path("cache"))
+    results = cache.results(audit.TASK, FAST)
+    assert results is not None
+    [found] = discovery.inputs([str(models / "m0.h5")])
+    key = results.key(found)
+    assert key is not None
+    cache.write(key, body.encode())
+    assert results.has(key)
+    assert results.find(key) is None
+
+
+def test_forged_entry_is_made_again(models: Path) -> None:
+    """In a process of its own."""
     came_from_cache(models)
-    for entry in entries():
-        key = entry.parent.name + entry.name
-        checksum = caches.checksum(key, body.encode())
-        entry.write_bytes(b"policytool-cache 1 " + checksum + b"\n" + body.encode())
+    entry = entries()[0]
+    checksum = caches.checksum(entry.parent.name + entry.name, b"{}")
+    entry.write_bytes(b"policytool-cache 1 " + checksum + b"\n{}")
     cache = ResultCache(Path("cache"))
     assert audited(models, cache) == audited(models)
+    assert (cache.found, cache.asked) == (5, 6)
+    assert came_from_cache(models) == (6, 6)
 
 
 def test_entry_under_another_name_is_not_used(models: Path) -> None:
@@ -591,7 +605,7 @@ def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> 
     """Also while entries are removed: each has the report that it has alone."""
     time.sleep(2.1)  # these processes have the real bound
     plain = run("audit", "models", "--format", "json", "--jobs", "1").out.encode()
-    for number in range(4):
+    for number in range(2):
         limit = "cache-bytes=1G" if number % 2 else "cache-bytes=600K"
         arguments = ("audit", "models", "--format", "json", "--jobs", "2", "--cache", "cache")
         together.append(
@@ -603,7 +617,7 @@ def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> 
             )
         )
     ended = [one.communicate(timeout=60) for one in together]
-    assert [out for out, _ in ended] == [plain] * 4, [err for _, err in ended]
+    assert [out for out, _ in ended] == [plain] * 2, [err for _, err in ended]
     assert len(entries()) == 6
 
 
@@ -614,7 +628,7 @@ def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.Mon
 
     def vanish(self: Any, key: str | None) -> bool:
         found = original(self, key)
-        if key is not None:
+        if key is not None and entries()[0].name == key[2:]:
             (Path("cache/.policytool-cache") / key[:2] / key[2:]).unlink()
         return found
 

@@ -97,18 +97,22 @@ def _run_missing(
     made = _run(task, missing, request, jobs)
     begun = [next(made)] if missing else []  # processes work while entries are read
     others = chain(begun, made)
-    is_new = False
+    is_new, found_count = False, 0
     for item, key, is_kept in zip(items, keys, kept, strict=True):
         if is_kept and (found := results.find(key)) is not None:
+            found_count += 1
             yield found.result
             continue
-        # that an entry vanished meanwhile, or has another type, is rare
-        again = _run(task, [item], request, jobs)
-        result = next(again if is_kept else others)
+        if is_kept:
+            # The entry vanished meanwhile, or has another type, which is rare. This process may
+            # have children by now, so that no copy of it may go on.
+            [result] = _run_in_processes(task, [item], request, 1)
+        else:
+            result = next(others)
         is_new |= results.keep(item, key, result)
         yield result
     next(made, None)  # ends the processes
-    results.count(len(items), sum(kept))
+    results.count(len(items), found_count)
     return is_new
 
 
