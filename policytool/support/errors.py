@@ -7,6 +7,7 @@ Everything that can go wrong, as one tree.
     ├── ModelFileError       a file could not be read (exit code 3); has a path and a stable code
     ├── ReportError          a report could not be written (exit code 3)
     ├── BaselineError        a file is no baseline of ours (exit code 3)
+    ├── MergeError           reports are not the complete reports of one run (exit code 3)
     ├── BundleError          the same of a checkpoint, which knows no path: who reads it makes
     │                        a ModelFileError of it
     ├── WorkerError          the child process with TensorFlow could not do its job (exit code 3)
@@ -44,6 +45,10 @@ class ReportError(PolicytoolError):
 
 class BaselineError(PolicytoolError):
     """A file that should be a baseline of findings and cannot be read as one."""
+
+
+class MergeError(PolicytoolError):
+    """Reports of shards that cannot be merged."""
 
 
 class SpellingError(PolicytoolError):

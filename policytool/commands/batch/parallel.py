@@ -13,7 +13,7 @@ from policytool.commands.batch import file_conflicts
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
 
@@ -60,9 +60,10 @@ def run_all(
     request: Request,
     jobs: int | None,
     scheduler: str | None = None,
-) -> Iterator[Result | Failure]:
+) -> Iterator[Result | Failure | None]:
     """
-    Yield what becomes of each item, in their order.
+    Yield what becomes of each item, in their order; None for one that was not begun, because
+    another ended the call.
 
     ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
     processes of this machine.
@@ -105,6 +106,7 @@ def run_serially(
         yield Failure(path=lost.path, code=lost.code, message=lost.message)
         return
     for item in items:
+        interrupts.check()
         crash_guard.about(task.shown(item), task.lost)
         yield attempt(item)
 
@@ -115,7 +117,7 @@ def _run_in_processes(
     request: Request,
     count: int,
     scheduler: str | None,
-) -> Generator[Result | Failure, None, bool]:
+) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
@@ -125,8 +127,11 @@ def _run_in_processes(
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
     ending: UsageError | UnexpectedError | None = None
+    expected = 0
     with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
+            yield from [None] * (number - expected)
+            expected = number + 1
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
@@ -142,6 +147,7 @@ def _run_in_processes(
             else:
                 ending = ending or _ending(kind, values)
                 pool.stop()
+                yield None
     if ending is not None:
         raise ending
     return crashed
