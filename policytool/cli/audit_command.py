@@ -100,6 +100,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS,
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("read")
+@options.scheduler
 @shard_option.option
 @options.limit_option
 @options.common
@@ -127,6 +128,7 @@ def command(
     report: tuple[ReportFile, ...],
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
     shard: Shard | None,
     verbose: bool,
     quiet: bool,
@@ -191,7 +193,9 @@ def command(
     unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
     results = track(
-        parallel.run_all(auditing.TASK, first, unplanned if fix or diff else question, jobs),
+        parallel.run_all(
+            auditing.TASK, first, unplanned if fix or diff else question, jobs, scheduler
+        ),
         len(first),
         progress,
         "audit",
@@ -212,7 +216,10 @@ def command(
         request = fixing.FixRequest(options=how, audit_options=question, passing=passing)
         audit, migrations = fixing.collect(
             track(
-                parallel.run_all(fixing.TASK, found, request, jobs), len(found), progress, "audit"
+                parallel.run_all(fixing.TASK, found, request, jobs, scheduler),
+                len(found),
+                progress,
+                "audit",
             )
         )
     audit = _with_question(audit, question)

@@ -65,6 +65,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
         ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
         ("policytool inspect models/ --summary", "one summary of all models"),
+        (
+            "policytool inspect models/ --scheduler tcp://10.0.0.5:8786 --format jsonl",
+            "on a Dask cluster",
+        ),
     ),
     "audit": (
         ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),

@@ -85,6 +85,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
     help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
+@options.scheduler
 @shard_option.option
 @options.limit_option
 @options.common
@@ -101,6 +102,7 @@ def command(
     releases: str,
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
     shard: Shard | None,
     verbose: bool,
     quiet: bool,
@@ -138,6 +140,7 @@ def command(
                 report=report,
                 every_release=releases == "all",
                 jobs=jobs,
+                scheduler=scheduler,
                 verbose=verbose,
                 quiet=quiet,
                 color=color,
@@ -145,7 +148,10 @@ def command(
             ),
         )
     results = track(
-        parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
+        parallel.run_all(inspection.TASK, found, None, jobs, scheduler),
+        len(found),
+        progress,
+        "inspect",
     )
     ending = _Ending(every=every, shard=shard, verbose=verbose, quiet=quiet)
     if format == json_lines.FORMAT:

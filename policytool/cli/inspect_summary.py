@@ -32,6 +32,7 @@ class SummaryRun:
     report: tuple[ReportFile, ...]
     every_release: bool
     jobs: int | None
+    scheduler: str | None
     verbose: bool
     quiet: bool
     color: str
@@ -49,7 +50,7 @@ def run(found: Sequence[Input], how: SummaryRun) -> int:
     if missing := formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=how.every_release)
-    results = parallel.run_all(summaries.TASK, found, request, how.jobs)
+    results = parallel.run_all(summaries.TASK, found, request, how.jobs, how.scheduler)
     summary = summaries.summarize(
         track(results, len(found), how.progress, "inspect"),
         request,

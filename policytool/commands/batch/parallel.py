@@ -20,7 +20,9 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from policytool.commands.batch.cluster import Cluster
     from policytool.commands.batch.task import Task
+    from policytool.support.processes.pool import Pool
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
@@ -57,10 +59,14 @@ def run_all(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
+    scheduler: str | None = None,
 ) -> Iterator[Result | Failure | None]:
     """
     Yield what becomes of each item, in their order; None for one that was not begun, because
     another ended the call.
+
+    ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
+    processes of this machine.
 
     If an item ends the call, what other processes have in hand is finished first, and yielded.
 
@@ -69,13 +75,13 @@ def run_all(
     :raises ModelFileError: where several items are done in this process, and a library ends it over
         one.
     """
-    count = workers(jobs, len(items))
-    if not count:
+    count = workers(jobs, len(items)) if scheduler is None else 0
+    if scheduler is None and not count:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, count)
+        untidy = yield from _run_in_processes(task, items, request, count, scheduler)
     finally:
         if untidy:
             _tidy(task, items, request)
@@ -110,12 +116,11 @@ def _run_in_processes(
     items: Sequence[Item],
     request: Request,
     count: int,
+    scheduler: str | None,
 ) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
-    from policytool.support.processes.pool import Pool
-
     read_result = task.readers().result
     head = codec.encode([task.module, limits.overrides(), request]).encode()
     after = file_conflicts.after([task.places(item, request) for item in items])
@@ -123,7 +128,7 @@ def _run_in_processes(
     crashed = False
     ending: UsageError | UnexpectedError | None = None
     expected = 0
-    with Pool(count, head, time=task.time, grace=task.grace) as pool:
+    with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
             yield from [None] * (number - expected)
             expected = number + 1
@@ -146,6 +151,19 @@ def _run_in_processes(
     if ending is not None:
         raise ending
     return crashed
+
+
+def _helpers(
+    task: Task[Item, Request, Result], head: bytes, count: int, scheduler: str | None
+) -> Pool | Cluster:
+    """Return the processes, of this machine or of a cluster."""
+    if scheduler is not None:
+        from policytool.commands.batch.cluster import Cluster  # Dask, only for this option
+
+        return Cluster(scheduler, head, together=not task.grace)
+    from policytool.support.processes.pool import Pool
+
+    return Pool(count, head, time=task.time, grace=task.grace)
 
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:
