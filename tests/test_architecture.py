@@ -29,6 +29,7 @@ from policytool.reports import (
     findings,
     inspection,
     plans,
+    summaries,
     tuning,
 )
 from tests.contracts.format_contract import FormatContract
@@ -76,6 +77,7 @@ HOMES: Final = {
     "click": {"cli"},
     "tensorflow": {CHILD},
     "pandas": {"results"},
+    "pyarrow": {"reports.parquet"},
 }
 """Third-party library to the modules, or packages, that may import it."""
 
@@ -227,6 +229,7 @@ def test_nothing_evaluates_text() -> None:
     [
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (inspection, "REPORTER", Reporter, inspection.REPORTERS[PAGES:]),
+        (summaries, "REPORTER", Reporter, summaries.SUMMARY_REPORTERS[PAGES:]),
         (plans, "REPORTER", Reporter, plans.PLAN_REPORTERS[PAGES:]),
         (differences, "REPORTER", Reporter, differences.DIFFERENCE_REPORTERS[PAGES:]),
         (findings, "REPORTER", Reporter, findings.FINDING_REPORTERS[PAGES:]),
@@ -238,6 +241,7 @@ def test_nothing_evaluates_text() -> None:
     ids=[
         "generations",
         "reports",
+        "summary reports",
         "plan reports",
         "difference reports",
         "finding reports",

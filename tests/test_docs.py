@@ -16,11 +16,14 @@ import pytest
 
 import policytool
 from policytool.cli import audit_command, check_command, tune_command
+from policytool.reports import json_lines
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
-from policytool.reports.inspection import REPORTERS, csv_report
+from policytool.reports.findings import csv_report as finding_rows
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, csv_report
 from policytool.reports.plans import PLAN_REPORTERS
+from policytool.reports.summaries import csv_report as summary_rows
 from policytool.reports.tuning import TUNE_REPORTERS
 from policytool.support import limits
 from tests.conftest import run
@@ -28,6 +31,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 PAGES: Final = sorted((ROOT / "docs").rglob("*.md"))
@@ -122,6 +126,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
         ),
         *(("explain", place) for place in ("match", "step")),
         *(("tune", place) for place in ("tuning", "objective", "tuned-layer", "tune-trial")),
+        *(("lines", place) for place in ("header", "model", "failure", "end")),
     ],
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
@@ -264,18 +269,26 @@ def test_the_table_of_a_page_is_one(command: str, golden: str) -> None:
 REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8")
 
 
-def test_every_column_of_the_csv_is_in_its_order_in_the_documentation() -> None:
+@pytest.mark.parametrize(
+    ("heading", "columns"),
+    [
+        ("### Rows of `inspect`:", csv_report.COLUMNS),
+        ("### Rows of `inspect --summary`:", [one.name for one in summary_rows.COLUMNS]),
+        ("### Rows of `audit`:", [one.name for one in finding_rows.COLUMNS]),
+    ],
+)
+def test_every_column_of_the_rows_is_in_its_order_in_the_documentation(
+    heading: str, columns: Sequence[str]
+) -> None:
     """The table of columns is the header."""
-    table = REPORTS[
-        REPORTS.index("| column | value |") : REPORTS.index("Future versions of policytool")
-    ]
+    section = REPORTS[REPORTS.index(heading) :].partition("\n#")[0]
     told = [
         name
-        for line in table.splitlines()[2:]
+        for line in section.partition("| --- | --- |")[2].splitlines()
         if line.startswith("|")
         for name in re.findall(r"`([^`]+)`", line.split("|")[1])
     ]
-    assert tuple(told) == csv_report.COLUMNS
+    assert told == list(columns)
 
 
 def test_every_format_is_in_the_documentation() -> None:
@@ -284,14 +297,22 @@ def test_every_format_is_in_the_documentation() -> None:
         re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
     )
     assert [name for name, commands in told.items() if "inspect" in commands] == [
-        reporter.name for reporter in REPORTERS
+        *(reporter.name for reporter in REPORTERS),
+        PARQUET_REPORTER.name,
+        json_lines.FORMAT,
     ]
     assert [name for name, commands in told.items() if "migrate" in commands] == [
-        reporter.name for reporter in PLAN_REPORTERS
+        *(reporter.name for reporter in PLAN_REPORTERS),
+        json_lines.FORMAT,
     ]
-    assert [name for name, commands in told.items() if "audit" in commands] == [
-        reporter.name for reporter in FINDING_REPORTERS
-    ]
+    audited = [name for name, commands in told.items() if "audit" in commands]
+    assert sorted(audited) == sorted(
+        [
+            *(reporter.name for reporter in FINDING_REPORTERS),
+            PARQUET_REPORTER.name,
+            json_lines.FORMAT,
+        ]
+    )
     assert [name for name, commands in told.items() if "check" in commands] == [
         reporter.name for reporter in CHECK_REPORTERS
     ]

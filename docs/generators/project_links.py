@@ -94,7 +94,9 @@ def schema_with_id(name: str) -> str:
     """Return a JSON schema with its identifier."""
     text = (ROOT / name).read_text(encoding="utf-8")
     command = Path(name).name.partition(".")[0]
-    version = json.loads(text)["properties"]["version"]["const"]
+    schema = json.loads(text)
+    first = schema if "properties" in schema else schema["$defs"]["header"]
+    version = first["properties"]["version"]["const"]
     return _ID.sub(project.schema_id(command, version), text, count=1)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from policytool import rules
 from policytool.cli import (
+    audit_lines,
     cache_option,
     completion,
     hidden_findings,
@@ -20,37 +21,48 @@ from policytool.cli import (
     report_option,
     selection_options,
     settings,
+    shard_option,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.cli.selection_options import NEVER
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing
-from policytool.commands.batch import parallel
+from policytool.commands.audit_tally import AuditTally, tally_of
+from policytool.commands.batch import parallel, shards
 from policytool.releases.targets import stand_ins, target_and_containers
-from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports import json_lines
+from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import AuditOptions, Device
-from policytool.rules.finding import Severity, worst
+from policytool.rules.finding import Severity
 from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
 from policytool.rules.selection.suppressions import (
     Suppressions,
     expired_suppressions,
-    idle,
     suppress,
 )
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.commands.audit import Audit
+    from policytool.commands.batch.cache import ResultCache
+    from policytool.commands.batch.shards import Shard
+    from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
+    from policytool.formats.discovery import Input
+    from policytool.rules.finding import Audited
     from policytool.rules.selection.suppressions import PerFileIgnore
+
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
 
 
 @settings.command("audit", selection_options.AuditCommand)
@@ -84,13 +96,15 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace existing backups."
 )
-@options.format_option([reporter.name for reporter in FINDING_REPORTERS])
-@report_option.option(FINDING_REPORTERS)
+@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
+@report_option.option(_REPORTERS)
 @click.option(
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("read")
+@options.scheduler
 @cache_option.option
+@shard_option.option
 @options.limit_option
 @options.common
 def command(
@@ -117,7 +131,9 @@ def command(
     report: tuple[ReportFile, ...],
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
     cache: str | None,
+    shard: Shard | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -131,6 +147,7 @@ def command(
     stdin. Defaults to all models in the working directory. Only --fix,
     --write-baseline and --report write files.
     """
+    report_option.check_binary(report, _REPORTERS, None if diff else format)
     selected = selectors.selectors(select, "--select")
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
     question = AuditOptions(
@@ -142,18 +159,23 @@ def command(
         weights=weights,
         signatures=remembered.by_path,
     )
-    found = options.inputs(paths, null=null)
+    every = options.inputs(paths, null=null)
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
             write_baseline,
-            [one.path for one in found if one.exact],
+            [one.path for one in every if one.exact],
         )
     report_option.check(
-        report, found, [file for file in (baseline, write_baseline) if file is not None]
+        report, every, [file for file in (baseline, write_baseline) if file is not None]
     )
     if skip_unrecognized:  # named files count as those found in directories
-        found = [replace(one, exact=False) for one in found]
+        every = [replace(one, exact=False) for one in every]
+    if format == json_lines.FORMAT:
+        audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
+    if shard is not None:
+        _check_shard(remembered, every, write_baseline)
+    found = shards.part(every, shard)
     _say(selectors.unused_words(selected, question), quiet=quiet)
     _say(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
@@ -162,22 +184,39 @@ def command(
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
-    unplanned = replace(question, plans_commands=False)
-    first = baselines.renaming_candidates(remembered, found) if fix or diff else found
     if cache is not None and (fix or diff):
         _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
         cache = None
     kept = cache_option.open_cache(cache)
-    audit = auditing.collect(
-        track(
-            parallel.run_all(
-                auditing.TASK, first, unplanned if fix or diff else question, jobs, kept
-            ),
-            len(first),
-            progress,
-            "audit",
-        )
+    ending = _Ending(
+        question=question,
+        kept=kept,
+        every=every,
+        shard=shard,
+        fail_on=fail_on,
+        no_models_ok=no_models_ok,
+        show_suppressed=show_suppressed,
+        verbose=verbose,
+        quiet=quiet,
     )
+    unplanned = replace(question, plans_commands=False)
+    first = baselines.renaming_candidates(remembered, found) if fix or diff else found
+    results = track(
+        parallel.run_all(
+            auditing.TASK,
+            first,
+            unplanned if fix or diff else question,
+            jobs,
+            scheduler=scheduler,
+            cache=kept,
+        ),
+        len(first),
+        progress,
+        "audit",
+    )
+    if format == json_lines.FORMAT:
+        return _print_lines(ending, results, remembered, passing, report)
+    audit = auditing.collect(results)
     passing = baselines.with_baseline(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
@@ -191,12 +230,13 @@ def command(
         request = fixing.FixRequest(options=how, audit_options=question, passing=passing)
         audit, migrations = fixing.collect(
             track(
-                parallel.run_all(fixing.TASK, found, request, jobs), len(found), progress, "audit"
+                parallel.run_all(fixing.TASK, found, request, jobs, scheduler=scheduler),
+                len(found),
+                progress,
+                "audit",
             )
         )
-    audit = replace(
-        audit, rules=rules.chosen_rules(question), releases=auditing.checked_releases(question)
-    )
+    audit = _with_question(audit, question)
     unwritten: list[str] = []
     if write_baseline is not None:
         own = baselines.own(audit.audited, passing)
@@ -213,47 +253,125 @@ def command(
             for audited in audit.audited
         ),
     )
-    unwritten += report_option.write_reports(
-        report, FINDING_REPORTERS, audit, suppressed=show_suppressed
-    )
+    unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)
     text = (
         diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view)
         if diff
-        else report_option.render_report(FINDING_REPORTERS, format, audit, view)
+        else report_option.render_report(_REPORTERS, format, audit, view)
     )
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
-    _say(_stderr_notes(audit, passing, verbose=verbose), quiet=quiet)
-    _warn(
-        (*_expired(passing), *hidden_findings.sentences(audit, question)),
-        quiet=quiet,
+    not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
+    return _finish(
+        ending,
+        tally_of(audit.audited, passing),
+        audit.passed_over,
+        failed=bool(audit.failures or unwritten) or not_fixed,
     )
-    options.about_hdf5(verbose=verbose, quiet=quiet)
-    cache_option.report_use(kept, verbose=verbose, quiet=quiet)
-    return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """What decides how a run ends, and what it says then."""
+
+    question: AuditOptions
+    kept: ResultCache | None
+    every: Sequence[Input]
+    """The inputs of all shards."""
+
+    shard: Shard | None
+    fail_on: str
+    no_models_ok: bool
+    show_suppressed: bool
+    verbose: bool
+    quiet: bool
+
+
+def _print_lines(
+    ending: _Ending,
+    results: Iterable[Audited | Failure | None],
+    remembered: Baseline,
+    passing: Suppressions,
+    files: tuple[ReportFile, ...],
+) -> int:
+    """Print each result as it comes, and return the exit code."""
+    known = baselines.known_findings(remembered)
+    tally = AuditTally(passing=replace(passing, known=known.by_path))
+    asked = audit_lines.options_text(ending.question, passing, remembered, ending.fail_on)
+    none = Exit.CLEAN if ending.no_models_ok else Exit.NO_MODEL
+    names = shards.names(ending.every)
+    with LinesReport(
+        "audit", names, asked, ending.shard, no_model=none, counts=audit_lines.COUNTS
+    ) as lines:
+        stream = audit_lines.stream(lines, results, ending.question, known, tally)
+        kept = auditing.collect(result for result in stream if files)
+        unwritten = report_option.write_reports(
+            files,
+            _REPORTERS,
+            _with_question(kept, ending.question),
+            suppressed=ending.show_suppressed,
+        )
+        options.troubles((), unwritten)
+        failed = bool(lines.counts["failures"] or unwritten)
+        code = _finish(ending, tally, lines.counts["skipped"], failed=failed)
+        lines.end(code)
+    return code
+
+
+def _with_question(audit: Audit, question: AuditOptions) -> Audit:
+    """Return an audit with the rules and releases that models were checked for."""
+    return replace(
+        audit, rules=rules.chosen_rules(question), releases=auditing.checked_releases(question)
+    )
+
+
+def _finish(ending: _Ending, tally: AuditTally, skipped: int, *, failed: bool) -> int:
+    """Print the notes below a report, and return the exit code."""
+    quiet = ending.quiet
+    _say(_stderr_notes(tally, skipped, verbose=ending.verbose), quiet=quiet)
+    hidden = hidden_findings.sentences(tally, ending.question)
+    _warn((*_expired(tally.passing), *hidden), quiet=quiet)
+    options.about_hdf5(verbose=ending.verbose, quiet=quiet)
+    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=quiet)
+    code = _code(tally, ending.fail_on, failed=failed)
+    if code is not Exit.NO_MODEL:
+        return code
+    return shard_option.no_model(ending.every, ending.shard, is_ok=ending.no_models_ok)
 
 
 def _today() -> date:
     return datetime.now().astimezone().date()
 
 
-def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok: bool) -> Exit:
+def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Path | None) -> None:
+    """
+    Make sure that a shard needs nothing of the other shards.
+
+    :raises UsageError: for a baseline that all shards would write, and if files may have been
+        renamed, which only one process can match.
+    """
+    if write_baseline is not None:
+        raise UsageError(
+            "--shard and --write-baseline conflict: each shard would replace the baseline; write "
+            "it without --shard"
+        )
+    if baselines.renaming_candidates(baseline, every):
+        raise UsageError(
+            "--shard cannot match renamed files with --baseline, and the baseline contains files "
+            "that do not exist; update it with --write-baseline"
+        )
+
+
+def _code(tally: AuditTally, fail_on: str, *, failed: bool) -> Exit:
     """Return how the run ended; what a report looks like changes nothing."""
-    if (
-        audit.failures
-        or unwritten
-        or any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
-    ):
+    if failed:
         return Exit.FAILURE
-    found_worst = worst(finding for audited in audit.audited for finding in audited.findings)
-    if fail_on != NEVER and found_worst is not None and found_worst.rank <= Severity(fail_on).rank:
+    worst = tally.worst
+    if fail_on != NEVER and worst is not None and worst.rank <= Severity(fail_on).rank:
         return Exit.FINDINGS
-    if not audit.audited:
-        (messages.note if no_models_ok else messages.error)("no model found")
-        return Exit.CLEAN if no_models_ok else Exit.NO_MODEL
-    return Exit.CLEAN
+    return Exit.CLEAN if tally.models else Exit.NO_MODEL
 
 
 def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
@@ -278,14 +396,14 @@ def _left(audit: Audit) -> Iterator[str]:
             )
 
 
-def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iterator[str]:
+def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator[str]:
     """Yield what is said on stderr beside the report."""
-    if audit.passed_over:
-        yield left_out(audit.passed_over)
+    if skipped:
+        yield left_out(skipped)
     if verbose:
-        for one in idle(audit.audited, passing):
+        for one in tally.idle():
             yield f"the suppression of {one} matches no finding ({one.reason})"
-        if gone := baselines.outdated_count(passing, audit.audited):
+        if gone := tally.outdated_count():
             findings = "finding" if gone == 1 else "findings"
             verb = "occurs" if gone == 1 else "occur"
             yield (

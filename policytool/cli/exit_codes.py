@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
+from typing import Final
+
+import click
+
+from policytool.support.errors import PolicytoolError, UsageError
+
+OF_THE_MACHINE: Final = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOSPC",
+        "EDQUOT",
+        "EFBIG",
+        "EIO",
+        "EROFS",
+        "ESTALE",
+        "ENOMEM",
+        "EMFILE",
+        "ENFILE",
+        "EBADF",
+        "EAGAIN",
+    )
+    if hasattr(errno, name)
+)
+"""
+A full or a failing disk below stdout, a stdout that takes no output, a directory that cannot be
+searched: not a bug in policytool.
+"""
 
 
 class Exit(IntEnum):
@@ -18,3 +46,19 @@ class Exit(IntEnum):
     NO_MODEL = 4
     BUG = 70
     INTERRUPTED = 130
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code of a run that an error ends."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            return Exit.INTERRUPTED
+        case click.ClickException() | UsageError():
+            return Exit.USAGE
+        case PolicytoolError():
+            return Exit.FAILURE
+        case OSError() if error.errno in OF_THE_MACHINE:
+            return Exit.FAILURE
+    return Exit.BUG

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Selection": (
         *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
-        *("baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
+        *("shard", "baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
     ),
     "Policy": (
         *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
@@ -31,7 +31,16 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
     ),
     "Reporting": (
-        *("format", "report", "releases", "variables", "all", "all_layers", "show_suppressed"),
+        *(
+            "format",
+            "report",
+            "summary",
+            "releases",
+            "variables",
+            "all",
+            "all_layers",
+            "show_suppressed",
+        ),
         *("color", "progress", "verbose", "quiet"),
     ),
 }
@@ -56,6 +65,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
         ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
         ("policytool inspect runs/ --cache .cache", "read only models that changed"),
+        ("policytool inspect models/ --summary", "one summary of all models"),
+        (
+            "policytool inspect models/ --scheduler tcp://10.0.0.5:8786 --format jsonl",
+            "on a Dask cluster",
+        ),
     ),
     "audit": (
         ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),
@@ -66,11 +80,19 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "git ls-files | policytool audit - --skip-unrecognized",
             "audit the models tracked in a Git repository",
         ),
+        (
+            "policytool audit models/ --shard 3/16 --format jsonl > part-3.jsonl",
+            "audit one of 16 parts, for `policytool merge`",
+        ),
     ),
     "migrate": (
         ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),
         ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
         ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
+    ),
+    "merge": (
+        ("policytool merge part-*.jsonl > audit.jsonl", "join the reports of all shards"),
+        ("ls parts/*.jsonl | policytool merge -", "a list of paths on stdin"),
     ),
     "check": (
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
@@ -151,6 +173,11 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         _USAGE,
         ("3", "a model could not be read, converted or written"),
         _NO_MODEL,
+    ),
+    "merge": (
+        ("0, 1 or 4", "the exit code of one run over all inputs"),
+        _USAGE,
+        ("3", "also if a report is damaged, incomplete, missing or there twice"),
     ),
     "check": (
         ("0", "all errors are within their tolerances"),

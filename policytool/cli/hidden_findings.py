@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,22 +9,22 @@ import click
 
 from policytool import rules
 from policytool.cli import settings
-from policytool.rules.finding import Severity, worst
+from policytool.rules.finding import Severity
 from policytool.rules.selection import selectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.commands.audit import Audit
+    from policytool.commands.audit_tally import AuditTally
     from policytool.rules import AuditOptions
 
 _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}
 """What lets a finding pass to the key that says so."""
 
 
-def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
+def sentences(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
-    hidden = [*_suppressed_counts(audit), *_skipped_rules(question), *_exit_code_changes(audit)]
+    hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
     file = next(
         (
             file
@@ -41,8 +40,8 @@ def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
         )
 
 
-def _suppressed_counts(audit: Audit) -> Iterator[str]:
-    counts = Counter(_KEYS[one.by] for audited in audit.audited for one in audited.suppressed)
+def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
+    counts = {_KEYS[by]: count for by, count in tally.suppressed.items()}
     found = {
         key: count
         for key, count in sorted(counts.items())
@@ -69,10 +68,10 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
         )
 
 
-def _exit_code_changes(audit: Audit) -> Iterator[str]:
+def _exit_code_changes(tally: AuditTally) -> Iterator[str]:
     """Yield that the exit code would be another without the file."""
     fail_on = click.get_current_context().params["fail_on"]
-    found = worst(finding for audited in audit.audited for finding in audited.findings)
+    found = tally.worst
     if found is None or not settings.found_source("fail_on") or found.rank > Severity.WARNING.rank:
         return
     if fail_on not in set(Severity) or found.rank > Severity(fail_on).rank:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,28 +14,49 @@ from policytool.cli import (
     options,
     report_option,
     settings,
+    shard_option,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
-from policytool.commands.batch import parallel
+from policytool.commands.batch import parallel, shards
 from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
-from policytool.reports.inspection import REPORTERS
+from policytool.reports import json_lines
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, json_report
 from policytool.support.errors import PolicyNameError, UsageError
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.cache import ResultCache
+    from policytool.commands.batch.shards import Shard
+    from policytool.commands.inspect import Failure
+    from policytool.formats.discovery import Input
+    from policytool.model.model import Model
 
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
+_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+
 
 @settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([reporter.name for reporter in REPORTERS])
-@report_option.option(REPORTERS)
+@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
+@report_option.option(_REPORTERS)
+@click.option(
+    "--summary",
+    is_flag=True,
+    help=(
+        "Show one summary of all models: formats, releases, policies, sizes and possible savings. "
+        "CSV and Parquet have one row for each model."
+    ),
+)
 @click.option(
     "--layer",
     metavar="PATTERN",
@@ -65,7 +87,9 @@ _PAGES = {"table", "markdown", "html"}
     help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
+@options.scheduler
 @cache_option.option
+@shard_option.option
 @options.limit_option
 @options.common
 def command(
@@ -75,12 +99,15 @@ def command(
     layer: str | None,
     only: str | None,
     *,
+    summary: bool,
     variables: bool,
     depth: int | None,
     releases: str,
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
     cache: str | None,
+    shard: Shard | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -96,51 +123,138 @@ def command(
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
+    if summary:
+        _check_no_selection(layer=layer, only=only, depth=depth, variables=variables or None)
+    report_option.check_binary(report, _REPORTERS, format)
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
-    found = options.inputs(paths, null=null)
-    report_option.check(report, found)
+    every = options.inputs(paths, null=null)
+    report_option.check(report, every)
+    found = shards.part(every, shard)
     kept = cache_option.open_cache(cache)
-    inspected = inspection.collect(
-        track(
-            parallel.run_all(inspection.TASK, found, None, jobs, kept),
-            len(found),
-            progress,
-            "inspect",
+    if summary:
+        from policytool.cli import inspect_summary  # only for this option
+
+        if shard is not None:
+            raise UsageError("--summary and --shard conflict: a summary counts all models")
+        return inspect_summary.run(
+            every,
+            inspect_summary.SummaryRun(
+                format=format,
+                report=report,
+                every_release=releases == "all",
+                jobs=jobs,
+                scheduler=scheduler,
+                cache=kept,
+                verbose=verbose,
+                quiet=quiet,
+                color=color,
+                progress=progress,
+            ),
         )
+    results = track(
+        parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
+        len(found),
+        progress,
+        "inspect",
     )
+    ending = _Ending(every=every, shard=shard, kept=kept, verbose=verbose, quiet=quiet)
+    if format == json_lines.FORMAT:
+        return _print_lines(ending, results, selection, report, variables=variables)
+    inspected = inspection.collect(results)
     selected = inspection.select(inspected, selection)
     if len(found) == len(inspected.models) == 1 and _PAGES & {
         format,
         *(one.format for one in report),
     }:
         selected = with_fix(selected, found[0])
-    unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
+    unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
     click.echo(
         report_option.render_report(
-            REPORTERS, format, selected, options.view(color, variables=variables)
+            _REPORTERS, format, selected, options.view(color, variables=variables)
         ),
         nl=False,
         color=color != "never",
     )
     options.troubles(inspected.failures, unwritten)
-    if inspected.passed_over and not quiet:
-        messages.note(left_out(inspected.passed_over))
-    options.about_hdf5(verbose=verbose, quiet=quiet)
-    cache_option.report_use(kept, verbose=verbose, quiet=quiet)
-    if verbose:
-        models, failures = len(inspected.models), len(inspected.failures)
+    counts = {
+        "models": len(inspected.models),
+        "failures": len(inspected.failures),
+        "skipped": inspected.passed_over,
+    }
+    return _finish(ending, counts, unwritten)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """What decides how a run ends, and what it says then."""
+
+    every: Sequence[Input]
+    """The inputs of all shards."""
+
+    shard: Shard | None
+    kept: ResultCache | None
+    verbose: bool
+    quiet: bool
+
+
+def _print_lines(
+    ending: _Ending,
+    results: Iterable[Model | Failure | None],
+    selection: inspection.Selection,
+    files: tuple[ReportFile, ...],
+    *,
+    variables: bool,
+) -> int:
+    """Print each result as it comes, and return the exit code."""
+
+    def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+        return json_report.model_values(model, inspection.select_layers(model, selection)), {}
+
+    kept: list[Model | Failure | None] = []
+    names = shards.names(ending.every)
+    with LinesReport("inspect", names, codec.encode(selection), ending.shard) as lines:
+        for result in lines.write_all(results, values, json_report.FORMS):
+            if isinstance(result, inspection.Failure):
+                options.troubles((result,))
+            if files:
+                kept.append(result)
+        selected = inspection.select(inspection.collect(kept), selection)
+        unwritten = report_option.write_reports(files, _REPORTERS, selected, variables=variables)
+        options.troubles((), unwritten)
+        code = _finish(ending, lines.counts, unwritten)
+        lines.end(code)
+    return code
+
+
+def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]) -> int:
+    """Print the notes below a report, and return the exit code."""
+    if counts["skipped"] and not ending.quiet:
+        messages.note(left_out(counts["skipped"]))
+    options.about_hdf5(verbose=ending.verbose, quiet=ending.quiet)
+    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=ending.quiet)
+    if ending.verbose:
+        models, failures = counts["models"], counts["failures"]
         messages.note(
             f"{models} model{'s' if models != 1 else ''}, "
             f"{failures} failure{'s' if failures != 1 else ''}"
         )
-    if inspected.failures or unwritten:
+    if counts["failures"] or unwritten:
         return Exit.FAILURE
-    if not inspected.models:
-        messages.error("no model found")
-        return Exit.NO_MODEL
-    return Exit.CLEAN
+    return Exit.CLEAN if counts["models"] else shard_option.no_model(ending.every, ending.shard)
+
+
+def _check_no_selection(**selecting: object) -> None:
+    """
+    Make sure that a summary is not asked for a part of the layers.
+
+    :raises UsageError: if it is.
+    """
+    if names := [f"--{name}" for name, value in selecting.items() if value is not None]:
+        raise UsageError(
+            f"--summary counts all layers and cannot be combined with {' or '.join(names)}"
+        )
 
 
 def _check_policy(only: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import os
@@ -14,9 +13,9 @@ from typing import Any, Final, NoReturn
 import click
 
 from policytool.cli import messages, standard_streams
-from policytool.cli.exit_codes import Exit
-from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
-from policytool.support.processes import crash_guard
+from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
+from policytool.support.errors import ModelFileError, PolicytoolError
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.suggestion import did_you_mean
 
 COMMANDS: Final = {
@@ -31,6 +30,10 @@ COMMANDS: Final = {
     "migrate": (
         "policytool.cli.migrate_command",
         "Rewrite dtype policies, or convert models for another release.",
+    ),
+    "merge": (
+        "policytool.cli.merge_command",
+        "Join the JSON Lines reports of all shards of a run.",
     ),
     "check": (
         "policytool.cli.check_command",
@@ -73,29 +76,6 @@ called.
 
 _COMPLETE: Final = "_POLICYTOOL_COMPLETE"
 """The variable by which a shell asks what could stand at the cursor (Click's own protocol)."""
-
-
-_OF_THE_MACHINE: Final = frozenset(
-    getattr(errno, name)
-    for name in (
-        "ENOSPC",
-        "EDQUOT",
-        "EFBIG",
-        "EIO",
-        "EROFS",
-        "ESTALE",
-        "ENOMEM",
-        "EMFILE",
-        "ENFILE",
-        "EBADF",
-        "EAGAIN",
-    )
-    if hasattr(errno, name)
-)
-"""
-A full or a failing disk below stdout, a stdout that takes no output, a directory that cannot be
-searched: not a bug in policytool.
-"""
 
 
 class Commands(click.Group):
@@ -188,10 +168,13 @@ def _end_orderly() -> None:
     Let what asks the process to end do as Ctrl-C does: copies of models lie in temporary
     directories, and a child has TensorFlow.
     """
+    sys.unraisablehook = interrupts.hide_ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupts.interrupt)
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, interrupts.interrupt)
 
 
 def run(arguments: list[str]) -> int:
@@ -241,20 +224,16 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
     """
     match error:
         case click.exceptions.Exit():
-            return error.exit_code
+            pass
         case click.Abort() | KeyboardInterrupt():
             messages.error("interrupted")
-            return Exit.INTERRUPTED
         case click.ClickException():
             _show_usage_error(error)
-            return Exit.USAGE
         case ModelFileError():
             messages.error(error.message, path=error.path, code=error.code)
-            return Exit.FAILURE
         case PolicytoolError():
             messages.error(str(error))
-            return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
-        case OSError() if error.errno in _OF_THE_MACHINE:
+        case OSError() if error.errno in OF_THE_MACHINE:
             standard_streams.give_up(sys.stdout)
             where = (
                 f" {os.fsdecode(error.filename)}: {error.strerror}"
@@ -262,14 +241,14 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
                 else f": {error.strerror}; the report on stdout may be incomplete"
             )
             messages.error(f"cannot read or write{where}")
-            return Exit.FAILURE
-    if debug:
-        raise error
-    messages.error(
-        f"this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and "
-        "report the output"
-    )
-    return Exit.BUG
+        case _:
+            if debug:
+                raise error
+            messages.error(
+                f"this is a bug in policytool ({type(error).__name__}: {error}); run with --debug "
+                "and report the output"
+            )
+    return code_of(error)
 
 
 def _show_usage_error(error: click.ClickException) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,14 +16,22 @@ from policytool.cli import (
     policy_options,
     report_option,
     settings,
+    shard_option,
     tensorflow_options,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, steps, track
-from policytool.commands.destinations import Destination
+from policytool.commands.batch import shards
+from policytool.commands.destinations import Destination, without_outputs
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
-from policytool.commands.migrate_all import migrate_all, migrate_saved, the_one_model
+from policytool.commands.migrate_all import (
+    migrate_all,
+    migrate_saved,
+    saved_plans_in,
+    the_one_model,
+)
 from policytool.formats import discovery
 from policytool.formats.discovery import display_path
 from policytool.migration.planning.options import (
@@ -36,19 +45,27 @@ from policytool.migration.planning.options import (
 from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import descriptions, running_release, target_and_containers
-from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.reports import json_lines
+from policytool.reports.plans import PLAN_REPORTERS, Migrations, json_report
 from policytool.support.errors import UsageError
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
+    from policytool.commands.batch.shards import Shard
     from policytool.commands.migrate import Result
+    from policytool.commands.saved_plans import SavedPlan
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
-_FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF]
+_FORMATS: Final = [
+    *(reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF),
+    json_lines.FORMAT,
+]
 
 
 @settings.command("migrate")
@@ -137,6 +154,8 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("migrate")
+@options.scheduler
+@shard_option.option
 @options.limit_option
 @options.common
 def command(
@@ -168,6 +187,8 @@ def command(
     tensorflow: TensorFlow,
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
+    shard: Shard | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -242,6 +263,9 @@ def command(
         Worker(tensorflow.target, steps(progress)) as other,
     ):
         tools = tensorflow.tools(worker, other, verify=verify)
+        if scheduler is not None:
+            tools = _without_verification(tools, retrace=retrace)
+        plans: list[SavedPlan] = []
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():
@@ -249,27 +273,60 @@ def command(
                     "--plan applies a saved plan and cannot be combined with options that change "
                     "the plan (--to, --set, ...)"
                 )
-            results = _collect(
-                migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts)
+            plans = saved_plans_in(plan, tuple(listed))
+            every: Sequence[object] = plans
+            names = [one.path.as_posix() for one in plans]
+            sources, suffixes = [one.path for one in plans], [one.plan.suffix for one in plans]
+            part = shards.part(plans, shard)
+            running = migrate_saved(
+                part, destination, tools, jobs=jobs, scheduler=scheduler, parts=parts
             )
         else:
-            found = (
+            inputs = (
                 list(discovery.inputs(listed))
                 if listed
                 else []
                 if paths
                 else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
             )
-            report_option.check(report, found, others)
-            results = _collect(
-                track(
-                    migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts),
-                    len(found),
-                    progress,
-                    "migrate",
-                )
+            report_option.check(report, inputs, others)
+            every = inputs = without_outputs(inputs, asked.suffix, destination)
+            names = shards.names(inputs)
+            sources, suffixes = [one.path for one in inputs], [asked.suffix] * len(inputs)
+            found = shards.part(inputs, shard)
+            running = track(
+                migrate_all(
+                    found,
+                    asked,
+                    destination,
+                    tools,
+                    jobs=jobs,
+                    scheduler=scheduler,
+                    parts=parts,
+                    several=len(inputs) > 1,
+                ),
+                len(found),
+                progress,
+                "migrate",
             )
-    return _report(
+        shards.check_outputs(sources, suffixes, destination, shard)
+        if format == json_lines.FORMAT and not diff:
+            request = [plans, asked, destination, str(verify), check]
+            lines = LinesReport(
+                "migrate", names, codec.encode(request), shard, counts=map(_count_name, Status)
+            )
+            return _print_lines(
+                lines,
+                running,
+                report,
+                lambda: shard_option.no_model(every, shard),
+                check=check,
+                quiet=quiet,
+                verbose=verbose,
+                debug=debug,
+            )
+        results = _collect(running)
+    code = _report(
         results,
         _DIFF if diff else format,
         report,
@@ -279,6 +336,20 @@ def command(
         verbose=verbose,
         debug=debug,
     )
+    return shard_option.no_model(every, shard) if code == Exit.NO_MODEL else code
+
+
+def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlowTools:
+    """
+    Return the tools for a run on a cluster, whose workers run no TensorFlow.
+
+    :raises UsageError: if a user wants that.
+    """
+    if retrace or tools.verify:
+        option = "--retrace" if retrace else "--verify"
+        raise UsageError(f"--scheduler runs no TensorFlow and cannot be combined with {option}")
+    reason = tools.no_verify_reason or "--scheduler runs no TensorFlow"
+    return replace(tools, verify=False, no_verify_reason=reason)
 
 
 def _collect(results: Iterable[Result]) -> list[Result]:
@@ -296,6 +367,56 @@ def _collect(results: Iterable[Result]) -> list[Result]:
     return found
 
 
+def _print_lines(
+    lines: LinesReport,
+    results: Iterable[Result],
+    files: tuple[ReportFile, ...],
+    no_model: Callable[[], int],
+    *,
+    check: bool,
+    quiet: bool,
+    verbose: bool,
+    debug: bool,
+) -> int:
+    """Print what happened to each model as soon as it happened, and return the exit code."""
+
+    def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+        return json_report.plan_values(migration), {_count_name(migration.status): 1}
+
+    kept: list[Result] = []
+    with lines:
+        for result in lines.write_all(results, values, json_report.FORMS):
+            one = _migrations([result])
+            _troubles(one, debug=debug, refusals=True)
+            _notes(one.migrations, quiet=quiet)
+            if files:
+                kept.append(result)
+        unwritten = report_option.write_reports(files, PLAN_REPORTERS, _migrations(kept))
+        options.troubles((), unwritten)
+        counts = lines.counts
+        statuses = {status: counts[_count_name(status)] for status in Status}
+        _summary(statuses, counts["failures"], counts["skipped"], quiet=quiet, verbose=verbose)
+        failed = bool(counts["failures"] or unwritten)
+        code: int = _code(statuses, failed=failed, check=check)
+        code = no_model() if code == Exit.NO_MODEL else code
+        lines.end(code)
+    return code
+
+
+def _count_name(status: Status) -> str:
+    """Return the key of a count in the last line."""
+    return f"models_{status.value}"
+
+
+def _migrations(results: Iterable[Result]) -> Migrations:
+    """Return results by kind."""
+    every = list(results)
+    return Migrations(
+        migrations=tuple(result for result in every if isinstance(result, Migration)),
+        failures=tuple(result for result in every if isinstance(result, Failure)),
+    )
+
+
 def _report(
     results: Iterable[Result],
     format: str,
@@ -309,9 +430,7 @@ def _report(
 ) -> int:
     """Show what happened and return the exit code."""
     every = list(results)
-    migrations = tuple(result for result in every if isinstance(result, Migration))
-    failures = tuple(result for result in every if isinstance(result, Failure))
-    found = Migrations(migrations=migrations, failures=failures)
+    found = _migrations(every)
     unwritten = report_option.write_reports(files, PLAN_REPORTERS, found)
     click.echo(
         report_option.render_report(PLAN_REPORTERS, format, found, options.view(color)),
@@ -320,18 +439,23 @@ def _report(
     )
     options.troubles((), unwritten)
     _troubles(found, debug=debug, refusals=format != "table")
-    _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
-    changes = [migration for migration in migrations if migration.status is Status.PLANNED]
-    if failures or unwritten or any(migration.status is Status.BLOCKED for migration in migrations):
+    _notes(found.migrations, quiet=quiet)
+    statuses = {
+        status: sum(migration.status is status for migration in found.migrations)
+        for status in Status
+    }
+    skipped = sum(result is None for result in every)
+    _summary(statuses, len(found.failures), skipped, quiet=quiet, verbose=verbose)
+    return _code(statuses, failed=bool(found.failures or unwritten), check=check)
+
+
+def _code(statuses: Mapping[Status, int], *, failed: bool, check: bool) -> Exit:
+    """Return the exit code, given how many migrations ended in each way."""
+    if failed or statuses[Status.BLOCKED]:
         return Exit.FAILURE
-    if any(migration.status is Status.MISSED for migration in migrations):
+    if statuses[Status.MISSED] or (check and statuses[Status.PLANNED]):
         return Exit.FINDINGS
-    if check and changes:
-        return Exit.FINDINGS
-    if not migrations:
-        messages.error("no model found")
-        return Exit.NO_MODEL
-    return Exit.CLEAN
+    return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 
 
 def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
@@ -345,26 +469,22 @@ def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
             messages.error(refusal.message, path=migration.plan.path, code=refusal.code)
 
 
-def _summary(
-    every: list[Result],
-    migrations: tuple[Migration, ...],
-    failures: tuple[Failure, ...],
-    *,
-    quiet: bool,
-    verbose: bool,
-) -> None:
-    passed_over = sum(result is None for result in every)
-    if passed_over and not quiet:
-        messages.note(left_out(passed_over, weights=True))
+def _notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
+    """Say which files were replaced that have another name."""
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
             messages.note(
                 f"{migration.plan.path} is a link; its target was replaced: "
                 f"{migration.written.target}"
             )
-    if (verbose or len(every) > 1) and not quiet:
-        counts = {
-            status: sum(migration.status is status for migration in migrations) for status in Status
-        }
-        said = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-        messages.note((said or "no models") + (f", {len(failures)} failed" if failures else ""))
+
+
+def _summary(
+    statuses: Mapping[Status, int], failures: int, skipped: int, *, quiet: bool, verbose: bool
+) -> None:
+    if skipped and not quiet:
+        messages.note(left_out(skipped, weights=True))
+    several = sum(statuses.values()) + failures + skipped > 1
+    if (verbose or several) and not quiet:
+        said = ", ".join(f"{count} {status.value}" for status, count in statuses.items() if count)
+        messages.note((said or "no models") + (f", {failures} failed" if failures else ""))

@@ -26,6 +26,7 @@ from policytool.formats.discovery import Input, display_path
 from policytool.reports import View
 from policytool.reports.layout import clean
 from policytool.reports.page import INDEX
+from policytool.reports.reporter import BinaryReporter
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
 
@@ -46,8 +47,8 @@ class Renders(Protocol[Value_contra]):
         """The FORMAT by which it is asked for."""
 
     @property
-    def render(self) -> Callable[[Value_contra, View], str]:
-        """The function that returns the text."""
+    def render(self) -> Callable[[Value_contra, View], str | bytes]:
+        """The function that returns the text, or the bytes of a format that is no text."""
 
     @property
     def render_directory(self) -> Callable[[Value_contra, View], Mapping[str, str]] | None:
@@ -159,6 +160,27 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
         raise ReportError(f"{option}: no such directory; create {display_path(path.parent)} first")
 
 
+def check_binary(
+    files: Iterable[ReportFile], reporters: Sequence[Renders[Any]], on_stdout: str | None
+) -> None:
+    """
+    Make sure that reports that are no text can be written, and go to no terminal.
+
+    :param on_stdout: the format of stdout; None if stdout carries something else
+    :raises UsageError: if one would go to a terminal.
+    :raises MissingPackageError: if a package that one needs is not installed.
+    """
+    names = {on_stdout, *(report.format for report in files)}
+    for reporter in reporters:
+        if isinstance(reporter, BinaryReporter) and reporter.name in names:
+            if reporter.name == on_stdout and sys.stdout.isatty():
+                raise UsageError(
+                    f"--format {on_stdout} is binary and cannot be printed to a terminal; use "
+                    f"--report {on_stdout}=FILE"
+                )
+            reporter.check()
+
+
 def write_reports(
     files: Iterable[ReportFile],
     reporters: Sequence[Renders[Value_contra]],
@@ -205,7 +227,7 @@ def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[
 
 def render_report(
     reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View
-) -> str:
+) -> str | bytes:
     """Return the report of a name."""
     return _reporter(reporters, name).render(found, view)
 
@@ -214,15 +236,16 @@ def _reporter(reporters: Sequence[Renders[Value_contra]], name: str) -> Renders[
     return next(reporter for reporter in reporters if reporter.name == name)
 
 
-def write_text(option: str, path: Path, text: str) -> list[str]:
-    """Write a text, whole or not at all, and return a sentence if that failed."""
+def write_text(option: str, path: Path, text: str | bytes) -> list[str]:
+    """Write a text or bytes, whole or not at all, and return a sentence if that failed."""
 
     def refuse_model() -> None:
         if _is_model(path):  # a migration, or someone else, may have made it one
             raise ReportError(f"{option} was not written because it would replace a model")
 
     try:
-        _write(path, text.encode("utf-8", "backslashreplace"), refuse_model)
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+        _write(path, data, refuse_model)
     except ReportError as error:
         return [clean(str(error))]
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from policytool.formats.discovery import display_path
 from policytool.rules.selection import baselines
+from policytool.rules.selection.baselines import KnownFindings
 from policytool.support import limits
 from policytool.support.errors import BaselineError
 from policytool.support.files import opening
@@ -73,6 +74,11 @@ def with_baseline(
     )
 
 
+def known_findings(baseline: Baseline) -> KnownFindings:
+    """Return what a baseline knows, in which renamed files are still to be recognised."""
+    return KnownFindings(baseline, os.path.lexists)
+
+
 def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
     """Return what a baseline remembers of models, as they were found."""
     return baselines.of(every, passing)
@@ -83,11 +89,3 @@ def text(baseline: Baseline, file: Path) -> str:
     return baselines.render(
         baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
     )
-
-
-def outdated_count(passing: Suppressions, every: Sequence[Audited]) -> int:
-    """
-    Return how many findings of a baseline no longer occur, as far as these models and the files
-    that are gone tell.
-    """
-    return baselines.past(passing.known, every, os.path.lexists)

@@ -118,6 +118,17 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
     return [found for found in inputs if found.exact or found.path not in outputs]
 
 
+def output_path(
+    source: Path, suffix: str, destination: Destination, *, several: bool
+) -> Path | None:
+    """
+    Return the output of an input that keeps its format, links followed; None if there is no valid
+    output.
+    """
+    target = _target_or_none(source, suffix, destination, several=several)
+    return None if target is None else _real(target)
+
+
 def _is_directory(destination: Destination, output: Path) -> bool:
     return output.is_dir() or (destination.is_directory and not os.path.lexists(output))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Result
+    from policytool.commands.saved_plans import SavedPlan
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
 
@@ -35,15 +36,20 @@ def migrate_all(
     tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
+    scheduler: str | None = None,
     parts: bool = True,
+    several: bool | None = None,
 ) -> Iterator[Result]:
     """
     Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
     else starts them.
 
+    ``several`` says whether the run has several inputs, of which these may be only a shard.
+
     What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
-    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
-    other, such as two with one output, are done in their order.
+    a process of its own; all else by as many as ``jobs`` says, or by the workers of the Dask
+    ``scheduler``. Inputs that have to do with each other, such as two with one output, are done in
+    their order.
 
     :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
         output for many inputs. It comes after what was done.
@@ -55,7 +61,7 @@ def migrate_all(
     request = MigrateRequest(
         options=options,
         destination=destination,
-        several=len(chosen) > 1,
+        several=len(chosen) > 1 if several is None else several,
         parts=parts,
         no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
     )
@@ -64,28 +70,38 @@ def migrate_all(
             migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
         )
     else:
-        yield from parallel.run_all(migrate.TASK, chosen, request, jobs)
+        yield from parallel.run_all(migrate.TASK, chosen, request, jobs, scheduler=scheduler)
+
+
+def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
+    """
+    Return the plans in a file, each with its model; with one path and one plan, that path is
+    migrated in place of the plan's own.
+
+    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    """
+    return saved_plans.pair(saved_plans.read_plans(file), paths)
 
 
 def migrate_saved(
-    file: Path,
-    paths: tuple[str, ...],
+    every: Sequence[SavedPlan],
     destination: Destination,
     tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
+    scheduler: str | None = None,
     parts: bool = True,
 ) -> Iterator[Result]:
     """
-    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
-    place of the plan's own.
+    Yield what became of each saved plan.
 
     Which process does what is said at :func:`migrate_all`.
 
-    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    :raises UsageError: for a plan that needs TensorFlow, on a cluster.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
-    every = saved_plans.pair(saved_plans.read_plans(file), paths)
+    if scheduler is not None and any(saved.plan.retrace for saved in every):
+        raise UsageError("--scheduler runs no TensorFlow and cannot apply a plan with --retrace")
     request = SavedPlanRequest(destination=destination, parts=parts)
     if tools is not None:
         tools = tools.decide_verification(None)
@@ -94,7 +110,7 @@ def migrate_saved(
             saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
         )
     else:
-        yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
 
 
 def migrate_one(

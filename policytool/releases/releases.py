@@ -201,6 +201,10 @@ def newest(family: str) -> Release:
     return next(release for release in reversed(RELEASES) if release.family == family)
 
 
+CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
+"""The releases that reports name first, whichever release wrote the file."""
+
+
 def is_since(name: str, first: str) -> bool:
     """
     Return whether a release is another one or stands behind it in the table, where Keras 3 follows

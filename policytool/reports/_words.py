@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.releases.releases import (
-    KERAS2,
-    KERAS3,
-    LOADERS,
-    get,
-    newest,
-    release_name,
-)
+from policytool.releases.releases import LOADERS, get, release_name
 from policytool.reports.page import Fact
 
 if TYPE_CHECKING:
@@ -56,9 +49,6 @@ def bytes_words(count: int) -> str:
         size /= 1024
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
-
-CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
-"""The releases that reports name first, whichever release wrote the file."""
 
 LOADS: Final = "loads in"
 FAILS: Final = "fails in"

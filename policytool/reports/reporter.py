@@ -33,6 +33,26 @@ class Reporter(Generic[Value]):
     """
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BinaryReporter(Generic[Value]):
+    """A way to show values of one kind that is no text, so that it never goes to a terminal."""
+
+    name: str
+    """The FORMAT by which it is chosen."""
+
+    render: Callable[[Value, View], bytes]
+    """Pure: the same values give the same bytes."""
+
+    check: Callable[[], None]
+    """
+    Raises MissingPackageError if a package that it needs is not installed; called before anything
+    is read.
+    """
+
+    render_directory: None = None
+    """It is always one file."""
+
+
 def reporters_for_people(
     fill: Callable[[Value, View], Page], title: str
 ) -> tuple[Reporter[Value], Reporter[Value], Reporter[Value]]:

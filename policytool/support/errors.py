@@ -8,6 +8,7 @@ Everything that can go wrong, as one tree.
     ├── ReportError          a report could not be written (exit code 3)
     ├── CacheError           a directory cannot keep results (exit code 3)
     ├── BaselineError        a file is no baseline of ours (exit code 3)
+    ├── MergeError           reports are not the complete reports of one run (exit code 3)
     ├── BundleError          the same of a checkpoint, which knows no path: who reads it makes
     │                        a ModelFileError of it
     ├── WorkerError          the child process with TensorFlow could not do its job (exit code 3)
@@ -49,6 +50,10 @@ class CacheError(PolicytoolError):
 
 class BaselineError(PolicytoolError):
     """A file that should be a baseline of findings and cannot be read as one."""
+
+
+class MergeError(PolicytoolError):
+    """Reports of shards that cannot be merged."""
 
 
 class SpellingError(PolicytoolError):

@@ -70,7 +70,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def audited(directory: Path, cache: ResultCache | None = None) -> list[Any]:
     """Return what an audit makes of what lies in a directory."""
     inputs = list(discovery.inputs([str(directory)]))
-    return list(parallel.run_all(audit.TASK, inputs, FAST, 1, cache))
+    return list(parallel.run_all(audit.TASK, inputs, FAST, 1, cache=cache))
 
 
 def came_from_cache(directory: Path) -> tuple[int, int]:
@@ -289,7 +289,9 @@ def test_model_that_changes_while_it_is_read_is_not_kept(
 
     monkeypatch.setattr(audit, "audit_input", change)
     cache = ResultCache(Path("cache"))
-    list(parallel.run_all(audit.TASK, list(discovery.inputs(["models/m0.h5"])), FAST, 1, cache))
+    list(
+        parallel.run_all(audit.TASK, list(discovery.inputs(["models/m0.h5"])), FAST, 1, cache=cache)
+    )
     assert entries() == []
 
 

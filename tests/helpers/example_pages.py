@@ -11,6 +11,7 @@ from policytool.commands.destinations import Destination
 from policytool.commands.diff import try_diff
 from policytool.commands.migrate import Migration
 from policytool.commands.migrate_all import migrate_all
+from policytool.commands.summary import SummaryRequest, model_record, summarize
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.model.model import Layer, Model, Source, Variable, Writer
@@ -20,6 +21,7 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.reports.summaries import SUMMARY_REPORTERS
 from policytool.reports.tuning import TUNE_REPORTERS
 from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import example_audits, example_checks, example_tunings
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from policytool.commands.inspect import Selected
+    from policytool.commands.summary import FleetSummary
     from policytool.reports import Reporter
     from policytool.reports.checks import Checks
 
@@ -131,6 +134,14 @@ def compared() -> Differences:
     return Differences(outcome=try_diff(*map(str, paths)))
 
 
+def summary(selected: Selected) -> FleetSummary:
+    """Return the summary of models."""
+    request = SummaryRequest()
+    return summarize(
+        (model_record(model, request) for model in selected.inspection.models), request
+    )
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "inspect": lambda: html(REPORTERS).render(inspected(*MODELS), View()),
     "audit": lambda: html(FINDING_REPORTERS).render(example_audits.made(), View()),
@@ -138,6 +149,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "diff": lambda: html(DIFFERENCE_REPORTERS).render(compared(), View()),
     "check": lambda: html(CHECK_REPORTERS).render(checked(), View()),
     "tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["passing"], View()),
+    "summary": lambda: html(SUMMARY_REPORTERS).render(summary(inspected(*MODELS)), View()),
+    "hostile summary": lambda: html(SUMMARY_REPORTERS).render(summary(hostile_model()), View()),
     "hostile": lambda: html(REPORTERS).render(hostile_model(), View()),
     "hostile check": lambda: html(CHECK_REPORTERS).render(example_checks.CASES["hostile"], View()),
     "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),

@@ -106,7 +106,8 @@ def _schema_lines() -> Iterator[str]:
     for path in sorted(_SCHEMAS.glob("*.json")):
         schema = json.loads(path.read_text(encoding="utf-8"))
         name = path.name.partition(".")[0]
-        yield f"{name} version {schema['properties']['version']['const']}"
+        first = schema if "properties" in schema else schema["$defs"]["header"]
+        yield f"{name} version {first['properties']['version']['const']}"
         for place, definition in {"report": schema, **schema["$defs"]}.items():
             if "properties" in definition:
                 yield f"  {place}"

@@ -46,6 +46,7 @@ CASES: Final[dict[str, Callable[[], Audit]]] = {
 }
 SUFFIXES: Final = {
     "markdown": "md",
+    "csv": "csv",
     "json": "json",
     "sarif": "sarif",
     "junit": "xml",
@@ -107,7 +108,7 @@ def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) ->
     """
     text = rendered(reporter, audit)
     if reporter not in {"json", "sarif"}:
-        assert all(line.isprintable() for line in text.split("\n"))
+        assert all(line.isprintable() for line in re.split("\r?\n", text))
     text.encode("utf-8")
     assert text == "" or (text.endswith("\n") and not text.endswith("\n\n"))
 
@@ -116,7 +117,7 @@ def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) ->
 def test_nothing_found_is_said_or_empty(reporter: str) -> None:
     """Without a model there is nothing to say for people, and a whole document for programs."""
     text = rendered(reporter, Audit(audited=(), rules=example_audits.RULES))
-    assert bool(text) == (reporter in {"html", "json", "sarif", "junit"})
+    assert bool(text) == (reporter in {"html", "csv", "json", "sarif", "junit"})
 
 
 @pytest.mark.parametrize("reporter", ["json", "sarif", "junit", "markdown"])

@@ -62,7 +62,7 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
     assert "\x1b[" in ended.out
     for name, file in files.items():
         assert (
-            file.read_text(encoding="utf-8")
+            file.read_bytes().decode()
             == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
         )
     assert len(json.loads(files["sarif"].read_text(encoding="utf-8"))["runs"]) == 1

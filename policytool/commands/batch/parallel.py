@@ -14,7 +14,7 @@ from policytool.commands.batch import file_conflicts
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from policytool.commands.batch.cache import CachedResults, ResultCache
+    from policytool.commands.batch.cluster import Cluster
     from policytool.commands.batch.task import Task
+    from policytool.support.processes.pool import Pool
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
@@ -59,11 +61,16 @@ def run_all(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
+    *,
+    scheduler: str | None = None,
     cache: ResultCache | None = None,
-) -> Iterator[Result | Failure]:
+) -> Iterator[Result | Failure | None]:
     """
-    Yield what becomes of each item, in their order; results that are in the cache are not made
-    again.
+    Yield what becomes of each item, in their order; None for one that was not begun, because
+    another ended the call.
+
+    ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
+    processes of this machine. Results that are in the cache are not made again.
 
     If an item ends the call, what other processes have in hand is finished first, and yielded.
 
@@ -74,9 +81,9 @@ def run_all(
     """
     results = cache.results(task, request) if cache is not None else None
     if cache is None or results is None:
-        yield from _run(task, items, request, jobs)
+        yield from _run(task, items, request, jobs, scheduler)
         return
-    if (yield from _run_missing(task, items, request, jobs, results)):
+    if (yield from _run_missing(task, items, request, jobs, scheduler=scheduler, results=results)):
         cache.trim()
 
 
@@ -85,8 +92,10 @@ def _run_missing(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
+    *,
+    scheduler: str | None,
     results: CachedResults[Item, Request, Result],
-) -> Generator[Result | Failure, None, bool]:
+) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what becomes of each item, from the cache if possible, and return whether any result was
     added to it.
@@ -94,7 +103,7 @@ def _run_missing(
     keys = [results.key(item) for item in items]
     kept = [results.has(key) for key in keys]
     missing = [item for item, is_kept in zip(items, kept, strict=True) if not is_kept]
-    made = _run(task, missing, request, jobs)
+    made = _run(task, missing, request, jobs, scheduler)
     begun = [next(made)] if missing else []  # processes work while entries are read
     others = chain(begun, made)
     is_new, found_count = False, 0
@@ -106,10 +115,11 @@ def _run_missing(
         if is_kept:
             # The entry vanished meanwhile, or has another type, which is rare. This process may
             # have children by now, so that no copy of it may go on.
-            [result] = _run_in_processes(task, [item], request, 1)
+            [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
-        is_new |= results.keep(item, key, result)
+        if result is not None:  # None may also be an item that was not begun
+            is_new |= results.keep(item, key, result)
         yield result
     next(made, None)  # ends the processes
     results.count(len(items), found_count)
@@ -117,16 +127,20 @@ def _run_missing(
 
 
 def _run(
-    task: Task[Item, Request, Result], items: Sequence[Item], request: Request, jobs: int | None
-) -> Iterator[Result | Failure]:
+    task: Task[Item, Request, Result],
+    items: Sequence[Item],
+    request: Request,
+    jobs: int | None,
+    scheduler: str | None,
+) -> Iterator[Result | Failure | None]:
     """Yield what becomes of each item, as :func:`run_all` without a cache."""
-    count = workers(jobs, len(items))
-    if not count:
+    count = workers(jobs, len(items)) if scheduler is None else 0
+    if scheduler is None and not count:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, count)
+        untidy = yield from _run_in_processes(task, items, request, count, scheduler)
     finally:
         if untidy:
             _tidy(task, items, request)
@@ -151,6 +165,7 @@ def run_serially(
         yield Failure(path=lost.path, code=lost.code, message=lost.message)
         return
     for item in items:
+        interrupts.check()
         crash_guard.about(task.shown(item), task.lost)
         yield attempt(item)
 
@@ -160,20 +175,22 @@ def _run_in_processes(
     items: Sequence[Item],
     request: Request,
     count: int,
-) -> Generator[Result | Failure, None, bool]:
+    scheduler: str | None,
+) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
-    from policytool.support.processes.pool import Pool
-
     read_result = task.readers().result
     head = codec.encode([task.module, limits.overrides(), request]).encode()
     after = file_conflicts.after([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
     ending: UsageError | UnexpectedError | None = None
-    with Pool(count, head, time=task.time, grace=task.grace) as pool:
+    expected = 0
+    with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
+            yield from [None] * (number - expected)
+            expected = number + 1
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
@@ -189,9 +206,23 @@ def _run_in_processes(
             else:
                 ending = ending or _ending(kind, values)
                 pool.stop()
+                yield None
     if ending is not None:
         raise ending
     return crashed
+
+
+def _helpers(
+    task: Task[Item, Request, Result], head: bytes, count: int, scheduler: str | None
+) -> Pool | Cluster:
+    """Return the processes, of this machine or of a cluster."""
+    if scheduler is not None:
+        from policytool.commands.batch.cluster import Cluster  # Dask, only for this option
+
+        return Cluster(scheduler, head, together=not task.grace)
+    from policytool.support.processes.pool import Pool
+
+    return Pool(count, head, time=task.time, grace=task.grace)
 
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:

@@ -1,12 +1,13 @@
 """
-What ``audit`` found, as text: a page for people, JSON, SARIF, JUnit, and annotations of GitHub.
+What ``audit`` found, as reports: a page for people, CSV and Parquet, JSON, SARIF, JUnit, and
+annotations of GitHub.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings import github, json_report, junit, sarif
+from policytool.reports.findings import csv_report, github, json_report, junit, sarif
 from policytool.reports.findings._content import headline
 from policytool.reports.findings._page import page
 from policytool.reports.findings.json_report import finding_values
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
     *reporters_for_people(page, "policytool audit"),
+    csv_report.REPORTER,
     json_report.REPORTER,
     sarif.REPORTER,
     junit.REPORTER,
@@ -24,4 +26,6 @@ FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["FINDING_REPORTERS", "finding_values", "headline", "page"]
+PARQUET_REPORTER: Final = csv_report.PARQUET_REPORTER
+
+__all__ = ["FINDING_REPORTERS", "PARQUET_REPORTER", "finding_values", "headline", "page"]

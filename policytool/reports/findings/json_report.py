@@ -32,12 +32,12 @@ def render(audit: Audit, view: View) -> str:
     """Return the report as JSON text."""
     rules = rules_of(audit)
     values = {
-        "models": [_model(audited, rules) for audited in audit.audited],
+        "models": [model_values(audited, rules) for audited in audit.audited],
         "fixes": audit.fixed,
         "failures": audit.failures,
         "summary": _summary(audit),
     }
-    return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
+    return json_text(with_version(VERSION, values), FORMS, unicode=view.unicode)
 
 
 _MODEL: Final = attributes("path", "format", "layers", written_by="generation")
@@ -48,7 +48,8 @@ _COMMAND: Final = attributes("target", "arguments", "reason", safety="fix")
 _SHORT: Final = attributes("rule", "path", "detail")
 
 
-def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def model_values(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """Return what was found in one model."""
     return {
         **_MODEL(audited),
         "findings": [
@@ -69,7 +70,7 @@ def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
 
 def finding_values(finding: Finding, fingerprint: str, rule: Rule) -> dict[str, Any]:
     """Return a finding as JSON values."""
-    text = codec.encode(_finding(finding, fingerprint, rule), _FORMS, nan=False)
+    text = codec.encode(_finding(finding, fingerprint, rule), FORMS, nan=False)
     values: dict[str, Any] = json.loads(text)
     return values
 
@@ -97,7 +98,7 @@ def _summary(audit: Audit) -> dict[str, Any]:
     }
 
 
-_FORMS: Final[Forms] = {
+FORMS: Final[Forms] = {
     **FAILURES,
     Finding: _SHORT,
     FixedModel: attributes(
@@ -106,5 +107,6 @@ _FORMS: Final[Forms] = {
     Remedy: attributes("arguments", safety="fix"),
     UnfixedFinding: lambda one: {**_SHORT(one.finding), "reason": one.reason},
 }
+"""The forms of the values in a model."""
 
 REPORTER: Final = Reporter(name="json", render=render)

@@ -1,4 +1,4 @@
-"""What ``inspect`` found, as text: a page for people, JSON and CSV."""
+"""What ``inspect`` found, as reports: a page for people, JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -19,4 +19,6 @@ REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["REPORTERS", "headline", "page"]
+PARQUET_REPORTER: Final = csv_report.PARQUET_REPORTER
+
+__all__ = ["PARQUET_REPORTER", "REPORTERS", "headline", "page"]

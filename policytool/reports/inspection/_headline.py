@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._words import CURRENT, FAILS, LOADS, UNKNOWN, loader_ranges
+from policytool.releases.releases import CURRENT
+from policytool.reports._words import FAILS, LOADS, UNKNOWN, loader_ranges
 
 if TYPE_CHECKING:
     from policytool.model.model import Model

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
+from policytool.releases.releases import CURRENT
 from policytool.reports import shell
 from policytool.reports._words import (
-    CURRENT,
     FAILS,
     LOADS,
     UNKNOWN,

@@ -17,6 +17,7 @@ from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
+    from policytool.model.model import Model
     from policytool.reports.layout import View
     from policytool.support.text.codec import Forms
 
@@ -32,17 +33,22 @@ def render(selected: Selected, view: View) -> str:
     inspection = selected.inspection
     values = {
         "models": [
-            {**_MODEL(model), "layers": layers}
+            model_values(model, layers)
             for model, layers in zip(inspection.models, selected.layers, strict=True)
         ],
         "failures": inspection.failures,
     }
-    return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
+    return json_text(with_version(VERSION, values), FORMS, unicode=view.unicode)
+
+
+def model_values(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
+    """Return a model with the layers to show."""
+    return {**_MODEL(model), "layers": layers}
 
 
 def layer_values(layer: Layer) -> dict[str, Any]:
     """Return a layer as JSON values."""
-    values: dict[str, Any] = json.loads(codec.encode(layer, _FORMS, nan=False))
+    values: dict[str, Any] = json.loads(codec.encode(layer, FORMS, nan=False))
     return values
 
 
@@ -74,7 +80,7 @@ def _quantization(found: Quantization) -> dict[str, Any]:
     }
 
 
-_FORMS: Final[Forms] = {
+FORMS: Final[Forms] = {
     **FAILURES,
     **VERDICTS,
     Dynamic: loss_scale_values,
@@ -82,5 +88,6 @@ _FORMS: Final[Forms] = {
     Layer: _layer,
     Quantization: _quantization,
 }
+"""The forms of the values in a model."""
 
 REPORTER: Final = Reporter(name="json", render=render)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
+from policytool.releases.releases import CURRENT
 from policytool.reports._words import (
     COMPILE,
-    CURRENT,
     FAILS,
     LOADS,
     UNKNOWN,

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Signature
-from policytool.rules.finding import fingerprints
-from policytool.rules.selection.suppressions import all_of, judge
+from policytool.rules.selection.suppressions import judge
 from policytool.support.errors import BaselineError
 from policytool.support.text import jsontext
 
@@ -118,35 +117,30 @@ def known_findings(
     Return by path what is known of models, as they were found; a renamed file has what is known of
     its old path.
     """
-    by_path = dict(baseline.fingerprints)
-    gone = [path for path in sorted(by_path) if not exists(path)]
+    known = KnownFindings(baseline, exists)
     for audited in every:
+        known.recognise(audited, passing)
+    return known.by_path
+
+
+class KnownFindings:
+    """What is known by path, in which renamed files are recognised one after the other."""
+
+    def __init__(self, baseline: Baseline, exists: Callable[[str], bool]) -> None:
+        self.by_path = dict(baseline.fingerprints)
+        self._gone = [path for path in sorted(self.by_path) if not exists(path)]
+
+    def recognise(self, audited: Audited, passing: Suppressions) -> None:
+        """Give a renamed file, as it was found, what is known of its old path."""
+        if not self._gone or audited.path in self.by_path:
+            return
         held = Counter(
             fingerprint for _, fingerprint, passed in judge(audited, passing) if passed is None
         )
-        old = (
-            next((path for path in gone if by_path[path] == held), None)
-            if audited.path not in by_path
-            else None
-        )
+        old = next((path for path in self._gone if self.by_path[path] == held), None)
         if old is not None:
-            gone.remove(old)
-            by_path[audited.path] = by_path.pop(old)
-    return by_path
-
-
-def past(
-    known: Mapping[str, Mapping[str, int]], every: Sequence[Audited], exists: Callable[[str], bool]
-) -> int:
-    """
-    Return how many known findings no longer occur: in these models, and in files that are gone.
-    """
-    here = {audited.path: Counter(fingerprints(all_of(audited))) for audited in every}
-    return sum(
-        (Counter(held) - here.get(path, Counter())).total()
-        for path, held in known.items()
-        if path in here or not exists(path)
-    )
+            self._gone.remove(old)
+            self.by_path[audited.path] = self.by_path.pop(old)
 
 
 def render(baseline: Baseline) -> str:

@@ -169,15 +169,6 @@ def expired_suppressions(
     return tuple(one for one in suppressions if one.is_expired(today))
 
 
-def idle(every: Iterable[Audited], passing: Suppressions) -> tuple[Suppression, ...]:
-    """Return the suppressions that work and are meant for nothing that was found in any model."""
-    found = [(passing.place(audited), finding) for audited in every for finding in all_of(audited)]
-    working = (one for one in passing.suppressions if not one.is_expired(passing.today))
-    return tuple(
-        one for one in working if not any(one.holds(finding, place) for place, finding in found)
-    )
-
-
 def all_of(audited: Audited) -> tuple[Finding, ...]:
     """Return what was found in a model, let pass or not."""
     return (*audited.findings, *(one.finding for one in audited.suppressed))

@@ -130,6 +130,35 @@ def read_head(path: Path, count: int) -> bytes:
         return _first(descriptor, count)
 
 
+def read_tail(path: Path, count: int) -> bytes:
+    """
+    Return the last bytes of a regular file.
+
+    :raises OSError: as :func:`open_regular`.
+    """
+    with regular_file(path) as descriptor:
+        os.lseek(descriptor, max(0, os.fstat(descriptor).st_size - count), os.SEEK_SET)
+        return _first(descriptor, count)
+
+
+def blocks(path: Path, size: int) -> Iterator[bytes]:
+    """
+    Yield the content of a regular file in blocks; the file is open only while one is read, so that
+    thousands of files can be read at the same time.
+
+    :raises OSError: as :func:`open_regular`.
+    """
+    start = 0
+    while True:
+        with regular_file(path) as descriptor:
+            os.lseek(descriptor, start, os.SEEK_SET)
+            block = _first(descriptor, size, size)
+        if not block:
+            return
+        start += len(block)
+        yield block
+
+
 def read_bounded(path: Path, limit: Limit) -> bytes:
     """
     Return the bytes of a regular file.

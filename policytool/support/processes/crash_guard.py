@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.support import limits
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     import mmap
@@ -126,7 +127,7 @@ def _unwatch() -> None:
     """
     for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
         signal.setitimer(timer, 0)
-    for number in _interrupts():
+    for number in interrupts.numbers():
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -187,10 +188,10 @@ def split() -> Lost | None:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
-    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.numbers())
     child = os.fork()
     handler = _passing_on(child) if child else _once()
-    before = {number: signal.signal(number, handler) for number in _interrupts()}
+    before = {number: signal.signal(number, handler) for number in interrupts.numbers()}
     signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     if not child:
         _process.may_split, _process.shared = False, shared
@@ -236,18 +237,6 @@ def crash(number: int) -> Crash:
     )
 
 
-def _interrupts() -> list[signal.Signals]:
-    """
-    Return the signals that ask for an orderly end, without those that this process was started to
-    ignore.
-    """
-    return [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-
-
 def _passing_on(child: int) -> Handler:
     return lambda _number, _frame: os.kill(child, signal.SIGINT)
 
@@ -260,7 +249,7 @@ def _once() -> Handler:
         nonlocal last
         before, last = last, time.monotonic()
         if last - before >= _TOGETHER:
-            raise KeyboardInterrupt
+            interrupts.interrupt(_number, _frame)
 
     return interrupt
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from policytool.commands.audit_tally import tally_of
 from policytool.rules.finding import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import (
@@ -16,7 +17,6 @@ from policytool.rules.selection.suppressions import (
     Suppressions,
     all_of,
     expired_suppressions,
-    idle,
     suppress,
 )
 
@@ -134,7 +134,8 @@ def test_what_expired_and_what_is_idle() -> None:
     )
     after = suppress(audited(finding()), passing(old, used, hidden, unused))
     assert expired_suppressions((old, used, hidden, unused), DAY) == (old,)
-    assert idle([after], passing(old, used, hidden, unused)) == (unused,)
+    given = passing(old, used, hidden, unused)
+    assert tally_of([after], given).idle() == (unused,)
     assert [str(one) for one in (old, used, hidden)] == [
         "PT101",
         "PT101 of mlp/.*",

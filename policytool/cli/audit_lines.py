@@ -1,0 +1,104 @@
+"""``audit --format jsonl``."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool import rules
+from policytool.cli import options
+from policytool.commands import audit as auditing
+from policytool.commands.inspect import Failure
+from policytool.reports.findings import json_report
+from policytool.rules.finding import Audited, Severity
+from policytool.rules.selection.suppressions import suppress
+from policytool.support.errors import UsageError
+from policytool.support.text import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.cli.lines_report import LinesReport
+    from policytool.commands.audit_tally import AuditTally
+    from policytool.rules import AuditOptions
+    from policytool.rules.selection.baselines import Baseline, KnownFindings
+    from policytool.rules.selection.patterns import PathPattern
+    from policytool.rules.selection.suppressions import Suppressions
+
+COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
+"""What the last line counts beside models."""
+
+
+def check(*, fix: bool, diff: bool, write_baseline: bool) -> None:
+    """
+    Make sure that each model can be reported before the next one is read.
+
+    :raises UsageError: for options that need all models.
+    """
+    for option, is_given in (
+        ("--fix", fix),
+        ("--diff", diff),
+        ("--write-baseline", write_baseline),
+    ):
+        if is_given:
+            raise UsageError(f"{option} and --format jsonl conflict; use --format json")
+
+
+def options_text(
+    question: AuditOptions, passing: Suppressions, baseline: Baseline, fail_on: str
+) -> str:
+    """Return what was asked, as the same text on all machines."""
+    asked = [
+        *(question, fail_on, baseline.findings),
+        [(one.toml(), _base(one.path)) for one in passing.suppressions],
+        [(str(one), _base(one.pattern)) for one in passing.per_file],
+    ]
+    return codec.encode(asked)
+
+
+def stream(
+    lines: LinesReport,
+    results: Iterable[Audited | Failure | None],
+    question: AuditOptions,
+    known: KnownFindings,
+    tally: AuditTally,
+) -> Iterator[Audited | Failure | None]:
+    """
+    Write and count each result, and yield it then.
+
+    :param known: what the baseline knows; ``tally.passing`` refers to it
+    """
+    by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
+
+    def counting(result: Audited | Failure | None) -> Audited | Failure | None:
+        if not isinstance(result, Audited):
+            return result
+        known.recognise(result, tally.passing)
+        return auditing.without_idle_commands(suppress(result, tally.passing), question)
+
+    def values(audited: Audited) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+        return json_report.model_values(audited, by_id), _counts(audited)
+
+    for result in lines.write_all(map(counting, results), values, json_report.FORMS):
+        if isinstance(result, Failure):
+            options.troubles((result,))
+        elif result is not None:
+            tally.add(result)
+        yield result
+
+
+def _counts(audited: Audited) -> Mapping[str, int]:
+    """Return what one model adds to the counts."""
+    severities = Counter(finding.severity for finding in audited.findings)
+    found = (
+        not audited.findings,
+        *(severities[severity] for severity in Severity),
+        len(audited.suppressed),
+    )
+    return dict(zip(COUNTS, map(int, found), strict=True))
+
+
+def _base(pattern: PathPattern | None) -> str:
+    """Return the directory of a pattern as all machines call it."""
+    return os.path.relpath(pattern.base) if pattern is not None else ""

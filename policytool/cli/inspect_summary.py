@@ -1,0 +1,76 @@
+"""``policytool inspect --summary``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policytool.cli import cache_option, messages, options, report_option
+from policytool.cli.exit_codes import Exit
+from policytool.cli.progress import left_out, track
+from policytool.commands import summary as summaries
+from policytool.commands.batch import parallel
+from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.cache import ResultCache
+    from policytool.formats.discovery import Input
+
+REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SummaryRun:
+    """The options of a run, as ``inspect`` has them."""
+
+    format: str
+    report: tuple[ReportFile, ...]
+    every_release: bool
+    jobs: int | None
+    scheduler: str | None
+    cache: ResultCache | None
+    verbose: bool
+    quiet: bool
+    color: str
+    progress: str
+
+
+def run(found: Sequence[Input], how: SummaryRun) -> int:
+    """
+    Print the summary of models, and return the exit code.
+
+    :raises UsageError: for a format that a summary does not have.
+    """
+    formats = {how.format, *(one.format for one in how.report)}
+    names = [reporter.name for reporter in REPORTERS]
+    if missing := formats - {*names}:
+        raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
+    request = summaries.SummaryRequest(every_release=how.every_release)
+    results = parallel.run_all(
+        summaries.TASK, found, request, how.jobs, scheduler=how.scheduler, cache=how.cache
+    )
+    summary = summaries.summarize(
+        track(results, len(found), how.progress, "inspect"),
+        request,
+        keeps_records=bool(WITH_ROWS & formats),
+    )
+    unwritten = report_option.write_reports(how.report, REPORTERS, summary)
+    text = report_option.render_report(REPORTERS, how.format, summary, options.view(how.color))
+    click.echo(text, nl=False, color=how.color != "never")
+    options.troubles(summary.failures, unwritten)
+    if summary.passed_over and not how.quiet:
+        messages.note(left_out(summary.passed_over))
+    options.about_hdf5(verbose=how.verbose, quiet=how.quiet)
+    cache_option.report_use(how.cache, verbose=how.verbose, quiet=how.quiet)
+    if summary.failures or unwritten:
+        return Exit.FAILURE
+    if not summary.models:
+        messages.error("no model found")
+        return Exit.NO_MODEL
+    return Exit.CLEAN

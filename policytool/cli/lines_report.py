@@ -1,0 +1,117 @@
+"""
+``--format jsonl``: a report on stdout that grows with each model, so that memory does not.
+
+Each line is written as a whole, even if the user interrupts the run, and a last line says whether
+the run processed all of its inputs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from policytool.cli.exit_codes import Exit, code_of
+from policytool.commands.batch import shards
+from policytool.commands.inspect import Failure
+from policytool.reports import json_lines
+from policytool.support.processes import interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from policytool.commands.batch.shards import Shard
+    from policytool.support.text.codec import Forms
+
+Value = TypeVar("Value")
+
+
+class LineWriter:
+    """Writes the lines of a report to stdout, and its last line if an error ends the run."""
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+        self._has_ended = False
+
+    def __enter__(self) -> Self:
+        self.write(self._header)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._has_ended:
+            self.write(json_lines.early_end(code_of(error)), last=True)
+
+    def write(self, text: str, *, last: bool = False) -> None:
+        """Write a line as a whole."""
+        with interrupts.deferred():
+            self._has_ended |= last
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except OSError:  # a closed pipe, or a full disk: no other line could be written
+                self._has_ended = True
+                raise
+
+
+class LinesReport(LineWriter):
+    """The report of one run, as a context manager that writes its first and its last line."""
+
+    def __init__(
+        self,
+        command: str,
+        inputs: Sequence[str],
+        options: str,
+        shard: Shard | None,
+        *,
+        no_model: int = Exit.NO_MODEL,
+        counts: Iterable[str] = (),
+    ) -> None:
+        """
+        Prepare the report.
+
+        :param inputs: the inputs of all shards
+        :param options: all options that change other lines, as one text
+        :param no_model: the exit code of a run that finds no model
+        :param counts: what the last line counts beside models, failures and skipped files
+        """
+        listed = (len(inputs), shards.digest(inputs))
+        super().__init__(
+            json_lines.header(command, listed, shards.digest([options]), int(no_model), shard)
+        )
+        self._shard = shard
+        self.counts = Counter(dict.fromkeys(("models", "failures", "skipped", *counts), 0))
+
+    def write_all(
+        self,
+        results: Iterable[Value | Failure | None],
+        values: Callable[[Value], tuple[Mapping[str, Any], Mapping[str, int]]],
+        forms: Forms,
+    ) -> Iterator[Value | Failure | None]:
+        """
+        Write the line of each result, in the order of the inputs, and yield the result then.
+
+        :param values: returns a model as in the JSON report, and what to add to the counts
+        """
+        for number, result in enumerate(results):
+            position = shards.position(number, self._shard)
+            if result is None:
+                self.counts["skipped"] += 1
+            elif isinstance(result, Failure):
+                self.write(json_lines.failure(position, result))
+                self.counts["failures"] += 1
+            else:
+                shown, counts = values(result)
+                self.write(json_lines.model(position, shown, forms))
+                self.counts["models"] += 1
+                self.counts.update(counts)
+            yield result
+
+    def end(self, code: int) -> None:
+        """Write the last line of a run that ends with this exit code."""
+        self.write(json_lines.end(self.counts, int(code)), last=True)

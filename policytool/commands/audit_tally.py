@@ -1,0 +1,78 @@
+"""What the end of an audit says about all of its models, counted while they come."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from policytool.rules.finding import fingerprints, worst
+from policytool.rules.selection.suppressions import all_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from policytool.rules.finding import Audited, Severity
+    from policytool.rules.selection.suppressions import Suppression, Suppressions
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class AuditTally:
+    """The counts so far."""
+
+    passing: Suppressions
+    models: int = 0
+    worst: Severity | None = None
+    suppressed: Counter[str] = field(default_factory=Counter)
+    """How many findings each kind of suppression hides."""
+
+    _used: set[int] = field(default_factory=set)
+    """The numbers of the suppressions that are meant for a finding."""
+
+    _seen: set[str] = field(default_factory=set)
+    """The models that the baseline knows."""
+
+    _outdated: int = 0
+
+    def add(self, audited: Audited) -> None:
+        """Count a model, in which what is suppressed is set apart."""
+        self.models += 1
+        found = [one for one in (self.worst, worst(audited.findings)) if one is not None]
+        self.worst = min(found, key=lambda one: one.rank, default=None)
+        self.suppressed.update(one.by for one in audited.suppressed)
+        place, every = self.passing.place(audited), all_of(audited)
+        for number, one in enumerate(self.passing.suppressions):
+            if number not in self._used and any(one.holds(finding, place) for finding in every):
+                self._used.add(number)
+        known = self.passing.known.get(audited.path)
+        if known is not None and audited.path not in self._seen:
+            self._seen.add(audited.path)
+            self._outdated += (Counter(known) - Counter(fingerprints(every))).total()
+
+    def idle(self) -> tuple[Suppression, ...]:
+        """Return the suppressions that work and are meant for nothing that was found."""
+        return tuple(
+            one
+            for number, one in enumerate(self.passing.suppressions)
+            if number not in self._used and not one.is_expired(self.passing.today)
+        )
+
+    def outdated_count(self, exists: Callable[[str], bool] = os.path.lexists) -> int:
+        """
+        Return how many findings of a baseline no longer occur, as far as these models and the files
+        that are gone tell.
+        """
+        return self._outdated + sum(
+            Counter(known).total()
+            for path, known in self.passing.known.items()
+            if path not in self._seen and not exists(path)
+        )
+
+
+def tally_of(every: Iterable[Audited], passing: Suppressions) -> AuditTally:
+    """Return the counts of models in which what is suppressed is set apart."""
+    found = AuditTally(passing=passing)
+    for audited in every:
+        found.add(audited)
+    return found

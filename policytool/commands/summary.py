@@ -1,0 +1,382 @@
+"""
+``inspect --summary``: one summary of many models, in memory that does not grow with their number.
+
+The process that reads a model returns a short record of it, and the records are counted as they
+arrive.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from policytool.commands.batch.task import Task
+from policytool.commands.inspect import Failure, failure_of
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
+from policytool.model import reading
+from policytool.model.model import Obstacle  # noqa: TC001  # TASK evaluates annotations
+from policytool.releases import dtypes
+from policytool.releases.releases import CURRENT, LOADERS
+from policytool.support.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.model.model import Model, Verdict
+
+Key = TypeVar("Key")
+
+POLICIES: Final = (
+    ("float16", "float16"),
+    ("bfloat16", "bfloat16"),
+    ("mixed_float16", "float32"),
+    ("mixed_bfloat16", "float32"),
+    ("float32", "float32"),
+)
+"""The policies whose savings are computed, each with its variable dtype."""
+
+LARGEST: Final = 10
+"""Models that are named for their size."""
+
+DISTINCT: Final = 1_000
+"""
+Policies, dtypes and reasons that are counted by name, of each kind: names come from files, and a
+summary must not grow with what they contain.
+"""
+
+OTHER: Final = "other"
+"""The name under which all further ones are counted together; no policy or dtype has it."""
+
+
+class Loading(StrEnum):
+    """Whether a release loads a model, without its training configuration."""
+
+    LOADS = "loads"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SummaryRequest:
+    """What a summary counts."""
+
+    every_release: bool = False
+    """Whether it has the verdicts of all releases, and not only those of current ones."""
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases whose verdicts it has."""
+        return LOADERS if self.every_release else CURRENT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseOutcome:
+    """Whether one release loads one model, and the reason if it may not."""
+
+    release: str
+    loading: Loading
+    cause: Obstacle | None = None
+    """What of the model the reason is about; None if the release loads it."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRecord:
+    """What a summary has to know of one model."""
+
+    path: str
+    format: str
+    generation: str | None
+    layers: int
+    parameters: int
+    policies: Mapping[str, int]
+    """Layers by policy; layers without a policy are not counted."""
+
+    stored: Mapping[str, int]
+    """Bytes of the stored variables by dtype."""
+
+    outcomes: tuple[ReleaseOutcome, ...]
+    """One for each release; none for formats that ``load_model`` does not read."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all stored variables, without optimizer state and file headers."""
+        return sum(self.stored.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyCount:
+    """How many models and layers have a policy."""
+
+    policy: str | None
+    """None for layers without a policy; ``OTHER`` for those beyond ``DISTINCT``."""
+
+    models: int
+    layers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasonCount:
+    """How many models a release may not load for one reason; each model has one reason."""
+
+    loading: Loading
+    cause: Obstacle | None
+    """What of the models it is about; None for reasons beyond ``DISTINCT``."""
+
+    reason: str
+    models: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseCount:
+    """How many models a release loads."""
+
+    release: str
+    loads: int
+    incompatible: int
+    unknown: int
+    not_applicable: int
+    """Models in formats that ``load_model`` does not read."""
+
+    reasons: tuple[ReasonCount, ...]
+    """Of the incompatible and the unknown models, the most frequent reasons first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saving:
+    """The bytes that another policy would save."""
+
+    policy: str
+    models: int
+    """Models that would become smaller."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetSummary:
+    """
+    What many models have in common. Counts are in descending order, and equal counts in the order
+    of their names.
+    """
+
+    models: int
+    layers: int
+    parameters: int
+    formats: Mapping[str, int]
+    generations: Mapping[str | None, int]
+    """Models by the releases that may have written them; None if unknown."""
+
+    policies: tuple[PolicyCount, ...]
+    releases: tuple[ReleaseCount, ...]
+    stored: Mapping[str, int]
+    """Bytes of the stored variables by dtype."""
+
+    savings: tuple[Saving, ...]
+    largest: tuple[ModelRecord, ...]
+    """The models with most stored bytes, up to ``LARGEST``."""
+
+    failures: tuple[Failure, ...] = ()
+    passed_over: int = 0
+    """Files found in directories or by globs that are no models."""
+
+    records: tuple[ModelRecord, ...] = ()
+    """All models in the order of the inputs, if a report has a row for each."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all stored variables."""
+        return sum(self.stored.values())
+
+
+def attempt(found: Input, request: SummaryRequest) -> ModelRecord | Failure | None:
+    """Return the record of an input, its failure, or None for what was found and is no model."""
+    try:
+        return model_record(reading.read(found.path, found.display_path), request)
+    except ModelFileError as error:
+        return failure_of(found, error)
+
+
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
+"""Reading of one file."""
+
+
+def model_record(model: Model, request: SummaryRequest) -> ModelRecord:
+    """Return what a summary has to know of a model."""
+    stored = Counter[str]()
+    for layer in model.layers:
+        for variable in layer.variables:
+            stored[variable.dtype] += variable.bytes
+    totals = model.summary
+    releases = request.releases
+    return ModelRecord(
+        path=model.path,
+        format=model.format,
+        generation=model.generation,
+        layers=totals.layers,
+        parameters=totals.parameters,
+        policies=dict(totals.policies),
+        stored=dict(stored),
+        outcomes=tuple(
+            _outcome(verdict) for verdict in model.loaders if verdict.loader in releases
+        ),
+    )
+
+
+def _outcome(verdict: Verdict) -> ReleaseOutcome:
+    if verdict.loads:
+        return ReleaseOutcome(release=verdict.loader, loading=Loading.LOADS)
+    is_known = verdict.reason is not None
+    first = (verdict.causes if is_known else verdict.doubts)[0]
+    return ReleaseOutcome(
+        release=verdict.loader,
+        loading=Loading.INCOMPATIBLE if is_known else Loading.UNKNOWN,
+        cause=first.kind,
+        reason=verdict.reason if is_known else verdict.not_judged,
+    )
+
+
+def saved_bytes(stored: Mapping[str, int], variable_dtype: str) -> int:
+    """
+    Return the bytes that are saved if each floating-point variable in a wider dtype is stored in
+    ``variable_dtype``; others stay as they are.
+
+    :param stored: bytes by dtype
+    """
+    size = dtypes.itemsize(variable_dtype)
+    return sum(
+        count - count // dtypes.itemsize(dtype) * size
+        for dtype, count in stored.items()
+        if dtypes.is_float(dtype) and dtypes.itemsize(dtype) > size
+    )
+
+
+def summarize(
+    results: Iterable[ModelRecord | Failure | None],
+    request: SummaryRequest,
+    *,
+    keeps_records: bool = False,
+) -> FleetSummary:
+    """
+    Return the summary of results, which are counted as they arrive.
+
+    :param keeps_records: whether the summary has the record of each model
+    """
+    counts = _Counts()
+    failures: list[Failure] = []
+    records: list[ModelRecord] = []
+    passed_over = 0
+    for result in results:
+        if result is None:
+            passed_over += 1
+        elif isinstance(result, Failure):
+            failures.append(result)
+        else:
+            counts.add(result)
+            if keeps_records:
+                records.append(result)
+    return FleetSummary(
+        models=counts.models,
+        layers=counts.layers,
+        parameters=counts.parameters,
+        formats=_sorted(counts.formats),
+        generations=_sorted(counts.generations),
+        policies=tuple(
+            PolicyCount(policy=policy, models=models, layers=counts.policy_layers[policy])
+            for policy, models in _sorted(counts.policy_models).items()
+        ),
+        releases=tuple(counts.release(release) for release in request.releases),
+        stored=_sorted(counts.stored),
+        savings=tuple(
+            Saving(policy=policy, models=counts.saving[policy], bytes=counts.saved[policy])
+            for policy, _ in POLICIES
+        ),
+        largest=tuple(counts.largest),
+        failures=tuple(failures),
+        passed_over=passed_over,
+        records=tuple(records),
+    )
+
+
+class _Counts:
+    """What is counted while records arrive."""
+
+    def __init__(self) -> None:
+        self.models = self.layers = self.parameters = 0
+        self.formats = Counter[str]()
+        self.generations = Counter[str | None]()
+        self.policy_models, self.policy_layers = Counter[str | None](), Counter[str | None]()
+        self.stored = Counter[str]()
+        self.saving, self.saved = Counter[str](), Counter[str]()
+        self.loading = Counter[tuple[str, Loading]]()
+        self.reasons: dict[str, Counter[tuple[Loading, Obstacle | None, str]]] = {}
+        self.largest: list[ModelRecord] = []
+
+    def add(self, record: ModelRecord) -> None:
+        """Count a model."""
+        self.models += 1
+        self.layers += record.layers
+        self.parameters += record.parameters
+        self.formats[record.format] += 1
+        self.generations[record.generation] += 1
+        self._add_policies(record)
+        for dtype, count in record.stored.items():
+            self.stored[_known(dtype, self.stored, OTHER)] += count
+        for policy, dtype in POLICIES:
+            saved = saved_bytes(record.stored, dtype)
+            self.saving[policy] += saved > 0
+            self.saved[policy] += saved
+        for outcome in record.outcomes:
+            self._add_outcome(outcome)
+        self.largest = heapq.nsmallest(LARGEST, (*self.largest, record), key=_size_order)
+
+    def _add_policies(self, record: ModelRecord) -> None:
+        without = record.layers - sum(record.policies.values())
+        own = set[str | None]()
+        for policy, layers in (*record.policies.items(), *([(None, without)] if without else [])):
+            name = _known(policy, self.policy_layers, OTHER)
+            self.policy_layers[name] += layers
+            own.add(name)
+        self.policy_models.update(own)
+
+    def _add_outcome(self, outcome: ReleaseOutcome) -> None:
+        self.loading[outcome.release, outcome.loading] += 1
+        if outcome.reason is None:
+            return
+        found = self.reasons.setdefault(outcome.release, Counter())
+        other = (outcome.loading, None, OTHER)
+        found[_known((outcome.loading, outcome.cause, outcome.reason), found, other)] += 1
+
+    def release(self, name: str) -> ReleaseCount:
+        """Return how many models a release loads."""
+        loads, incompatible, unknown = (self.loading[name, loading] for loading in Loading)
+        reasons = self.reasons.get(name, Counter())
+        return ReleaseCount(
+            release=name,
+            loads=loads,
+            incompatible=incompatible,
+            unknown=unknown,
+            not_applicable=self.models - loads - incompatible - unknown,
+            reasons=tuple(
+                ReasonCount(loading=loading, cause=cause, reason=reason, models=models)
+                for (loading, cause, reason), models in _sorted(reasons).items()
+            ),
+        )
+
+
+def _known(name: Key, counts: Counter[Key], other: Key) -> Key:
+    """Return the name under which something is counted."""
+    return name if name in counts or len(counts) < DISTINCT else other
+
+
+def _sorted(counts: Counter[Key]) -> Mapping[Key, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], str(item[0]))))
+
+
+def _size_order(record: ModelRecord) -> tuple[int, str]:
+    return -record.bytes, record.path

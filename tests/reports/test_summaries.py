@@ -1,0 +1,246 @@
+"""The reports of ``inspect --summary``."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import pytest
+from hypothesis import given
+from markdown_it import MarkdownIt
+
+from policytool.commands import inspect as inspection
+from policytool.commands.inspect import Failure
+from policytool.commands.summary import OTHER, FleetSummary, SummaryRequest, model_record, summarize
+from policytool.formats import discovery
+from policytool.model.model import Model
+from policytool.reports import View
+from policytool.reports.layout import width_of
+from policytool.reports.summaries import SUMMARY_REPORTERS
+from policytool.support.version import VERSION
+from tests.contracts.reporter_contract import MODELS, compared
+from tests.helpers.drawn_models import models
+from tests.helpers.paths import FIXTURES, ROOT
+
+if TYPE_CHECKING:
+    from policytool.commands.inspect import Selected
+
+NAMES: Final = tuple(reporter.name for reporter in SUMMARY_REPORTERS)
+SUFFIXES: Final = {"markdown": "md", "html": "html", "csv": "csv", "json": "json"}
+FAILURE: Final = Failure(path="models/=broken.h5", code="truncated", message="the file is cut")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
+
+
+def _summary(*results: Model | Failure | None, every_release: bool = False) -> FleetSummary:
+    """Return the summary of models, with their records."""
+    request = SummaryRequest(every_release=every_release)
+    return summarize(
+        (model_record(one, request) if isinstance(one, Model) else one for one in results),
+        request,
+        keeps_records=True,
+    )
+
+
+@cache
+def _results() -> tuple[Model | Failure | None, ...]:
+    paths = [str(FIXTURES / name) for name in (*MODELS, "tf2.3", "keras3.15")]
+    return tuple(map(inspection.attempt, discovery.inputs(paths)))
+
+
+def _case(name: str) -> FleetSummary:
+    results = _results()
+    return {
+        "many": lambda: _summary(*results, FAILURE),
+        "releases": lambda: _summary(*results[: len(MODELS)], every_release=True),
+        "one": lambda: _summary(results[0]),
+        "failure": lambda: _summary(FAILURE, None),
+    }[name]()
+
+
+def _rendered(name: str, summary: FleetSummary, view: View | None = None) -> str:
+    reporter = next(reporter for reporter in SUMMARY_REPORTERS if reporter.name == name)
+    return reporter.render(summary, view or View())
+
+
+@pytest.mark.parametrize("case", ["many", "releases", "one", "failure"])
+@pytest.mark.parametrize("name", ["markdown", "csv", "json"])
+def test_golden_file(name: str, case: str) -> None:
+    """The report is the one that was read in review."""
+    compared(_rendered(name, _case(case)), f"summary-{case}.{SUFFIXES[name]}")
+
+
+@pytest.mark.parametrize("case", ["many", "releases", "one", "failure"])
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_golden_table(width: int, case: str) -> None:
+    """In narrow and in wide terminals, and no line is wider."""
+    text = _rendered("table", _case(case), View(width=width))
+    assert max(map(len, text.splitlines()), default=0) <= width
+    compared(text, f"summary-{case}.{width}.txt")
+
+
+def test_golden_index_page() -> None:
+    """The page of a directory, without its style and script, which all pages have."""
+    render = next(reporter for reporter in SUMMARY_REPORTERS if reporter.name == "html")
+    assert render.render_directory is not None
+    files = render.render_directory(_case("many"), View())
+    assert [*files] == ["index.html"]
+    text = re.sub(r"<(style|script)>.*?</\1>", "", files["index.html"], flags=re.DOTALL)
+    text = re.sub(r"sha256-[^']*", "HASH", text).replace(VERSION, "VERSION")
+    compared(text, "summary-many.html")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_input_gives_same_bytes(name: str) -> None:
+    """Nothing depends on the run, and nothing on where the tree is."""
+    text = _rendered(name, _case("many"))
+    assert text == _rendered(name, _case("many"))
+    assert str(ROOT) not in text
+
+
+@given(models())
+def test_no_line_is_wider_whatever_the_names(selected: Selected) -> None:
+    """However long the names of models and policies are."""
+    (model,) = selected.inspection.models
+    text = _rendered("table", _summary(replace(model, path=model.path * 40)), View(width=60))
+    assert max(map(width_of, text.splitlines())) <= 60
+
+
+@given(models())
+def test_markup_in_names_is_text(selected: Selected) -> None:
+    """No policy or path becomes HTML or Markdown."""
+    summary = _summary(*selected.inspection.models)
+    tags = set(re.findall(r"<(\w+)", _rendered("html", summary)))
+    assert tags <= set(re.findall(r"<(\w+)", _rendered("html", _case("many"))))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(_rendered("markdown", summary))
+    assert not [
+        inline.type
+        for token in tokens
+        for inline in token.children or ()
+        if inline.type in {"link_open", "image", "html_inline"}
+        and inline.content not in {"<code>", "</code>"}
+    ]
+
+
+@given(models())
+def test_every_report_of_drawn_models_is_of_the_schema(selected: Selected) -> None:
+    """Whatever the file holds."""
+    _validator().validate(json.loads(_rendered("json", _summary(*selected.inspection.models))))
+
+
+# JSON
+
+
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    """Return the validator of the shipped schema."""
+    schema = json.loads(
+        resources.files("policytool.reports.schemas")
+        .joinpath("summary.schema.json")
+        .read_text(encoding="utf-8")
+    )
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("case", ["many", "releases", "one", "failure"])
+def test_report_is_of_the_schema(case: str) -> None:
+    """With models, and with failures only."""
+    _validator().validate(json.loads(_rendered("json", _case(case))))
+
+
+def test_schema_is_strict() -> None:
+    """A key that is missing, and one that nobody promised, are both errors, at every place."""
+    report = json.loads(_rendered("json", _case("many")))
+    places: list[list[Any]] = [[]]
+    while places:
+        steps = places.pop()
+        value = _at(report, steps)
+        if isinstance(value, list):
+            places += [[*steps, 0]] if value else []
+            continue
+        if not isinstance(value, dict):
+            continue
+        places += [[*steps, key] for key in value]
+        for change in (*value, "surprise"):
+            changed = copy.deepcopy(report)
+            found = _at(changed, steps)
+            if found.pop(change, None) is None and change == "surprise":
+                found[change] = 1
+            assert not _validator().is_valid(changed), (steps, change)
+
+
+def _at(value: Any, steps: list[Any]) -> Any:  # JSON
+    for step in steps:
+        value = value[step]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("steps", "wrong"),
+    [
+        (["models"], -1),
+        (["formats", 0, "format"], "onnx"),
+        (["savings", 0, "policy"], "int8"),
+        (["releases", 0, "reasons", 0, "verdict"], "loads"),
+        (["releases", 0, "reasons", 0, "cause"], "weather"),
+        (["failures", 0, "code"], "Not A Code"),
+    ],
+)
+def test_schema_refuses_wrong_values(steps: list[Any], wrong: object) -> None:
+    """The schema tells right from wrong."""
+    report = json.loads(_rendered("json", _case("many")))
+    _at(report, steps[:-1])[steps[-1]] = wrong
+    assert not _validator().is_valid(report)
+
+
+# what people read
+
+
+def test_the_first_line_says_how_many_models_load() -> None:
+    """In the newest tf_keras and the newest Keras, with all releases too."""
+    for case, line in (
+        ("one", "1 model; 1 loads in tf_keras 2.21; 0 load in Keras 3.15"),
+        ("releases", "6 models; 4 load in tf_keras 2.21; 1 loads in Keras 3.15"),
+    ):
+        assert _rendered("table", _case(case)).splitlines()[0] == line
+
+
+def test_reasons_that_are_not_shown_are_counted() -> None:
+    """HTML has them all."""
+    summary = _case("many")
+    (release,) = (one for one in summary.releases if one.release == "keras3.15")
+    assert len(release.reasons) > 10
+    left = release.reasons[10:]
+    text = " ".join(_rendered("table", summary, View(width=200)).split())
+    plural = "s" if len(left) > 1 else ""
+    assert f": {len(left)} other reason{plural}" in text
+    page = _rendered("html", summary)
+    assert "other reason" not in page
+    assert all(one.reason.split("`")[0] in page for one in left)
+
+
+def test_reasons_beyond_the_bound_have_words() -> None:
+    """They are no text of a verdict."""
+    summary = _case("one")
+    (*rest, last) = summary.releases
+    reasons = tuple(replace(one, reason=OTHER, cause=None) for one in last.reasons)
+    changed = replace(summary, releases=(*rest, replace(last, reasons=reasons)))
+    assert "1 model: other reasons" in _rendered("table", changed)
+
+
+def test_without_a_model_there_is_no_table() -> None:
+    """Stderr has the failures; Markdown and HTML have them too."""
+    assert _rendered("table", _case("failure")) == ""
+    assert "the file is cut" in _rendered("markdown", _case("failure"))
+    assert "the file is cut" in _rendered("html", _case("failure"))
