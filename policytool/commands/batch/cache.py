@@ -235,7 +235,7 @@ class CachedResults(Generic[Item, Request, Result]):
         self._cache.mark_used(key)
         return found
 
-    def keep(self, item: Item, key: str | None, result: Result | Failure) -> bool:
+    def keep(self, item: Item, key: str | None, result: Result | Failure | None) -> bool:
         """
         Keep a result if its item is still the same, and return whether that was tried.
 

@@ -106,7 +106,7 @@ def _run_missing(
     made = _run(task, missing, request, jobs, scheduler)
     begun = [next(made)] if missing else []  # processes work while entries are read
     others = chain(begun, made)
-    is_new, found_count = False, 0
+    is_new, found_count, skipped = False, 0, []
     for item, key, is_kept in zip(items, keys, kept, strict=True):
         if is_kept and (found := results.find(key)) is not None:
             found_count += 1
@@ -118,10 +118,14 @@ def _run_missing(
             [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
-        if result is not None:  # None may also be an item that was not begun
+        if result is None:
+            skipped.append((item, key))
+        else:
             is_new |= results.keep(item, key, result)
         yield result
-    next(made, None)  # ends the processes
+    next(made, None)  # ends the processes; raises if an item ended the call
+    for item, key in skipped:  # and then some may not have been begun
+        is_new |= results.keep(item, key, None)
     results.count(len(items), found_count)
     return is_new
 
