@@ -70,7 +70,7 @@ def migrate_all(
             migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
         )
     else:
-        yield from parallel.run_all(migrate.TASK, chosen, request, jobs, scheduler)
+        yield from parallel.run_all(migrate.TASK, chosen, request, jobs, scheduler=scheduler)
 
 
 def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
@@ -110,7 +110,7 @@ def migrate_saved(
             saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
         )
     else:
-        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler)
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
 
 
 def migrate_one(

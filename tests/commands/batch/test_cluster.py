@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.discovery import Input
+    from policytool.model.model import Model
 
 pytestmark = THOROUGH
 
@@ -94,6 +95,11 @@ def dask() -> Iterator[LocalDask]:
 def inputs(*paths: Path) -> list[Input]:
     """Return the inputs below some paths."""
     return list(discovery.inputs(map(str, paths)))
+
+
+def on_cluster(dask: LocalDask, found: list[Input]) -> Iterator[Model | Failure | None]:
+    """Yield what the cluster makes of inputs."""
+    return parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
 
 
 def line(path: Path) -> bytes:
@@ -152,7 +158,7 @@ def test_a_scheduler_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
-            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), None, None, address))
+            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), None, None, scheduler=address))
 
 
 @SLOW
@@ -167,14 +173,19 @@ class TestCluster:
         found = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
         options = AuditOptions(targets=("keras3.15",))
         local = list(parallel.run_all(audit.TASK, found, options, 1))
-        assert list(parallel.run_all(audit.TASK, found, options, None, dask.address)) == local
+        assert (
+            list(parallel.run_all(audit.TASK, found, options, None, scheduler=dask.address))
+            == local
+        )
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
         """A library that never returns is ended with its process, and the worker goes on."""
         bad = endless_collection(tmp_path / "bad.h5")
         found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
-            results = list(parallel.run_all(inspect.TASK, found, None, None, dask.address))
+            results = list(
+                parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
+            )
             assert results == list(parallel.run_all(inspect.TASK, found, None, 2))
         (lost,) = [one for one in results if isinstance(one, Failure)]
         assert lost.code == "worker-timeout"
@@ -183,7 +194,7 @@ class TestCluster:
         """Others do what it had in hand."""
         dask.add_workers(1)
         found = inputs(FIXTURES)
-        results = parallel.run_all(inspect.TASK, found, None, None, dask.address)
+        results = on_cluster(dask, found)
         got = [next(results)]
         dask.workers[-1].send_signal(signal.SIGKILL)
         got += results
@@ -208,7 +219,7 @@ class TestCluster:
                 parts=False,
                 no_verify_reason=None,
             )
-            results = list(parallel.run_all(migrate.TASK, found, request, 2, scheduler))
+            results = list(parallel.run_all(migrate.TASK, found, request, 2, scheduler=scheduler))
             done = [one for one in results if isinstance(one, migrate.Migration)]
             failed = [one for one in results if isinstance(one, Failure)]
             files = {one.name: one.stat().st_size for one in output.iterdir()}
@@ -220,7 +231,9 @@ class TestCluster:
 
     def test_an_early_end_leaves_the_cluster_free(self, dask: LocalDask) -> None:
         """Whoever stops reading results cancels what is not begun, within a second."""
-        results = parallel.run_all(inspect.TASK, inputs(FIXTURES), None, None, dask.address)
+        results = parallel.run_all(
+            inspect.TASK, inputs(FIXTURES), None, None, scheduler=dask.address
+        )
         assert not isinstance(next(results), Failure)
         begun = time.monotonic()
         results.close()  # type: ignore[attr-defined]  # a generator
