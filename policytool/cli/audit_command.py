@@ -13,6 +13,7 @@ import click
 from policytool import rules
 from policytool.cli import (
     audit_lines,
+    cache_option,
     completion,
     hidden_findings,
     messages,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from policytool.cli.report_option import ReportFile
     from policytool.commands.audit import Audit
+    from policytool.commands.batch.cache import ResultCache
     from policytool.commands.batch.shards import Shard
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
@@ -100,6 +102,8 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS,
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("read")
+@options.scheduler
+@cache_option.option
 @shard_option.option
 @options.limit_option
 @options.common
@@ -127,6 +131,8 @@ def command(
     report: tuple[ReportFile, ...],
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
+    cache: str | None,
     shard: Shard | None,
     verbose: bool,
     quiet: bool,
@@ -178,8 +184,13 @@ def command(
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
+    if cache is not None and (fix or diff):
+        _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
+        cache = None
+    kept = cache_option.open_cache(cache)
     ending = _Ending(
         question=question,
+        kept=kept,
         every=every,
         shard=shard,
         fail_on=fail_on,
@@ -191,7 +202,14 @@ def command(
     unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
     results = track(
-        parallel.run_all(auditing.TASK, first, unplanned if fix or diff else question, jobs),
+        parallel.run_all(
+            auditing.TASK,
+            first,
+            unplanned if fix or diff else question,
+            jobs,
+            scheduler=scheduler,
+            cache=kept,
+        ),
         len(first),
         progress,
         "audit",
@@ -212,7 +230,10 @@ def command(
         request = fixing.FixRequest(options=how, audit_options=question, passing=passing)
         audit, migrations = fixing.collect(
             track(
-                parallel.run_all(fixing.TASK, found, request, jobs), len(found), progress, "audit"
+                parallel.run_all(fixing.TASK, found, request, jobs, scheduler=scheduler),
+                len(found),
+                progress,
+                "audit",
             )
         )
     audit = _with_question(audit, question)
@@ -256,6 +277,7 @@ class _Ending:
     """What decides how a run ends, and what it says then."""
 
     question: AuditOptions
+    kept: ResultCache | None
     every: Sequence[Input]
     """The inputs of all shards."""
 
@@ -312,6 +334,7 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, *, failed: bool) -
     hidden = hidden_findings.sentences(tally, ending.question)
     _warn((*_expired(tally.passing), *hidden), quiet=quiet)
     options.about_hdf5(verbose=ending.verbose, quiet=quiet)
+    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=quiet)
     code = _code(tally, ending.fail_on, failed=failed)
     if code is not Exit.NO_MODEL:
         return code

@@ -39,6 +39,13 @@ def files(
     return [CompletionItem(incomplete, type="file")]
 
 
+def directories(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer directories, which the shell knows best."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
 def rules(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -64,11 +64,17 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool inspect model.h5", "one model"),
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
         ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
+        ("policytool inspect runs/ --cache .cache", "read only models that changed"),
         ("policytool inspect models/ --summary", "one summary of all models"),
+        (
+            "policytool inspect models/ --scheduler tcp://10.0.0.5:8786 --format jsonl",
+            "on a Dask cluster",
+        ),
     ),
     "audit": (
         ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),
         ("policytool audit model.h5 --fix --diff", "preview the safe fixes"),
+        ("policytool audit models/ --cache .cache", "read only models that changed"),
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
             "git ls-files | policytool audit - --skip-unrecognized",

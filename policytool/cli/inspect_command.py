@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli import (
+    cache_option,
     completion,
     messages,
     options,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.cache import ResultCache
     from policytool.commands.batch.shards import Shard
     from policytool.commands.inspect import Failure
     from policytool.formats.discovery import Input
@@ -85,6 +87,8 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
     help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
+@options.scheduler
+@cache_option.option
 @shard_option.option
 @options.limit_option
 @options.common
@@ -101,6 +105,8 @@ def command(
     releases: str,
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
+    cache: str | None,
     shard: Shard | None,
     verbose: bool,
     quiet: bool,
@@ -127,6 +133,7 @@ def command(
     every = options.inputs(paths, null=null, remote=True)
     report_option.check(report, every)
     found = shards.part(every, shard)
+    kept = cache_option.open_cache(cache)
     if summary:
         from policytool.cli import inspect_summary  # only for this option
 
@@ -139,6 +146,8 @@ def command(
                 report=report,
                 every_release=releases == "all",
                 jobs=jobs,
+                scheduler=scheduler,
+                cache=kept,
                 verbose=verbose,
                 quiet=quiet,
                 color=color,
@@ -146,9 +155,12 @@ def command(
             ),
         )
     results = track(
-        parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
+        parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
+        len(found),
+        progress,
+        "inspect",
     )
-    ending = _Ending(every=every, shard=shard, verbose=verbose, quiet=quiet)
+    ending = _Ending(every=every, shard=shard, kept=kept, verbose=verbose, quiet=quiet)
     if format == json_lines.FORMAT:
         return _print_lines(ending, results, selection, report, variables=variables)
     inspected = inspection.collect(results)
@@ -183,6 +195,7 @@ class _Ending:
     """The inputs of all shards."""
 
     shard: Shard | None
+    kept: ResultCache | None
     verbose: bool
     quiet: bool
 
@@ -221,6 +234,7 @@ def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]
     if counts["skipped"] and not ending.quiet:
         messages.note(left_out(counts["skipped"]))
     options.about_hdf5(verbose=ending.verbose, quiet=ending.quiet)
+    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=ending.quiet)
     if ending.verbose:
         models, failures = counts["models"], counts["failures"]
         messages.note(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policytool.cli import messages, options, report_option
+from policytool.cli import cache_option, messages, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import left_out, track
 from policytool.commands import summary as summaries
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.cli.report_option import ReportFile
+    from policytool.commands.batch.cache import ResultCache
     from policytool.formats.discovery import Input
 
 REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
@@ -32,6 +33,8 @@ class SummaryRun:
     report: tuple[ReportFile, ...]
     every_release: bool
     jobs: int | None
+    scheduler: str | None
+    cache: ResultCache | None
     verbose: bool
     quiet: bool
     color: str
@@ -49,7 +52,9 @@ def run(found: Sequence[Input], how: SummaryRun) -> int:
     if missing := formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=how.every_release)
-    results = parallel.run_all(summaries.TASK, found, request, how.jobs)
+    results = parallel.run_all(
+        summaries.TASK, found, request, how.jobs, scheduler=how.scheduler, cache=how.cache
+    )
     summary = summaries.summarize(
         track(results, len(found), how.progress, "inspect"),
         request,
@@ -62,6 +67,7 @@ def run(found: Sequence[Input], how: SummaryRun) -> int:
     if summary.passed_over and not how.quiet:
         messages.note(left_out(summary.passed_over))
     options.about_hdf5(verbose=how.verbose, quiet=how.quiet)
+    cache_option.report_use(how.cache, verbose=how.verbose, quiet=how.quiet)
     if summary.failures or unwritten:
         return Exit.FAILURE
     if not summary.models:

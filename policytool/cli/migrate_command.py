@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from policytool.commands.batch.shards import Shard
     from policytool.commands.migrate import Result
     from policytool.commands.saved_plans import SavedPlan
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
@@ -152,6 +154,7 @@ _FORMATS: Final = [
     "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("migrate")
+@options.scheduler
 @shard_option.option
 @options.limit_option
 @options.common
@@ -184,6 +187,7 @@ def command(
     tensorflow: TensorFlow,
     null: bool,
     jobs: int | None,
+    scheduler: str | None,
     shard: Shard | None,
     verbose: bool,
     quiet: bool,
@@ -259,6 +263,8 @@ def command(
         Worker(tensorflow.target, steps(progress)) as other,
     ):
         tools = tensorflow.tools(worker, other, verify=verify)
+        if scheduler is not None:
+            tools = _without_verification(tools, retrace=retrace)
         plans: list[SavedPlan] = []
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
@@ -272,7 +278,9 @@ def command(
             names = [one.path.as_posix() for one in plans]
             sources, suffixes = [one.path for one in plans], [one.plan.suffix for one in plans]
             part = shards.part(plans, shard)
-            running = migrate_saved(part, destination, tools, jobs=jobs, parts=parts)
+            running = migrate_saved(
+                part, destination, tools, jobs=jobs, scheduler=scheduler, parts=parts
+            )
         else:
             inputs = (
                 list(discovery.inputs(listed))
@@ -293,6 +301,7 @@ def command(
                     destination,
                     tools,
                     jobs=jobs,
+                    scheduler=scheduler,
                     parts=parts,
                     several=len(inputs) > 1,
                 ),
@@ -328,6 +337,19 @@ def command(
         debug=debug,
     )
     return shard_option.no_model(every, shard) if code == Exit.NO_MODEL else code
+
+
+def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlowTools:
+    """
+    Return the tools for a run on a cluster, whose workers run no TensorFlow.
+
+    :raises UsageError: if a user wants that.
+    """
+    if retrace or tools.verify:
+        option = "--retrace" if retrace else "--verify"
+        raise UsageError(f"--scheduler runs no TensorFlow and cannot be combined with {option}")
+    reason = tools.no_verify_reason or "--scheduler runs no TensorFlow"
+    return replace(tools, verify=False, no_verify_reason=reason)
 
 
 def _collect(results: Iterable[Result]) -> list[Result]:

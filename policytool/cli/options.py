@@ -208,6 +208,15 @@ def _bound_jobs(
     return min(value, parallel.processors())
 
 
+scheduler: Final = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    envvar="POLICYTOOL_SCHEDULER",
+    help="Process the models on the workers of this Dask scheduler, such as tcp://10.0.0.5:8786, "
+    "instead of --jobs processes.",
+)
+
+
 def format_option(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """
     Return the option that says which of a command's reports stdout carries; the first is the

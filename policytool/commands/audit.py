@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import Failure, divide, failure_of
+from policytool.commands.inspect import CACHING, Failure, divide, failure_of
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
@@ -61,7 +61,9 @@ def attempt(found: Input, options: AuditOptions) -> Audited | Failure | None:
         return failure_of(found, error)
 
 
-TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
+TASK: Final = Task(
+    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+)
 """The audit of one file."""
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from policytool.commands.batch.task import Task
-from policytool.formats import discovery
+from policytool.commands.batch.task import Caching, Task
+from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
+from policytool.formats.input_identity import InputIdentity, input_identity
 from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
@@ -98,7 +100,26 @@ def attempt(found: Input, _request: None = None) -> Model | Failure | None:
         return failure_of(found, error)
 
 
-TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
+def _identity(found: Input) -> InputIdentity | None:
+    """Return the identity of an input; None for a remote one, whose results are not kept."""
+    return input_identity(found.path) if isinstance(found.path, Path) else None
+
+
+def _is_complete(found: Input) -> bool:
+    """Return whether no file of an input names others, which may be any beside it."""
+    try:
+        detected = format_detection.format_of(Probe(found.path, found.display_path))
+    except OSError:
+        return False
+    return detected is None or not detected.names_parts
+
+
+CACHING: Final[Caching[Input]] = Caching(identity=_identity, is_complete=_is_complete)
+"""How results of reading a model are kept."""
+
+TASK: Final = Task(
+    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+)
 """Reading of one file."""
 
 

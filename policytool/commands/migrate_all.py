@@ -36,6 +36,7 @@ def migrate_all(
     tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
+    scheduler: str | None = None,
     parts: bool = True,
     several: bool | None = None,
 ) -> Iterator[Result]:
@@ -46,8 +47,9 @@ def migrate_all(
     ``several`` says whether the run has several inputs, of which these may be only a shard.
 
     What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
-    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
-    other, such as two with one output, are done in their order.
+    a process of its own; all else by as many as ``jobs`` says, or by the workers of the Dask
+    ``scheduler``. Inputs that have to do with each other, such as two with one output, are done in
+    their order.
 
     :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
         output for many inputs. It comes after what was done.
@@ -68,7 +70,7 @@ def migrate_all(
             migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
         )
     else:
-        yield from parallel.run_all(migrate.TASK, chosen, request, jobs)
+        yield from parallel.run_all(migrate.TASK, chosen, request, jobs, scheduler=scheduler)
 
 
 def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
@@ -87,6 +89,7 @@ def migrate_saved(
     tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
+    scheduler: str | None = None,
     parts: bool = True,
 ) -> Iterator[Result]:
     """
@@ -94,8 +97,11 @@ def migrate_saved(
 
     Which process does what is said at :func:`migrate_all`.
 
+    :raises UsageError: for a plan that needs TensorFlow, on a cluster.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
+    if scheduler is not None and any(saved.plan.retrace for saved in every):
+        raise UsageError("--scheduler runs no TensorFlow and cannot apply a plan with --retrace")
     request = SavedPlanRequest(destination=destination, parts=parts)
     if tools is not None:
         tools = tools.decide_verification(None)
@@ -104,7 +110,7 @@ def migrate_saved(
             saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
         )
     else:
-        yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
 
 
 def migrate_one(

@@ -57,6 +57,9 @@ class Format:
     parts_are_models: bool = False
     """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
 
+    names_parts: bool = False
+    """Whether its models are files that name others, which may have any name."""
+
     def read(self, probe: Probe) -> Document:
         """
         Return the document of a file, without executing anything, following no link out of it.

@@ -6,6 +6,7 @@ Everything that can go wrong, as one tree.
     │   └── PolicyNameError  a name that no release knows
     ├── ModelFileError       a file could not be read (exit code 3); has a path and a stable code
     ├── ReportError          a report could not be written (exit code 3)
+    ├── CacheError           a directory cannot keep results (exit code 3)
     ├── BaselineError        a file is no baseline of ours (exit code 3)
     ├── MergeError           reports are not the complete reports of one run (exit code 3)
     ├── BundleError          the same of a checkpoint, which knows no path: who reads it makes
@@ -41,6 +42,10 @@ class PolicyNameError(UsageError):
 
 class ReportError(PolicytoolError):
     """A report that cannot go where it should."""
+
+
+class CacheError(PolicytoolError):
+    """A directory that cannot keep the results of earlier runs."""
 
 
 class BaselineError(PolicytoolError):

@@ -421,6 +421,14 @@ ANSWER_BYTES: Final = Limit(
     "limits the number of layers. The result of a diff also contains configs, whose size "
     "`json-bytes` limits.",
 )
+CACHE_BYTES: Final = Limit(
+    "cache-bytes",
+    2**30,
+    BYTES,
+    "Size of the results in a `--cache` directory. At the end of a run, policytool removes the "
+    "results that have not been used for the longest time. A result takes about 10 kB, and at "
+    "most 1/64 of this limit.",
+)
 EVENT_BYTES: Final = Limit(
     "event-bytes",
     64 * 2**20,

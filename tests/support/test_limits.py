@@ -380,6 +380,9 @@ OF_OTHER_FILES: Final = frozenset({"settings-bytes", "list-bytes", "pipe-seconds
 OF_MESSAGES: Final = frozenset({"message-bytes"})
 """Limits on the message that ``explain`` is given; tests in test_explain.py."""
 
+OF_CACHES: Final = frozenset({"cache-bytes"})
+"""Limits on what ``--cache`` keeps; tests in test_cache.py."""
+
 OF_INPUTS: Final = frozenset({"input-batches", "input-bytes"})
 """Limits on what a function of ``check --inputs`` returns; tests in test_input_functions.py."""
 
@@ -413,10 +416,16 @@ def _bound(case: Beyond) -> str:
 
 def test_every_limit_has_a_case() -> None:
     """A new one cannot be forgotten."""
-    assert {
-        case.limit for case in (*CASES, *OBSERVED)
-    } | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES | OF_MESSAGES | OF_INPUTS | OF_SERVERS == set(
-        LIMITS
+    assert (
+        {case.limit for case in (*CASES, *OBSERVED)}
+        | OF_VALUES
+        | OF_PROCESSES
+        | OF_OTHER_FILES
+        | OF_MESSAGES
+        | OF_CACHES
+        | OF_INPUTS
+        | OF_SERVERS
+        == set(LIMITS)
     )
 
 

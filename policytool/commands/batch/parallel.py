@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.batch import file_conflicts
@@ -20,7 +21,10 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from policytool.commands.batch.cache import CachedResults, ResultCache
+    from policytool.commands.batch.cluster import Cluster
     from policytool.commands.batch.task import Task
+    from policytool.support.processes.pool import Pool
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
@@ -57,10 +61,16 @@ def run_all(
     items: Sequence[Item],
     request: Request,
     jobs: int | None,
+    *,
+    scheduler: str | None = None,
+    cache: ResultCache | None = None,
 ) -> Iterator[Result | Failure | None]:
     """
     Yield what becomes of each item, in their order; None for one that was not begun, because
     another ended the call.
+
+    ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
+    processes of this machine. Results that are in the cache are not made again.
 
     If an item ends the call, what other processes have in hand is finished first, and yielded.
 
@@ -69,13 +79,72 @@ def run_all(
     :raises ModelFileError: where several items are done in this process, and a library ends it over
         one.
     """
-    count = workers(jobs, len(items))
-    if not count:
+    results = cache.results(task, request) if cache is not None else None
+    if cache is None or results is None:
+        yield from _run(task, items, request, jobs, scheduler)
+        return
+    if (yield from _run_missing(task, items, request, jobs, scheduler=scheduler, results=results)):
+        cache.trim()
+
+
+def _run_missing(
+    task: Task[Item, Request, Result],
+    items: Sequence[Item],
+    request: Request,
+    jobs: int | None,
+    *,
+    scheduler: str | None,
+    results: CachedResults[Item, Request, Result],
+) -> Generator[Result | Failure | None, None, bool]:
+    """
+    Yield what becomes of each item, from the cache if possible, and return whether any result was
+    added to it.
+    """
+    keys = [results.key(item) for item in items]
+    kept = [results.has(key) for key in keys]
+    missing = [item for item, is_kept in zip(items, kept, strict=True) if not is_kept]
+    made = _run(task, missing, request, jobs, scheduler)
+    begun = [next(made)] if missing else []  # processes work while entries are read
+    others = chain(begun, made)
+    is_new, found_count, skipped = False, 0, []
+    for item, key, is_kept in zip(items, keys, kept, strict=True):
+        if is_kept and (found := results.find(key)) is not None:
+            found_count += 1
+            yield found.result
+            continue
+        if is_kept:
+            # The entry vanished meanwhile, or has another type, which is rare. This process may
+            # have children by now, so that no copy of it may go on.
+            [result] = _run_in_processes(task, [item], request, 1, None)
+        else:
+            result = next(others)
+        if result is None:
+            skipped.append((item, key))
+        else:
+            is_new |= results.keep(item, key, result)
+        yield result
+    next(made, None)  # ends the processes; raises if an item ended the call
+    for item, key in skipped:  # and then some may not have been begun
+        is_new |= results.keep(item, key, None)
+    results.count(len(items), found_count)
+    return is_new
+
+
+def _run(
+    task: Task[Item, Request, Result],
+    items: Sequence[Item],
+    request: Request,
+    jobs: int | None,
+    scheduler: str | None,
+) -> Iterator[Result | Failure | None]:
+    """Yield what becomes of each item, as :func:`run_all` without a cache."""
+    count = workers(jobs, len(items)) if scheduler is None else 0
+    if scheduler is None and not count:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, count)
+        untidy = yield from _run_in_processes(task, items, request, count, scheduler)
     finally:
         if untidy:
             _tidy(task, items, request)
@@ -110,12 +179,11 @@ def _run_in_processes(
     items: Sequence[Item],
     request: Request,
     count: int,
+    scheduler: str | None,
 ) -> Generator[Result | Failure | None, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
-    from policytool.support.processes.pool import Pool
-
     read_result = task.readers().result
     head = codec.encode([task.module, limits.overrides(), request]).encode()
     after = file_conflicts.after([task.places(item, request) for item in items])
@@ -123,7 +191,7 @@ def _run_in_processes(
     crashed = False
     ending: UsageError | UnexpectedError | None = None
     expected = 0
-    with Pool(count, head, time=task.time, grace=task.grace) as pool:
+    with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
             yield from [None] * (number - expected)
             expected = number + 1
@@ -146,6 +214,19 @@ def _run_in_processes(
     if ending is not None:
         raise ending
     return crashed
+
+
+def _helpers(
+    task: Task[Item, Request, Result], head: bytes, count: int, scheduler: str | None
+) -> Pool | Cluster:
+    """Return the processes, of this machine or of a cluster."""
+    if scheduler is not None:
+        from policytool.commands.batch.cluster import Cluster  # Dask, only for this option
+
+        return Cluster(scheduler, head, together=not task.grace)
+    from policytool.support.processes.pool import Pool
+
+    return Pool(count, head, time=task.time, grace=task.grace)
 
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:

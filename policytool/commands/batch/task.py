@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from policytool.formats.input_identity import InputIdentity
     from policytool.support.limits import Limit
 
 Item = TypeVar("Item")
@@ -28,6 +29,22 @@ WRITE_GRACE: Final = 5.0
 Seconds: a process that writes is in the middle of a block of some MiB, or waits for the disk, and
 then has a draft to remove.
 """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caching(Generic[Item]):
+    """Of which items results are kept, and until when."""
+
+    identity: Callable[[Item], InputIdentity | None]
+    """
+    Returns what tells whether everything that decides an item's result is as it was; None if
+    nothing does.
+    """
+
+    is_complete: Callable[[Item], bool]
+    """
+    Returns, once an item was read, whether its result depends on nothing that the identity omits.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +72,9 @@ class Task(Generic[Item, Request, Result]):
 
     grace: float = 0.0
     """Seconds that a process has to take back what it began, when it is ended over a file."""
+
+    caching: Caching[Item] | None = None
+    """How results are kept for later runs; None if they are not."""
 
     places: Callable[[Item, Request], frozenset[Path]] = lambda _, __: frozenset()
     """

@@ -10,6 +10,7 @@ FORMAT: Final = Format(
     document_format="weights",
     title="a weights file",
     recognise=recognition.recognise,
+    names_parts=True,
     whole=recognition.whole,
     parts_are_models=True,
 )

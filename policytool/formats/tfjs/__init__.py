@@ -11,4 +11,5 @@ FORMAT: Final = Format(
     title="TensorFlow.js layers model",
     suffixes=(".json",),
     recognise=recognition.recognise,
+    names_parts=True,
 )

@@ -65,7 +65,15 @@ class _Worker:
 class Pool:
     """The processes, as a context manager that starts and ends them."""
 
-    def __init__(self, count: int, head: bytes, *, time: Limit, grace: float = 0.0) -> None:
+    def __init__(
+        self,
+        count: int,
+        head: bytes,
+        *,
+        time: Limit,
+        grace: float = 0.0,
+        directory: str | None = None,
+    ) -> None:
         """
         ``head`` is the line that each process is given first: what to do with the others.
 
@@ -73,8 +81,11 @@ class Pool:
 
         ``time`` is what one line may take, and ``grace`` how long a process that is ended over a
         line has to take back what it began.
+
+        ``directory`` is where relative paths are; None for this process's working directory.
         """
         self._count = count
+        self._directory = directory
         self._head = head
         self._time = time
         self._grace = grace
@@ -226,6 +237,7 @@ class Pool:
                 [sys.executable, "-P", "-m", _MODULE],
                 environment=self._environment,
                 longest=limits.ANSWER_BYTES.value,
+                cwd=self._directory,
             )
         except OSError as error:
             raise WorkerError(

@@ -1,0 +1,262 @@
+"""
+The processes of a Dask cluster, in place of those of this machine.
+
+A task is a few lines, and its result their answers: bytes of our own codec. On the worker, a
+guarded child process answers them, so that a crash of a C library costs one model and not the
+worker. The workers need the same release of policytool, and the same files under the same paths.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from policytool.support import limits
+from policytool.support.errors import MissingPackageError, WorkerError, short
+from policytool.support.processes.crash_guard import Crash
+from policytool.support.processes.pool import Pool
+from policytool.support.text import codec
+from policytool.support.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from distributed import Future
+
+    from policytool.commands.batch.task import Task
+
+_LINES: Final = 64
+"""
+Lines of a task, at most: starting its child process takes as long as reading some hundred small
+models.
+"""
+
+_ROUNDS: Final = 4
+"""Tasks for each thread of the cluster, at least, so that none waits long for a slow one."""
+
+_AHEAD: Final = 3
+"""Tasks for each thread that are submitted at a time: their results wait in memory."""
+
+_CLOSING_SECONDS: Final = 0.5
+
+_PATIENCE_SECONDS: Final = 60.0
+"""How long a cluster may take to start its first worker."""
+
+_CRASH: Final = "crash"
+_REFUSED: Final = "refused"
+_STARTS: Final = (b'["crash"', b'["refused"')
+"""How answers begin that are not those of the child process."""
+
+
+class Cluster:
+    """The cluster, as a context manager that connects to it, used as a ``Pool`` is."""
+
+    def __init__(self, address: str, head: bytes, *, together: bool) -> None:
+        """
+        ``head`` says what to do with the lines, as it does for a ``Pool``.
+
+        :param together: whether a task may be several lines; what writes files is ended after one
+        """
+        self._address = address
+        self._head = head
+        self._lines = _LINES if together else 1
+        self._stopped = False
+        self._client: Any = None
+        self._futures = deque[tuple[range, "Future[bytes]"]]()
+
+    def __enter__(self) -> Self:
+        try:
+            import dask
+
+            # before the import, which sets the levels: what goes wrong is said in a sentence
+            dask.config.set({"logging": {"distributed": "critical"}})
+            import distributed
+        except ImportError as error:
+            raise MissingPackageError(
+                "--scheduler needs Dask, which is not installed; run `pip install "
+                "'policytool[fleet]'`"
+            ) from error
+        try:
+            self._client = distributed.Client(  # type: ignore[no-untyped-call]
+                self._address, set_as_default=False, name="policytool"
+            )
+        except (OSError, ValueError, TypeError) as error:
+            raise WorkerError(
+                "no-cluster",
+                f"cannot connect to the Dask scheduler at {short(self._address)}: "
+                f"{short(_first_line(error))}; check the address",
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # the scheduler then drops the tasks that no worker has begun
+        self._client.close(timeout=_CLOSING_SECONDS)
+
+    def stop(self) -> None:
+        """
+        Submit no further task; :meth:`answers` goes on with those that are submitted, and leaves
+        the others out.
+        """
+        self._stopped = True
+
+    def answers(
+        self, lines: Sequence[bytes], after: Sequence[frozenset[int]]
+    ) -> Iterator[tuple[int, bytes | Crash]]:
+        """
+        Yield each line's number and what the workers make of it, in the order of the lines.
+
+        ``after`` says for each line which earlier ones have to be done before it is begun.
+
+        :raises WorkerError: if the workers cannot do it, or if the connection is lost.
+        """
+        size = min(max(len(lines) // (self._threads() * _ROUNDS), 1), self._lines)
+        pending = deque(
+            range(first, min(first + size, len(lines))) for first in range(0, len(lines), size)
+        )
+        while (pending and not self._stopped) or self._futures:
+            while pending and not self._stopped and len(self._futures) < self._threads() * _AHEAD:
+                numbers = pending.popleft()
+                earlier = frozenset[int]().union(*(after[number] for number in numbers))
+                self._futures.append((numbers, self._submit(lines, numbers, earlier)))
+            numbers, future = self._futures[0]
+            answers = self._answers(lines, numbers, future)
+            self._futures.popleft()
+            yield from zip(numbers, answers, strict=True)
+
+    def _threads(self) -> int:
+        threads: int = sum(self._client.nthreads().values())
+        return max(threads, 1)
+
+    def _submit(
+        self, lines: Sequence[bytes], numbers: range, earlier: frozenset[int] = frozenset()
+    ) -> Future[bytes]:
+        """Submit lines, to be begun when the tasks of earlier ones are done."""
+        waiting = [future for given, future in self._futures if earlier.intersection(given)]
+        future: Future[bytes] = self._client.submit(
+            answer_lines,
+            VERSION,
+            os.getcwd(),  # noqa: PTH109  # a text
+            self._head,
+            [lines[number] for number in numbers],
+            waiting,
+            pure=False,
+        )
+        return future
+
+    def _answers(
+        self, lines: Sequence[bytes], numbers: range, future: Future[bytes], *, again: bool = False
+    ) -> list[bytes | Crash]:
+        """
+        Return the answers of a task.
+
+        If several workers ended over it, or over one that it waited for, each of its lines becomes
+        a task, so that only one model is lost.
+
+        :param again: whether the task is such a line
+        """
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            answers = self._wait(future)
+        except KilledWorker:
+            if again:
+                return [Crash(code="worker-crashed", how="ended with several Dask workers")]
+            return [
+                self._answers(lines, one, self._submit(lines, one), again=True)[0]
+                for one in (range(number, number + 1) for number in numbers)
+            ]
+        except ImportError as error:
+            raise WorkerError(
+                "no-cluster",
+                f"the Dask workers cannot import policytool ({short(_first_line(error))}); install "
+                f"policytool {VERSION} there",
+            ) from error
+        except (CancelledError, OSError) as error:
+            raise WorkerError(
+                "no-cluster",
+                f"the connection to the Dask scheduler at {short(self._address)} was lost; run the "
+                "command again",
+            ) from error
+        return [read(line) for line in answers.split(b"\n")]
+
+    def _wait(self, future: Future[bytes]) -> bytes:
+        """
+        Return the result of a task.
+
+        :raises WorkerError: if there is no worker for some time.
+        """
+        while True:
+            try:
+                result: bytes = future.result(timeout=_PATIENCE_SECONDS)
+            except TimeoutError:
+                if not self._client.nthreads():
+                    raise WorkerError(
+                        "no-cluster",
+                        f"the Dask scheduler at {short(self._address)} has no workers; start some",
+                    ) from None
+            else:
+                return result
+
+
+def answer_lines(
+    version: str, directory: str, head: bytes, lines: Sequence[bytes], _earlier: Sequence[bytes]
+) -> bytes:
+    """
+    Return the answers to lines, one below the other; this runs in a thread of a Dask worker.
+
+    :param directory: the working directory of the run
+    """
+    if version != VERSION:
+        return _refused(f"has policytool {VERSION} instead of {version}; install the same release")
+    if not os.path.isdir(directory):  # noqa: PTH112  # which raises nothing
+        return _refused(f"has no directory {directory}; use a directory that all machines share")
+    module, bounds, _ = json.loads(head)
+    task: Task[Any, Any, Any] = importlib.import_module(module).TASK
+    try:
+        with (
+            limits.override(bounds),
+            Pool(1, head, time=task.time, grace=task.grace, directory=directory) as pool,
+        ):
+            return b"\n".join(
+                crash_line(answer) if isinstance(answer, Crash) else answer
+                for _, answer in pool.answers(lines)
+            )
+    except WorkerError as error:
+        return _refused(f"failed: {error}")
+
+
+def crash_line(crash: Crash) -> bytes:
+    """Return what stands for an answer of a child process that ended."""
+    return codec.encode([_CRASH, crash]).encode()
+
+
+def _refused(reason: str) -> bytes:
+    return codec.encode([_REFUSED, reason]).encode()
+
+
+def read(line: bytes) -> bytes | Crash:
+    """
+    Return an answer as a ``Pool`` has it.
+
+    :raises WorkerError: if the worker refused the task.
+    """
+    if line.startswith(_STARTS):
+        kind, value = json.loads(line)
+        if kind == _REFUSED:
+            raise WorkerError("no-cluster", f"a Dask worker {value}")
+        crash: Crash = codec.reader(Crash)(value)
+        return crash
+    return line
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

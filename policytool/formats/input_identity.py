@@ -1,0 +1,180 @@
+"""
+What tells, from names and statuses, whether a model is the one that was read before.
+
+Nothing is opened, and no link inside a model is followed to a directory. The identity contains all
+that decides a result beside the request: the model's files, and what lies beside it under its own
+name, such as the shards of a checkpoint and the file that a suggested command would write.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from policytool.formats.saved_model.files import GRAPH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SETTLING_NS: Final = 2_000_000_000
+"""The coarsest resolution of modification times in use, that of FAT."""
+
+_FILES: Final = 10_000
+"""Files and directories in a model; real ones have a few dozen."""
+
+_NEIGHBORS: Final = 100
+"""Files beside a model under its name."""
+
+Row = tuple[str | int, ...]
+
+
+class InputIdentity(NamedTuple):
+    """The identity of everything that decides what is read from a path."""
+
+    text: str
+    newest_ns: int
+    """The latest change of a file, in nanoseconds since the epoch."""
+
+    def is_settled(self, now_ns: int) -> bool:
+        """
+        Return whether the latest change is so old that a further one would have another time.
+        """
+        return self.newest_ns < now_ns - _SETTLING_NS
+
+
+class _UnclearError(Exception):
+    """The statuses do not tell what would be read."""
+
+
+def input_identity(path: Path) -> InputIdentity | None:
+    """
+    Return the identity of the model at a path.
+
+    None if its status cannot be read, if it has too many files, or if it contains a link to a
+    directory or anything else that is neither a file nor a directory.
+    """
+    if path.name in {"", ".."}:
+        return None
+    try:
+        rows = list(_rows(path))
+    except (_UnclearError, OSError, ValueError):  # reading it shows what is wrong
+        return None
+    newest = max(int(one) for row in rows for one in row[1:3])
+    return InputIdentity(json.dumps([str(path.absolute()), rows]), newest)
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """
+    Yield what identifies each file that decides a result.
+
+    :raises OSError: if a status cannot be read.
+    """
+    status = path.stat()
+    yield from _link_rows("", path)
+    yield _row("", status)
+    is_directory = stat.S_ISDIR(status.st_mode)
+    has_graph = False
+    if is_directory:
+        for row in _below(path):
+            has_graph = has_graph or row[0] == GRAPH
+            yield row
+    elif not stat.S_ISREG(status.st_mode):
+        raise _UnclearError
+    yield from _beside(path, path.name if has_graph else path.stem)
+
+
+def _below(root: Path) -> Iterator[Row]:
+    """Yield what identifies each file and directory below a directory."""
+    folders, count = [""], 0
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            count += 1
+            if count > _FILES:
+                raise _UnclearError
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            status = entry.stat()
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if entry.is_symlink():
+                if is_directory:
+                    raise _UnclearError
+                yield from _link_rows(name, Path(entry.path))
+            if not is_directory and not stat.S_ISREG(status.st_mode):
+                raise _UnclearError
+            if is_directory:
+                folders.append(name)
+            yield _row(name, status)
+
+
+def _beside(path: Path, own_name: str) -> Iterator[Row]:
+    """Yield what identifies each file beside a model whose name begins with the model's."""
+    directory = path.absolute().parent
+    start = f"{own_name}.".casefold()
+    names = _names(directory)
+    first = bisect.bisect_left(names, (start, ""))
+    for number in range(first, len(names)):
+        folded, name = names[number]
+        if not folded.startswith(start):
+            return
+        if number - first > _NEIGHBORS:
+            raise _UnclearError
+        if name == path.name:
+            continue
+        place = directory / name
+        yield from _link_rows(f"../{name}", place)
+        try:
+            yield _row(f"../{name}", place.stat())
+        except FileNotFoundError:  # a link to nothing
+            yield (f"../{name}", 0, 0)
+
+
+def _names(directory: Path) -> tuple[tuple[str, str], ...]:
+    """
+    Return the names in a directory, case folded and as they are, in order.
+
+    One listing serves all models of a directory that no longer changes.
+    """
+    status = _row("", directory.stat())
+    if max(int(one) for one in status[1:3]) < time.time_ns() - _SETTLING_NS:
+        return _settled_names(directory, status)
+    return _listed_names(directory)
+
+
+@functools.lru_cache(maxsize=4)
+def _settled_names(directory: Path, _status: Row) -> tuple[tuple[str, str], ...]:
+    return _listed_names(directory)
+
+
+def _listed_names(directory: Path) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((one.name.casefold(), one.name) for one in directory.iterdir()))
+
+
+def _link_rows(name: str, place: Path) -> Iterator[Row]:
+    """Yield what identifies a link and where it leads; nothing for what is no link."""
+    status = os.lstat(place)
+    if stat.S_ISLNK(status.st_mode):
+        yield _row(name, status)
+        # readers compare where it leads with where the model lies
+        yield (os.path.realpath(place), 0, 0)
+        yield (os.path.realpath(place.parent), 0, 0)
+
+
+def _row(name: str, status: os.stat_result) -> Row:
+    """Return a name and a status; the times come first."""
+    return (
+        name,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_size,
+        status.st_mode,
+        status.st_ino,
+        status.st_dev,
+    )

@@ -1,0 +1,240 @@
+"""
+The processes of a Dask cluster do what processes of this machine do.
+
+A real scheduler with several workers, each a process of its own, runs on the loopback interface.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.commands import audit, inspect, migrate
+from policytool.commands.batch import cluster, parallel
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Failure
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.reports.layout import View
+from policytool.reports.plans import Migrations, json_report
+from policytool.rules import AuditOptions
+from policytool.support import limits
+from policytool.support.errors import WorkerError
+from policytool.support.processes.crash_guard import Crash
+from policytool.support.text import codec
+from policytool.support.version import VERSION
+from tests.conftest import MIXED_H5
+from tests.helpers.endless import endless_collection
+from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.discovery import Input
+    from policytool.model.model import Model
+
+pytestmark = THOROUGH
+
+HEAD: Final = codec.encode([inspect.TASK.module, {}, None]).encode()
+WORKERS: Final = 2
+
+
+class LocalDask:
+    """A scheduler and its workers."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        self.scheduler = _start("dask_scheduler", "--host", "127.0.0.1", "--port", str(port))
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def add_workers(self, count: int) -> None:
+        """Start workers, of one thread each, without anything that would start them again."""
+        self.workers += [
+            _start("dask_worker", self.address, "--nthreads", "1", "--no-nanny")
+            for _ in range(count)
+        ]
+
+    def close(self) -> None:
+        """End all of them."""
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"distributed.cli.{module}", *arguments, "--no-dashboard"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[LocalDask]:
+    """Return a cluster with two workers."""
+    found = LocalDask()
+    try:
+        found.add_workers(WORKERS)
+        yield found
+    finally:
+        found.close()
+
+
+def inputs(*paths: Path) -> list[Input]:
+    """Return the inputs below some paths."""
+    return list(discovery.inputs(map(str, paths)))
+
+
+def on_cluster(dask: LocalDask, found: list[Input]) -> Iterator[Model | Failure | None]:
+    """Yield what the cluster makes of inputs."""
+    return parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
+
+
+def line(path: Path) -> bytes:
+    """Return what a worker gets of a file."""
+    return codec.encode(inputs(path)[0]).encode()
+
+
+def answers(*lines: bytes, version: str = VERSION, directory: str | None = None) -> list[object]:
+    """Return what a worker makes of lines."""
+    told = cluster.answer_lines(version, directory or str(Path.cwd()), HEAD, lines, [])
+    return [cluster.read(one) for one in told.split(b"\n")]
+
+
+class TestAnswerLines:
+    """What runs on a worker."""
+
+    def test_it_answers_each_line(self, tmp_path: Path) -> None:
+        """In their order, and a path that is missing is an answer too."""
+        first, second = answers(line(MIXED_H5), line(tmp_path / "missing.h5"))
+        assert isinstance(first, bytes)
+        assert isinstance(second, bytes)
+        assert MIXED_H5.name.encode() in first
+        assert b"not-found" in second
+
+    def test_relative_paths_are_in_the_directory(self, tmp_path: Path) -> None:
+        """The directory is that of the run, and not that of the worker."""
+        shutil.copy(MIXED_H5, tmp_path / "model.h5")
+        (found,) = answers(
+            codec.encode({"path": "model.h5", "exact": True}).encode(), directory=str(tmp_path)
+        )
+        assert isinstance(found, bytes)
+        assert b'"path": "model.h5"' in found
+
+    @pytest.mark.parametrize(
+        ("changes", "sentence"),
+        [
+            ({"version": "0.0.9"}, f"has policytool {VERSION} instead of 0.0.9"),
+            ({"directory": "/no/such/directory"}, "has no directory /no/such/directory"),
+        ],
+    )
+    def test_a_worker_that_cannot_do_it_says_why(
+        self, changes: dict[str, str], sentence: str
+    ) -> None:
+        """In a sentence that ends the call."""
+        with pytest.raises(WorkerError, match=sentence):
+            answers(line(MIXED_H5), **changes)
+
+    def test_a_crash_is_an_answer(self) -> None:
+        """It comes through as it is."""
+        crash = Crash(code="worker-crashed", how="was terminated by SIGSEGV", details="a\nb")
+        assert cluster.read(cluster.crash_line(crash)) == crash
+
+
+def test_a_scheduler_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its address."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "", "tcp://[::"):
+        with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
+            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), None, None, scheduler=address))
+
+
+@SLOW
+@pytest.mark.xdist_group("dask")
+class TestCluster:
+    """Runs on a cluster."""
+
+    def test_results_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
+        """With failures and files that are no models among them."""
+        (tmp_path / "broken.h5").write_bytes(MIXED_H5.read_bytes()[:3000])
+        (tmp_path / "notes.txt").write_text("no model")
+        found = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
+        options = AuditOptions(targets=("keras3.15",))
+        local = list(parallel.run_all(audit.TASK, found, options, 1))
+        assert (
+            list(parallel.run_all(audit.TASK, found, options, None, scheduler=dask.address))
+            == local
+        )
+
+    def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
+        """A library that never returns is ended with its process, and the worker goes on."""
+        bad = endless_collection(tmp_path / "bad.h5")
+        found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
+        with limits.override({"call-seconds": 1}):
+            results = list(
+                parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
+            )
+            assert results == list(parallel.run_all(inspect.TASK, found, None, 2))
+        (lost,) = [one for one in results if isinstance(one, Failure)]
+        assert lost.code == "worker-timeout"
+
+    def test_a_worker_that_dies_costs_nothing(self, dask: LocalDask) -> None:
+        """Others do what it had in hand."""
+        dask.add_workers(1)
+        found = inputs(FIXTURES)
+        results = on_cluster(dask, found)
+        got = [next(results)]
+        dask.workers[-1].send_signal(signal.SIGKILL)
+        got += results
+        assert got == list(parallel.run_all(inspect.TASK, found, None, 2))
+
+    def test_conversions_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
+        """Two with one output are done in their order."""
+        models = tmp_path / "models"
+        models.mkdir()
+        for source in sorted((FIXTURES / "tf2.3").glob("exp_*.h5")):
+            shutil.copy(source, models)
+            shutil.copy(source, models / source.with_suffix(".hdf5").name)
+        found = inputs(models)
+
+        def convert(scheduler: str | None) -> list[object]:
+            output = tmp_path / "out"
+            output.mkdir()
+            request = migrate.MigrateRequest(
+                options=Options(target="keras3.15"),
+                destination=Destination(output=output),
+                several=True,
+                parts=False,
+                no_verify_reason=None,
+            )
+            results = list(parallel.run_all(migrate.TASK, found, request, 2, scheduler=scheduler))
+            done = [one for one in results if isinstance(one, migrate.Migration)]
+            failed = [one for one in results if isinstance(one, Failure)]
+            files = {one.name: one.stat().st_size for one in output.iterdir()}
+            shutil.rmtree(output)
+            migrations = Migrations(migrations=tuple(done), failures=tuple(failed))
+            return [json_report.REPORTER.render(migrations, View(width=80)), files]
+
+        assert convert(dask.address) == convert(None)
+
+    def test_an_early_end_leaves_the_cluster_free(self, dask: LocalDask) -> None:
+        """Whoever stops reading results cancels what is not begun, within a second."""
+        results = parallel.run_all(
+            inspect.TASK, inputs(FIXTURES), None, None, scheduler=dask.address
+        )
+        assert not isinstance(next(results), Failure)
+        begun = time.monotonic()
+        results.close()  # type: ignore[attr-defined]  # a generator
+        assert time.monotonic() - begun < 1
