@@ -143,8 +143,8 @@ def command(
     """
     Find models that fail to load or behave differently, and show how to fix them.
 
-    PATH is a model, a directory that contains models, a quoted glob, or - for a list of paths on
-    stdin. Defaults to all models in the working directory. Only --fix,
+    PATH is a model, a directory that contains models, a quoted glob, a URL of one of these, or -
+    for a list of paths on stdin. Defaults to all models in the working directory. Only --fix,
     --write-baseline and --report write files.
     """
     report_option.check_binary(report, _REPORTERS, None if diff else format)
@@ -159,12 +159,12 @@ def command(
         weights=weights,
         signatures=remembered.by_path,
     )
-    every = options.inputs(paths, null=null)
+    every = options.inputs(paths, null=null, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
             write_baseline,
-            [one.path for one in every if one.exact],
+            [path for one in every if one.exact and isinstance(path := one.path, Path)],
         )
     report_option.check(
         report, every, [file for file in (baseline, write_baseline) if file is not None]
@@ -403,7 +403,7 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
     if verbose:
         for one in tally.idle():
             yield f"the suppression of {one} matches no finding ({one.reason})"
-        if gone := tally.outdated_count():
+        if gone := tally.outdated_count(baselines.exists):
             findings = "finding" if gone == 1 else "findings"
             verb = "occurs" if gone == 1 else "occur"
             yield (

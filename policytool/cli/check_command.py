@@ -244,7 +244,7 @@ def command(
             report_option.check_place(
                 "--save-inputs",
                 save_inputs,
-                [*(found.path for found in paths if found.exact), *read],
+                [*(found.local_path for found in paths if found.exact), *read],
             )
         report_option.check(
             report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]

@@ -63,9 +63,9 @@ def command(
     """
     Show the differences between the models A and B, and exit 1 if they differ.
 
-    A and B may have different file formats and may come from different releases. Values that are
-    written differently but have the same meaning count as equal. A note lists the parts that one of
-    the file formats cannot store.
+    A and B are paths or URLs. They may have different file formats and may come from different
+    releases. Values that are written differently but have the same meaning count as equal. A note
+    lists the parts that one of the file formats cannot store.
     """
     report_option.check(report, comparison.inputs(a, b))
     found = Differences(

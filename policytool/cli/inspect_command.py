@@ -118,8 +118,9 @@ def command(
     Show the dtype policy of each layer, and the releases that can load the model.
 
     PATH is an HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, a
-    TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, or -
-    for a list of paths on stdin. Defaults to all models in the working directory.
+    TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, a URL
+    of one of these, or - for a list of paths on stdin. Defaults to all models in the working
+    directory.
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
@@ -129,7 +130,7 @@ def command(
     selection = inspection.Selection(
         layer=layer, only=only, depth=depth, every_release=releases == "all"
     )
-    every = options.inputs(paths, null=null)
+    every = options.inputs(paths, null=null, remote=True)
     report_option.check(report, every)
     found = shards.part(every, shard)
     kept = cache_option.open_cache(cache)

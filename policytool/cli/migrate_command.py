@@ -292,7 +292,7 @@ def command(
             report_option.check(report, inputs, others)
             every = inputs = without_outputs(inputs, asked.suffix, destination)
             names = shards.names(inputs)
-            sources, suffixes = [one.path for one in inputs], [asked.suffix] * len(inputs)
+            sources, suffixes = [one.local_path for one in inputs], [asked.suffix] * len(inputs)
             found = shards.part(inputs, shard)
             running = track(
                 migrate_all(

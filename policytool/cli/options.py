@@ -272,17 +272,18 @@ def can_draw(stream: TextIO) -> bool:
     return True
 
 
-def inputs(paths: tuple[str, ...], *, null: bool) -> list[Input]:
+def inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[Input]:
     """
     Return the inputs that the paths mean; without any, every model below the working directory.
 
+    :param remote: whether the command reads URLs
     :raises UsageError: for what can be no path.
     """
     from policytool.formats import discovery  # the formats with it, which not every command reads
 
     every = list(expand_stdin(paths, null=null))
     return (
-        list(discovery.inputs(every)) if every or not paths else []
+        list(discovery.inputs(every, remote=remote)) if every or not paths else []
     )  # an empty list on stdin means no file, not every file
 
 

@@ -102,7 +102,7 @@ def check(
     """
     file = settings.file_in_effect()
     needed = [
-        *(found.path for found in inputs if found.exact),
+        *(path for found in inputs if found.exact and isinstance(path := found.path, Path)),
         *others,
         *([file] if file is not None else []),
     ]

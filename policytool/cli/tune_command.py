@@ -240,7 +240,7 @@ def command(
     read = [path for path in (inputs, labels, weights) if isinstance(path, Path)]
     needed = [*read, *(path for path in (destination.output,) if path is not None)]
     if resume is not None:
-        report_option.check_place("--resume", resume, [found[0].path, *needed])
+        report_option.check_place("--resume", resume, [found[0].local_path, *needed])
         needed.append(resume)
     report_option.check(report, found, needed)
     show = steps(progress)

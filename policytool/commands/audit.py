@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
@@ -21,11 +22,11 @@ from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from policytool.rules import Rule, RuleInput
     from policytool.rules.finding import Finding, ModelCommand
     from policytool.rules.fixes import FixedModel
+    from policytool.support.files.remote_path import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +89,7 @@ def read_model(found: Input) -> RuleInput:
     return rules.RuleInput(model=loaded.model, document=document, loaded=loaded)
 
 
-def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
+def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audited:
     """
     Return what the rules find in a model that was read from ``path``.
 
@@ -111,12 +112,12 @@ def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
 
 
 def commands(
-    case: RuleInput, path: Path, found: tuple[Finding, ...], options: AuditOptions
+    case: RuleInput, path: AnyPath, found: tuple[Finding, ...], options: AuditOptions
 ) -> tuple[ModelCommand, ...]:
     """Return the commands after which a model passes; nothing for one that passes already."""
     failing = any(fails(finding, options.fail_on) for finding in found)
-    if not failing or not options.plans_commands:
-        return ()
+    if not failing or not options.plans_commands or not isinstance(path, Path):
+        return ()  # `migrate` edits only local files
     from policytool.commands import model_command  # plans of conversions; few models need them
 
     return model_command.plan_commands(case, path, found, options)
@@ -172,13 +173,13 @@ def audit(path: str, asked: AuditOptions) -> Audit:
     :raises ModelFileError: for what is no model that can be read.
     """
     return Audit(
-        audited=(audit_input(discovery.one(path), asked),),
+        audited=(audit_input(discovery.one(path, remote=True), asked),),
         rules=rules.chosen_rules(asked),
         releases=checked_releases(asked),
     )
 
 
-def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
+def _with_values(case: RuleInput, path: AnyPath, asked: AuditOptions) -> RuleInput:
     """
     Return the case with what its stored values are, and what becomes of them.
 

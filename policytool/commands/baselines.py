@@ -16,6 +16,7 @@ from policytool.rules.selection.baselines import KnownFindings
 from policytool.support import limits
 from policytool.support.errors import BaselineError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,9 @@ def read(file: Path) -> Baseline:
     """
     try:
         text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
-        return baselines.parse(text).at(lambda path: display_path(file.parent / path))
+        return baselines.parse(text).at(
+            lambda path: path if is_url(path) else display_path(file.parent / path)
+        )
     except opening.TooLargeError as error:
         raise BaselineError(f"--baseline {file} has {error.beyond}") from error
     except OSError as error:
@@ -55,7 +58,7 @@ def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Inp
     file that it has is gone. The findings of no others tell what is known.
     """
     known = baseline.fingerprints
-    if all(map(os.path.lexists, known)):
+    if all(map(exists, known)):
         return []
     return [found for found in inputs if found.display_path not in known]
 
@@ -68,7 +71,7 @@ def with_baseline(
     them.
     """
     return (
-        replace(passing, known=baselines.known_findings(baseline, every, passing, os.path.lexists))
+        replace(passing, known=baselines.known_findings(baseline, every, passing, exists))
         if baseline.findings
         else passing
     )
@@ -76,7 +79,7 @@ def with_baseline(
 
 def known_findings(baseline: Baseline) -> KnownFindings:
     """Return what a baseline knows, in which renamed files are still to be recognised."""
-    return KnownFindings(baseline, os.path.lexists)
+    return KnownFindings(baseline, exists)
 
 
 def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
@@ -87,5 +90,17 @@ def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
 def text(baseline: Baseline, file: Path) -> str:
     """Return a baseline as a file has it."""
     return baselines.render(
-        baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
+        baseline.at(
+            lambda path: (
+                path if is_url(path) else Path(os.path.relpath(path, file.parent)).as_posix()
+            )
+        )
     )
+
+
+def exists(path: str) -> bool:
+    """
+    Return whether a file of a baseline exists; a remote one counts as existing, because it costs a
+    request to know.
+    """
+    return is_url(path) or os.path.lexists(path)

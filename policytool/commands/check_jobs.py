@@ -138,5 +138,5 @@ def graph_job(
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, for which --metric is not available"
         )
-    side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
+    side = {"how": check_sides.GRAPH, "path": str(inputs[0].local_path.resolve()), "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}

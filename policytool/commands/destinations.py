@@ -110,7 +110,7 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
         set()
         if destination.in_place
         else {
-            _target_or_none(one.path, suffix, destination, several=several, container=kind)
+            _target_or_none(one.local_path, suffix, destination, several=several, container=kind)
             for one in inputs
             for kind in kinds
         }

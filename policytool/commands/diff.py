@@ -14,14 +14,15 @@ from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
 from policytool.model import policy_map
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files.remote_path import without_secrets
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from policytool.comparison.result import Comparison
     from policytool.formats.discovery import Input
+    from policytool.support.files.remote_path import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +59,17 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
-        crash_guard.about(path, "could not be read: the worker process {how}")
+        crash_guard.about(without_secrets(path), "could not be read: the worker process {how}")
         try:
             sides.append(_read(path))
         except ModelFileError as error:
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
         return DiffOutcome(failures=tuple(failures))
-    crash_guard.about(f"{a} or {b}", "could not be compared: the worker process {how}")
+    crash_guard.about(
+        f"{without_secrets(a)} or {without_secrets(b)}",
+        "could not be compared: the worker process {how}",
+    )
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:
@@ -80,14 +84,18 @@ def inputs(*paths: str) -> list[Input]:
 
     :raises UsageError: for a URL.
     """
-    return [found for path in paths for found in itertools.islice(discovery.inputs([path]), 1)]
+    return [
+        found
+        for path in paths
+        for found in itertools.islice(discovery.inputs([path], remote=True), 1)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
     """One of the two files."""
 
-    path: Path
+    path: AnyPath
     subject: comparing.ComparedModel
 
 
@@ -95,7 +103,9 @@ def _read(path: str) -> _Read:
     found = next(iter(inputs(path)), None)
     if found is None or not found.exact:
         raise ModelFileError(
-            path, "no-model", "is a directory, but not a model; specify a model in this directory"
+            without_secrets(path),
+            "no-model",
+            "is a directory, but not a model; specify a model in this directory",
         )
     return _Read(
         path=found.path,

@@ -95,7 +95,7 @@ def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
     if not any(finding.remedy is not None for finding in before.findings):
         return FixAttempt(audited=_with_commands(audited, case, found, request))
     crash_guard.about(found.display_path, TASK.lost)
-    fixed, migration = _fix(case, found.path, before, request.options)
+    fixed, migration = _fix(case, found.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
     if fixed.outcome is not FixOutcome.FIXED:
@@ -152,7 +152,7 @@ def _fix(
 def places(found: Input, request: FixRequest) -> frozenset[Path]:
     """Return the files and directories that are read or written for a model."""
     destination = Destination(in_place=True, write=request.options.write)
-    return places_of(found.path, "", destination, several=False)
+    return places_of(found.local_path, "", destination, several=False)
 
 
 TASK: Final = Task(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Caching, Task
 from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
-from policytool.formats.input_identity import input_identity
+from policytool.formats.input_identity import InputIdentity, input_identity
 from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,6 +100,11 @@ def attempt(found: Input, _request: None = None) -> Model | Failure | None:
         return failure_of(found, error)
 
 
+def _identity(found: Input) -> InputIdentity | None:
+    """Return the identity of an input; None for a remote one, whose results are not kept."""
+    return input_identity(found.path) if isinstance(found.path, Path) else None
+
+
 def _is_complete(found: Input) -> bool:
     """Return whether no file of an input names others, which may be any beside it."""
     try:
@@ -107,9 +114,7 @@ def _is_complete(found: Input) -> bool:
     return detected is None or not detected.names_parts
 
 
-CACHING: Final[Caching[Input]] = Caching(
-    identity=lambda found: input_identity(found.path), is_complete=_is_complete
-)
+CACHING: Final[Caching[Input]] = Caching(identity=_identity, is_complete=_is_complete)
 """How results of reading a model are kept."""
 
 TASK: Final = Task(
@@ -132,7 +137,7 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
     """
     if found.exact or error.code not in NO_MODEL:
         return False
-    is_meant = found.path.name.endswith(_MODEL_NAMES) or found.path.is_dir()
+    is_meant = found.path.name.endswith(_MODEL_NAMES) or opening.is_directory(found.path)
     return error.code not in _DAMAGED or not is_meant
 
 
@@ -167,7 +172,7 @@ def inspect(path: str) -> Model:
     :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
         ``code``.
     """
-    found = discovery.one(path)
+    found = discovery.one(path, remote=True)
     return reading.read(found.path, found.display_path)
 
 

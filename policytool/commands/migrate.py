@@ -121,7 +121,7 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
         if document.config_part is None and not found.exact:
             return None  # weights lie beside models everywhere; nobody means them by a glob
         check_migratable(document, converts=request.options.target is not None)
-        return migrate_loaded(reading.load_model(document), found.path, request, tools)
+        return migrate_loaded(reading.load_model(document), found.local_path, request, tools)
     except ModelFileError as error:
         return failure_of(found, error)
     except WorkerError as error:
@@ -202,7 +202,7 @@ def _check_container(document: Document, container: str | None, output: Path | N
 def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
     """Return the files and directories that are read or written for an input."""
     return places_of(
-        found.path, request.options.suffix, request.destination, several=request.several
+        found.local_path, request.options.suffix, request.destination, several=request.several
     )
 
 

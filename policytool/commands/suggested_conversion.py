@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.releases.releases import KERAS3, newest
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
@@ -19,7 +20,9 @@ def with_fix(selected: Selected, found: Input) -> Selected:
     """
     (model,) = selected.inspection.models
     newest_keras = newest(KERAS3).id
-    if not any(one.loader == newest_keras and one.reason is not None for one in model.loaders):
+    if isinstance(found.path, RemotePath) or not any(
+        one.loader == newest_keras and one.reason is not None for one in model.loaders
+    ):
         return selected
     # Planning is imported for models that need it: it takes as long to import as inspect does.
     from policytool.commands import migrate

@@ -150,7 +150,7 @@ def tune_and_write(
         raise ModelFileError(model.display_path, refusal.code, refusal.message)
     if destination.write and planned.target is not None:
         check_output(
-            model.path, planned.target, model.display_path, overwrite=destination.overwrite
+            model.local_path, planned.target, model.display_path, overwrite=destination.overwrite
         )
     tuning = _search(source, found, wanted, tools, report)
     if not tuning.passed or tuning.best is None:
@@ -193,7 +193,9 @@ def _write(
         destination=destination,
         parts=False,
     )
-    return migrate.migrate_loaded(loaded, source.input.path, request, tools if retrace else None)
+    return migrate.migrate_loaded(
+        loaded, source.input.local_path, request, tools if retrace else None
+    )
 
 
 def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:

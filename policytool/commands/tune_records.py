@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 
+_BLOCK: Final = 2**20
+"""Bytes that are read at a time."""
+
 _SEARCH: Final = codec.reader(Mapping[str, str])
 _TRIALS: Final = codec.reader(tuple[Trial, ...])
 
@@ -140,8 +143,10 @@ def _digest(paths: Iterable[object]) -> str:
             whole.update(str(path).encode())
             continue
         try:
-            with opening.regular_stream(path) as stream:
-                whole.update(hashlib.file_digest(stream, "sha256").digest())
+            content = hashlib.sha256()
+            for block in opening.blocks(path, _BLOCK):
+                content.update(block)
+            whole.update(content.digest())
         except OSError as error:
             raise ModelFileError(
                 str(path), "unreadable", f"cannot be read: {error.strerror or error}"

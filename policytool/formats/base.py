@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
@@ -13,6 +12,7 @@ from policytool.support.files import opening
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json
 
@@ -33,7 +33,7 @@ ASSETS: Final = "assets"
 class Probe:
     """A path, and the little that is read of it to recognise its format."""
 
-    def __init__(self, path: Path, shown: str) -> None:
+    def __init__(self, path: AnyPath, shown: str) -> None:
         self.path = path
         self.shown = shown
         """How reports name the path."""
@@ -41,7 +41,7 @@ class Probe:
     @cached_property
     def is_directory(self) -> bool:
         """Whether the path is a directory."""
-        return self.path.is_dir()
+        return opening.is_directory(self.path)
 
     @cached_property
     def head(self) -> bytes:
@@ -67,11 +67,7 @@ class Probe:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names directly in the directory; none for a file."""
-        return (
-            frozenset(entry.name for entry in self.path.iterdir())
-            if self.is_directory
-            else frozenset()
-        )
+        return opening.names(self.path) if self.is_directory else frozenset()
 
     def content(self, limit: Limit, code: str, claim: str, name: str = "") -> bytes:
         """
@@ -86,11 +82,9 @@ class Probe:
         except opening.TooLargeError as error:
             raise self.failure(code, f"{claim} {error.beyond}") from error
 
-    def leads_out(self, path: Path) -> bool:
+    def leads_out(self, path: AnyPath) -> bool:
         """Return whether a path lies outside the model's directory once links are followed."""
-        home = self.path if self.is_directory else self.path.parent
-        # realpath ends where links go in circles, and Path.resolve raises
-        return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
+        return opening.links_out(path, self.path if self.is_directory else self.path.parent)
 
     def failure(self, code: str, message: str) -> ModelFileError:
         """Return the error for this path."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,22 +16,34 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS
 from policytool.formats.format_detection import is_model
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening, remote_path
+from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _BACKUP: Final = ".bak"
 _GLOB: Final = frozenset("*?[")
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:\\ is no scheme
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
     """One path to read."""
 
-    path: Path
+    path: AnyPath
     exact: bool
     """Whether it was named, and so must be a model."""
+
+    @property
+    def local_path(self) -> Path:
+        """
+        The path, for a command that reads or writes only files of this machine.
+
+        :raises UsageError: for a URL.
+        """
+        if isinstance(self.path, RemotePath):
+            raise _not_local(self.path.shown)
+        return self.path
 
     @property
     def display_path(self) -> str:
@@ -42,8 +53,13 @@ class Input:
         return display_path(self.path)
 
 
-def display_path(path: Path) -> str:
-    """Return a path in POSIX form, relative to the working directory where it lies below it."""
+def display_path(path: AnyPath) -> str:
+    """
+    Return a path in POSIX form, relative to the working directory where it lies below it; a URL
+    without credentials.
+    """
+    if isinstance(path, RemotePath):
+        return path.shown
     absolute = Path(
         os.path.abspath(path)
     )  # resolve() would follow links, and reports name what was given
@@ -53,7 +69,7 @@ def display_path(path: Path) -> str:
         return absolute.as_posix()
 
 
-def inputs(arguments: Iterable[str]) -> Iterator[Input]:
+def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]:
     """
     Yield the inputs that the arguments mean, each once, in their order; without arguments all below
     the working directory.
@@ -61,67 +77,137 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a
     checkpoint for its index.
 
-    :raises UsageError: for a URL, and for what can be no path.
+    :param remote: whether the caller reads URLs
+    :raises UsageError: for a URL where it is not read, and for what can be no path.
     """
-    seen: set[Path] = set()
-    for found in _expand(list(arguments) or ["."]):
+    seen: set[AnyPath] = set()
+    for found in _expand(list(arguments) or ["."], remote=remote):
         meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
-        identity = Path(os.path.realpath(meant.path))
+        path = meant.path
+        identity = path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
         if identity not in seen:
             seen.add(identity)
             yield meant
 
 
-def one(path: str) -> Input:
+def one(path: str, *, remote: bool = False) -> Input:
     """
     Return the model that a path names.
 
+    :param remote: whether the caller reads URLs
     :raises ModelFileError: for a directory, or a glob, that is none itself.
     :raises UsageError: as :func:`inputs`.
     """
-    found = next(iter(inputs([path])), None)
+    found = next(iter(inputs([path], remote=remote)), None)
     if found is None or not found.exact:
         raise ModelFileError(
-            path,
+            remote_path.without_secrets(path),
             "no-model",
             "is a pattern, or a directory that is not a model; specify one model",
         )
     return found
 
 
-def _expand(arguments: list[str]) -> Iterator[Input]:
+def _expand(arguments: list[str], *, remote: bool) -> Iterator[Input]:
     for argument in arguments:
-        if _URL.match(argument):
-            raise UsageError(
-                f"{argument} is a URL, but policytool reads only local files; download it first"
-            )
-        if "\0" in argument:
-            first = argument.partition("\0")[0]
-            raise UsageError(
-                f"a path contains a NUL character after {first!r}; use --null to read "
-                "NUL-separated paths from stdin"
-            )
-        path = Path(argument)
-        if os.path.isdir(path) and not is_model(
-            path
-        ):  # Path.is_dir raises where a parent may not be entered
-            yield from _below(path)
-        elif _GLOB & set(argument) and not os.path.exists(path):
-            matches = sorted(
-                glob.glob(argument, recursive=True)
-            )  # Path.glob takes no absolute patterns
-            if not matches:
-                yield Input(
-                    path=path, exact=True
-                )  # nothing matches: read as a name, it does not exist, and that is said
-            for match in matches:
-                matched = Path(match)
-                if matched.is_dir() and not is_model(matched):
-                    yield from _below(matched)
-                elif not _is_skipped(matched.name):
-                    yield Input(path=matched, exact=False)
+        if remote_path.is_url(argument):
+            if not remote:
+                raise _not_local(remote_path.without_secrets(argument))
+            yield from _expand_url(remote_path.parse(argument))
         else:
-            yield Input(path=path, exact=True)
+            yield from _expand_local(argument)
+
+
+def _not_local(shown: str) -> UsageError:
+    return UsageError(
+        f"the path {shown} is a URL, but this command reads only local files; download it first"
+    )
+
+
+def _expand_local(argument: str) -> Iterator[Input]:
+    """
+    Yield what a path, a directory or a glob means.
+
+    :raises UsageError: for what can be no path.
+    """
+    if "\0" in argument:
+        first = argument.partition("\0")[0]
+        raise UsageError(
+            f"a path contains a NUL character after {first!r}; use --null to read "
+            "NUL-separated paths from stdin"
+        )
+    path = Path(argument)
+    if os.path.isdir(path) and not is_model(
+        path
+    ):  # Path.is_dir raises where a parent may not be entered
+        yield from _below(path)
+    elif _GLOB & set(argument) and not os.path.exists(path):
+        matches = sorted(
+            glob.glob(argument, recursive=True)
+        )  # Path.glob takes no absolute patterns
+        if not matches:
+            yield Input(
+                path=path, exact=True
+            )  # nothing matches: read as a name, it does not exist, and that is said
+        for match in matches:
+            matched = Path(match)
+            if matched.is_dir() and not is_model(matched):
+                yield from _below(matched)
+            elif not _is_skipped(matched.name):
+                yield Input(path=matched, exact=False)
+    else:
+        yield Input(path=path, exact=True)
+
+
+def _expand_url(path: RemotePath) -> Iterator[Input]:
+    """
+    Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
+    """
+    try:
+        found = list(_found_at(path))
+    except ModelFileError:
+        found = [Input(path=path, exact=True)]
+    yield from found
+
+
+def _found_at(path: RemotePath) -> Iterator[Input]:
+    """
+    Yield what a URL means.
+
+    :raises ModelFileError: if the server cannot be asked.
+    """
+    if opening.is_directory(path) and not is_model(path):
+        yield from _below_remote(path)
+    elif not path.before_pattern() or opening.exists(path):
+        yield Input(path=path, exact=True)
+    elif matches := opening.matches(path):
+        for match in matches:
+            if opening.is_directory(match) and not is_model(match):
+                yield from _below_remote(match)
+            elif not _is_skipped(match.name):
+                yield Input(path=match, exact=False)
+    else:
+        yield Input(path=path, exact=True)  # read as a name, it does not exist, and that is said
+
+
+def _below_remote(directory: RemotePath) -> Iterator[Input]:
+    """
+    Yield what lies below a remote directory as :func:`_below` does; a directory that cannot be
+    listed stands for itself.
+    """
+    pending = [directory]
+    while pending:
+        current = pending.pop()
+        try:
+            names = sorted(name for name in opening.names(current) if not _is_skipped(name))
+            folders = [name for name in names if opening.is_directory(current / name)]
+            models = {name for name in folders if is_model(current / name)}
+        except ModelFileError:
+            yield Input(path=current, exact=True)
+            continue
+        for name in (*sorted(models), *(name for name in names if name not in folders)):
+            yield Input(path=current / name, exact=False)
+        pending += [current / name for name in reversed(folders) if name not in models]
 
 
 def _below(directory: Path) -> Iterator[Input]:
@@ -148,7 +234,7 @@ def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name.endswith(_BACKUP)
 
 
-def whole(path: Path, *, exact: bool = False) -> Path:
+def whole(path: AnyPath, *, exact: bool = False) -> AnyPath:
     """
     Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
     the path itself.
@@ -160,4 +246,7 @@ def whole(path: Path, *, exact: bool = False) -> Path:
         for found in FORMATS
         if found.whole is not None and not (exact and found.parts_are_models)
     )
-    return next((found for found in wholes if found is not None), path)
+    try:
+        return next((found for found in wholes if found is not None), path)
+    except ModelFileError:  # of a server; the path stands for itself, and reading it says why
+        return path

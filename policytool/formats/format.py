@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.formats.rewriting.base import Rewriter
     from policytool.formats.stored_values.base import OpenValues
+    from policytool.support.files.remote_path import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,7 @@ class Format:
     a format whose models are files.
     """
 
-    whole: Callable[[Path], Path | None] | None = None
+    whole: Callable[[AnyPath], AnyPath | None] | None = None
     """Return the model that a file is a part of; None for a file that is no part of one."""
 
     parts_are_models: bool = False

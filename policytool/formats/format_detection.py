@@ -11,27 +11,33 @@ from policytool.formats import FORMATS, Probe, foreign_files
 from policytool.formats.adapted_values import adapted_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.document import Document
     from policytool.formats.format import Format
+    from policytool.support.files.remote_path import AnyPath
 
 
-def document(path: Path, shown: str) -> Document:
+def document(path: AnyPath, shown: str) -> Document:
     """
     Return the document at ``path``.
 
     :raises ModelFileError: for what does not exist, may not be read, or is no model.
     """
     probe = Probe(path, shown)
+    if isinstance(path, RemotePath):
+        opening.forget()
     try:
         if found := format_of(probe):
             # before they are read: one that is replaced later is noticed
             files = tuple(_identities(probe, found))
             read = found.read(probe)
-            return replace(read, files=files, adapted=adapted_values(probe, found, read))
+            complete = replace(read, files=files, adapted=adapted_values(probe, found, read))
+            _check_unchanged(probe, found, files)
+            return complete
         if probe.is_directory:
             raise probe.failure(
                 "no-model",
@@ -49,7 +55,7 @@ def document(path: Path, shown: str) -> Document:
             raise ModelFileError(
                 shown, "foreign", f"is {error.kind}, not a regular file; {foreign_files.EXPECTED}"
             ) from error
-        name = os.path.relpath(error.filename, path if probe.is_directory else path.parent)
+        name = os.path.relpath(error.filename, str(path if probe.is_directory else path.parent))
         raise ModelFileError(
             shown,
             "not-regular",
@@ -74,15 +80,29 @@ def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity]:
         yield opening.identity(probe.path)
         return
     for name in sorted(probe.names):
-        if found.owns(Path(name)) and (probe.path / name).is_file():
+        if found.owns(Path(name)) and opening.is_file(probe.path / name):
             yield opening.identity(probe.path / name)
 
 
-def _missing(path: Path) -> str:
+def _check_unchanged(probe: Probe, found: Format, before: tuple[opening.Identity, ...]) -> None:
+    """
+    Raise if a remote model was replaced while it was read: its ranges are read one after another,
+    and an open file of another machine may change.
+    """
+    if not isinstance(probe.path, RemotePath):
+        return
+    opening.forget()
+    if before != tuple(_identities(Probe(probe.path, probe.shown), found)):
+        raise probe.failure("changed", "changed while policytool read it; run the command again")
+
+
+def _missing(path: AnyPath) -> str:
     """
     Return what to do about a path that is not there; its backup may be, where a replacement was
     interrupted.
     """
+    if isinstance(path, RemotePath):
+        return "does not exist; check the address"
     from policytool.support.files.atomic import ASIDE  # what writes, for this sentence alone
 
     backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
@@ -104,7 +124,7 @@ def format_of(probe: Probe) -> Format | None:
     return next((candidate for candidate in FORMATS if candidate.recognise(probe)), None)
 
 
-def is_model(path: Path) -> bool:
+def is_model(path: AnyPath) -> bool:
     """Return whether some format recognises the path; what cannot be read is none."""
     try:
         return format_of(Probe(path, str(path))) is not None

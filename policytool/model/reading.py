@@ -29,12 +29,12 @@ from policytool.support.errors import LimitError, ModelFileError, SpellingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from policytool.model.config_traits import ConfigTraits
     from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
     from policytool.releases.releases import Release
+    from policytool.support.files.remote_path import AnyPath
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
 _TENSORFLOW_JS: Final = "float32"
@@ -46,7 +46,7 @@ _LAST_UNMIXED: Final = "tf1.4-2.0"
 _BEYOND: Final = "layer-limit"
 
 
-def read(path: Path, shown: str) -> Model:
+def read(path: AnyPath, shown: str) -> Model:
     """
     Return the model at ``path``, which reports call ``shown``.
 

@@ -186,7 +186,7 @@ def prepare_side(
     job: dict[str, Any] = {"family": loaded.family, "policy": wanted.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
-            job |= _rebuild_job(found.path, loaded, wanted)
+            job |= _rebuild_job(found.local_path, loaded, wanted)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
@@ -242,15 +242,15 @@ def _copy_changed(found: Input, plan: Plan, scratch: Path) -> Path:
     Return a path by which Keras reads the file as what it is: a changed copy, or a link to the
     original where nothing changes.
     """
-    target = scratch / ("model" if found.path.is_dir() else f"model{_SUFFIXES[plan.format]}")
+    target = scratch / ("model" if found.local_path.is_dir() else f"model{_SUFFIXES[plan.format]}")
     if not (plan.edits or plan.casts or plan.state is not None):
-        target.symlink_to(found.path.resolve(), target_is_directory=found.path.is_dir())
+        target.symlink_to(found.local_path.resolve(), target_is_directory=found.local_path.is_dir())
         return target
     from policytool.formats import rewriting  # h5py, where a copy is written
 
     changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
     rewriting.write(
-        found.path,
+        found.local_path,
         target,
         changes,
         document_format=plan.format,

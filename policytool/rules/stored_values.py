@@ -10,15 +10,15 @@ from policytool.model.tree import NOT_WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from policytool.formats.casting import Counts
     from policytool.formats.document import Document, Tensor
     from policytool.formats.stored_values import Values
+    from policytool.support.files.remote_path import AnyPath
 
 
 def count_values(
-    path: Path, document: Document, narrowed: Mapping[tuple[str, ...], str]
+    path: AnyPath, document: Document, narrowed: Mapping[tuple[str, ...], str]
 ) -> tuple[Mapping[tuple[str, ...], Counts], Mapping[tuple[str, ...], str]]:
     """
     Return what the float variables of a file are, and why some could not be read; both by a

@@ -363,6 +363,26 @@ PIPE_SECONDS: Final = Limit(
     "Time to wait for a pipe to deliver a complete baseline, plan, settings file or list of "
     "paths, or to accept a report.",
 )
+REMOTE_SECONDS: Final = Limit(
+    "remote-seconds",
+    60,
+    "seconds",
+    "Time for one request to a server, with its repetitions. A range of a remote file has at most "
+    "8 MiB, which a connection of 2 Mbit/s transfers in half of this time.",
+)
+REMOTE_NAMES: Final = Limit(
+    "remote-names",
+    1_000_000,
+    "names",
+    "Number of names in one remote directory. A server lists 1,000 names in each answer.",
+)
+REMOTE_CACHE_BYTES: Final = Limit(
+    "remote-cache-bytes",
+    64 * 2**20,
+    BYTES,
+    "Memory for the parts of remote files that were read. Reading the structure of the largest "
+    "known models needs less than 16 MiB; beyond the limit, parts are read again.",
+)
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,

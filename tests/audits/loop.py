@@ -54,7 +54,7 @@ def turns(folder: Path, target: str | None, work: Path) -> Iterator[Turn]:
 
 
 def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> Turn:
-    path = found.path.relative_to(copy).as_posix()
+    path = found.local_path.relative_to(copy).as_posix()
     failing = _failing(audited)
     if not failing:
         return Turn(path=path, outcome="passes")
@@ -63,9 +63,9 @@ def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> 
         rules = " ".join(sorted({text.split()[0] for text in failing}))
         return Turn(path=path, outcome="blocked", details=(rules, str(command.reason)))
     said = " ".join(command.arguments)
-    before = set(found.path.parent.iterdir())
+    before = set(found.local_path.parent.iterdir())
     code, text = _run("migrate", str(found.path), *command.arguments)
-    written = [one for one in found.path.parent.iterdir() if one not in before]
+    written = [one for one in found.local_path.parent.iterdir() if one not in before]
     try:
         if code != 0 or len(written) != 1:
             return Turn(path=path, outcome="failed", details=(said, text))

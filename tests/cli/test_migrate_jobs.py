@@ -614,7 +614,7 @@ def test_migrations_of_every_fixture_come_back(options: Options) -> None:
         assert again == result
         assert repr(again) == repr(result)
         if plan := getattr(result, "plan", None):
-            saved = SavedPlan(plan=plan, path=found.path)
+            saved = SavedPlan(plan=plan, path=found.local_path)
             assert repr(read_plan(json.loads(codec.encode(saved)))) == repr(saved)
             seen += 1
     assert seen > 200

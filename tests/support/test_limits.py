@@ -386,6 +386,9 @@ OF_CACHES: Final = frozenset({"cache-bytes"})
 OF_INPUTS: Final = frozenset({"input-batches", "input-bytes"})
 """Limits on what a function of ``check --inputs`` returns; tests in test_input_functions.py."""
 
+OF_SERVERS: Final = frozenset({"remote-seconds", "remote-names", "remote-cache-bytes"})
+"""Limits on what servers are asked for; tests in test_remote.py."""
+
 
 def _inspected(case: Beyond, path: Path, bound: str) -> Ended:
     return run("inspect", path, *case.arguments, "--format", "json", "--limit", bound)
@@ -413,10 +416,16 @@ def _bound(case: Beyond) -> str:
 
 def test_every_limit_has_a_case() -> None:
     """A new one cannot be forgotten."""
-    assert {
-        case.limit for case in (*CASES, *OBSERVED)
-    } | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES | OF_MESSAGES | OF_CACHES | OF_INPUTS == set(
-        LIMITS
+    assert (
+        {case.limit for case in (*CASES, *OBSERVED)}
+        | OF_VALUES
+        | OF_PROCESSES
+        | OF_OTHER_FILES
+        | OF_MESSAGES
+        | OF_CACHES
+        | OF_INPUTS
+        | OF_SERVERS
+        == set(LIMITS)
     )
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from policytool.formats.checkpoint.recognition import INDEX, prefix_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support.errors import BundleError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle, ObjectGraph
+    from policytool.support.files.remote_path import AnyPath
 
 
 def read(probe: Probe) -> Document:
@@ -45,7 +45,7 @@ def read(probe: Probe) -> Document:
     )
 
 
-def prefix(probe: Probe) -> Path:
+def prefix(probe: Probe) -> AnyPath:
     """
     Return the prefix of the checkpoint whose index this is: what all its files' names begin with.
     """
@@ -86,7 +86,7 @@ def _no_index(probe: Probe) -> tuple[str, str]:
     index = probe.path.with_name(f"{stem}{INDEX}")
     advice = (
         f"specify its index, {index.name}"
-        if index.is_file()
+        if opening.is_file(index)
         else f"copy its index, {index.name}, to the same directory"
     )
     return "checkpoint-part", f"is only part of a checkpoint; {advice}"

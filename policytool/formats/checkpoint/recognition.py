@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from policytool.support.files.remote_path import AnyPath
 
 INDEX: Final = ".index"
 
@@ -37,7 +38,7 @@ def recognise(probe: Probe) -> bool:
     )
 
 
-def whole(path: Path) -> Path | None:
+def whole(path: AnyPath) -> AnyPath | None:
     """
     Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as
     TensorFlow names checkpoints; None for others.
@@ -45,11 +46,11 @@ def whole(path: Path) -> Path | None:
     try:
         stem = (
             prefix_of(path.name, Probe(path, path.name).head if path.name == STATE else b"")
-            if path.exists()
+            if opening.exists(path)
             else path.name
         )
         index = path.with_name(f"{stem}{INDEX}")
-        return index if stem and index.is_file() else None
+        return index if stem and opening.is_file(index) else None
     except (OSError, ValueError):  # it stands for itself, and reading it says what is wrong
         return None
 
@@ -66,12 +67,12 @@ def prefix_of(name: str, head: bytes) -> str | None:
     return None
 
 
-def _has_shards(path: Path) -> bool:
+def _has_shards(path: AnyPath) -> bool:
     """
     Return whether values lie beside a file called ``PREFIX.index``: then it is an index, though it
     be damaged.
     """
     if not path.name.endswith(INDEX):
         return False
-    shards = (match for entry in path.parent.iterdir() if (match := _SHARD.fullmatch(entry.name)))
+    shards = (match for name in opening.names(path.parent) if (match := _SHARD.fullmatch(name)))
     return any(shard[1] == path.name.removesuffix(INDEX) for shard in shards)

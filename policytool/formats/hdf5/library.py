@@ -27,6 +27,7 @@ from policytool.formats.hdf5 import text_sizes
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.keras_archive.window import Window
+    from policytool.support.files.remote_path import AnyPath
 
 _TRUNCATED: Final = re.compile(
     r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)"
@@ -112,7 +114,7 @@ class Contents:
 
 
 @contextmanager
-def open_checked(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.File]:
+def open_checked(probe: Probe, source: AnyPath | Window, what: str = "") -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
 
@@ -142,15 +144,18 @@ def close(file: h5py.File | BinaryIO) -> None:
         file.close()
 
 
-def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
+def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.File:
     """
     Return HDF5 opened for reading, without file locks; the caller closes it.
 
     :raises ModelFileError: where it is truncated, or damaged where it begins.
     """
     try:
-        return _open_path(Path(source)) if isinstance(source, str) else h5py.File(source, "r")
-    except opening.NotRegularError:
+        if isinstance(source, Path):
+            return _open_path(source)
+        stream = opening.regular_stream(source) if isinstance(source, RemotePath) else source
+        return h5py.File(stream, "r")
+    except (opening.NotRegularError, FileNotFoundError, IsADirectoryError):
         raise
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):

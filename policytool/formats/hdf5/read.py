@@ -31,7 +31,7 @@ def read(probe: Probe) -> Document:
     """Return a whole model, or a document without a config for weights alone."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
 
-    with _hdf5.open_checked(probe, str(probe.path)) as file:
+    with _hdf5.open_checked(probe, probe.path) as file:
         config = _hdf5.attribute_text(probe, file, CONFIG)
         training = _hdf5.attribute_text(probe, file, TRAINING)
         writer = Writer(

@@ -11,18 +11,19 @@ from policytool.formats.hdf5.read import WEIGHTS
 from policytool.formats.stored_values.base import ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
+from policytool.support.files import opening
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import ExitStack
-    from pathlib import Path
 
     import h5py
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Tensor
     from policytool.formats.stored_values.base import Array, Values
+    from policytool.support.files.remote_path import AnyPath
 
 _LARGE: Final = 64 * 2**20
 """Bytes of values that need not be stored, in all datasets together."""
@@ -37,12 +38,14 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     if reason := reason_not_to_read((probe.path,), document):
         return UnreadValues(reason)
     stack.enter_context(crash_guard.lean())
-    file = library.open_file(probe, str(probe.path))
+    file = library.open_file(probe, probe.path)
     stack.callback(library.close, file)
     return Hdf5Values(file, document)
 
 
-def open_files(probe: Probe, paths: Sequence[Path], document: Document, stack: ExitStack) -> Values:
+def open_files(
+    probe: Probe, paths: Sequence[AnyPath], document: Document, stack: ExitStack
+) -> Values:
     """
     Open the values of one model in several files of Keras 3's layout.
 
@@ -53,12 +56,12 @@ def open_files(probe: Probe, paths: Sequence[Path], document: Document, stack: E
     stack.enter_context(crash_guard.lean())
     files = []
     for path in paths:
-        files.append(library.open_file(probe, str(path), path.name))
+        files.append(library.open_file(probe, path, path.name))
         stack.callback(library.close, files[-1])
     return KerasValues(files)
 
 
-def reason_not_to_read(files: Iterable[Path], document: Document) -> str:
+def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
     """
     Return why no values are read: they would be too many for the bytes of the files; an empty text
     within the bound.
@@ -66,7 +69,7 @@ def reason_not_to_read(files: Iterable[Path], document: Document) -> str:
     Each dataset alone may be within the bound: one that is stored once can stand at any number of
     places, and small ones need not be stored at all.
     """
-    stored = max(sum(file.stat().st_size for file in files), 1)
+    stored = max(sum(map(opening.file_size, files)), 1)
     claims = (
         dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
         for tensor in (*(document.tensors or ()), *document.state)

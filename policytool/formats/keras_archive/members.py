@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.hdf5.rewriting import storage
-from policytool.formats.keras_archive.window import member_start
 from policytool.formats.rewriting.base import WriteError
 from policytool.formats.rewriting.blocks import Range
 from policytool.support.files import atomic, opening
+from policytool.support.files.random_access import member_start, positioned_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,8 +146,8 @@ def weights(
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    with opening.regular_file(path) as descriptor:
-        start = member_start(descriptor, info.header_offset)
+    with opening.regular_stream(path) as stream:
+        start = member_start(positioned_read(stream), info.header_offset)
     if start is None:
         raise WriteError("write-failed", f"is a damaged zip archive: {info.filename} has no header")
     return start

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
-from policytool.formats.keras_archive.window import Window, member_start
+from policytool.formats.keras_archive.window import Window
 from policytool.support import limits
 from policytool.support.files import opening
+from policytool.support.files.random_access import member_start, positioned_read
 
 if TYPE_CHECKING:
     import zipfile
@@ -306,9 +307,9 @@ def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 @contextmanager
 def weights_source(
     probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
-) -> Iterator[Window | str]:
+) -> Iterator[Window | Path]:
     """
-    Give a member as HDF5 can open it: a window on the archive, or the name of a temporary file
+    Give a member as HDF5 can open it: a window on the archive, or the path of a temporary file
     where someone compressed it.
 
     :raises ModelFileError: for a member beyond the bounds.
@@ -320,14 +321,15 @@ def weights_source(
                 f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes "
                 f"but declares {info.file_size}",
             )
-        start = member_start(stream.fileno(), info.header_offset)
+        read = positioned_read(stream)
+        start = member_start(read, info.header_offset)
         if start is None:
             raise probe.failure(
                 "truncated",
                 f"is a damaged zip archive: {info.filename} has no header; copy or download "
                 "it again",
             )
-        yield Window(stream.fileno(), start, info.file_size)
+        yield Window(read, start, info.file_size)
         return
     import tempfile
 
@@ -336,7 +338,7 @@ def weights_source(
         for block in _inflate(archive, info):
             inflated.write(block)
         inflated.flush()
-        yield inflated.name
+        yield Path(inflated.name)
 
 
 def _walk(
@@ -363,8 +365,8 @@ def _arrays(
 
     with (
         weights_source(probe, archive, info, stream) as source,
-        opening.regular_stream(Path(source))
-        if isinstance(source, str)
+        opening.regular_stream(source)
+        if isinstance(source, Path)
         else io.BufferedReader(source) as file,
     ):
         return npz.arrays(probe, file, info.filename)

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from policytool.support.files.random_access import PositionedRead
 
 _BLOCK: Final = 2048
 """Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
-
-_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
-"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
-
-_LOCAL_SIGNATURE: Final = b"PK\x03\x04"
-
-
-def member_start(descriptor: int, header: int) -> int | None:
-    """
-    Return where the bytes of a zip member begin, which only its local header knows; None if there
-    is none at ``header``.
-    """
-    found = os.pread(descriptor, _LOCAL_HEADER.size, header)
-    if len(found) < _LOCAL_HEADER.size or not found.startswith(_LOCAL_SIGNATURE):
-        return None
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(found)
-    return int(header + _LOCAL_HEADER.size + name_length + extra_length)
 
 
 class Window(io.RawIOBase):
@@ -36,8 +21,8 @@ class Window(io.RawIOBase):
     seek.
     """
 
-    def __init__(self, descriptor: int, offset: int, size: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, read: PositionedRead, offset: int, size: int) -> None:
+        self._read = read
         self._offset = offset
         self._size = size
         self._position = 0
@@ -78,7 +63,7 @@ class Window(io.RawIOBase):
         if start < 0 or end > len(self._block):
             self._block_start = self._position
             wanted = min(max(len(buffer), _BLOCK), max(0, self._size - self._position))
-            self._block = os.pread(self._descriptor, wanted, self._offset + self._position)
+            self._block = self._read(wanted, self._offset + self._position)
             start, end = 0, len(buffer)
         piece = self._block[start:end]
         buffer[: len(piece)] = piece

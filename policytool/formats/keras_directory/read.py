@@ -12,6 +12,7 @@ from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
 from policytool.support import limits
 from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def read(probe: Probe) -> Document:
     named = _keras.needs_layer_names(parts)
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(file_names.WEIGHTS_SUFFIX)):
-        with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
+        with _hdf5.open_checked(probe, probe.path / name, name) as file:
             weights.append(_hdf5.walk(probe, file, attributes=named))
     document = _keras.document(
         probe,
@@ -62,6 +63,8 @@ def _assets(probe: Probe) -> Iterator[Observation]:
     """
     Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
     """
+    if isinstance(probe.path, RemotePath):  # which has no links
+        return
     folder = probe.path / ASSETS
     for path in (folder, *sorted(folder.rglob("*"))):
         if path.is_symlink() and probe.leads_out(path):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.keras_archive.file_names import CONFIG, METADATA, WEIGHTS_SUFFIX
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
+    from policytool.support.files.remote_path import AnyPath
 
 _JSON_FILES: Final = frozenset({CONFIG, METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
@@ -26,10 +27,12 @@ def owns(path: Path) -> bool:
     return len(path.parts) == 1 and path.name.endswith((".json", WEIGHTS_SUFFIX))
 
 
-def whole(path: Path) -> Path | None:
+def whole(path: AnyPath) -> AnyPath | None:
     """Return the directory that a file is a part of; None for a file that is no part of one."""
     is_part = path.name in _JSON_FILES or path.name.endswith(WEIGHTS_SUFFIX)
     parent = path.parent
     return (
-        parent if is_part and all(os.path.isfile(parent / name) for name in _JSON_FILES) else None
+        parent
+        if is_part and all(opening.is_reachable_file(parent / name) for name in sorted(_JSON_FILES))
+        else None
     )

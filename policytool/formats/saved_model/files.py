@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import ASSETS
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from policytool.support.files.remote_path import AnyPath
 
 GRAPH: Final = "saved_model.pb"
 TEXT_GRAPH: Final = "saved_model.pbtxt"
@@ -35,20 +37,20 @@ def owns(path: Path) -> bool:
     )
 
 
-def is_without_graph(folder: Path, names: frozenset[str]) -> bool:
+def is_without_graph(folder: AnyPath, names: frozenset[str]) -> bool:
     """Return whether a directory holds Keras' metadata and a checkpoint, but no graph."""
     return (
         KERAS in names
         and names.isdisjoint({GRAPH, TEXT_GRAPH})
-        and (folder.joinpath(*CHECKPOINT[:1]) / f"{CHECKPOINT[1]}.index").is_file()
+        and opening.is_file(folder / CHECKPOINT[0] / f"{CHECKPOINT[1]}.index")
     )
 
 
-def whole(path: Path) -> Path | None:
+def whole(path: AnyPath) -> AnyPath | None:
     """Return the SavedModel that a file is a part of; None for a file that is no part of one."""
     parent = path.parent
-    if path.name in _OWN_FILES and os.path.isfile(parent / GRAPH):
+    if path.name in _OWN_FILES and opening.is_reachable_file(parent / GRAPH):
         return parent
-    if parent.name in _OWN_DIRECTORIES and os.path.isfile(parent.parent / GRAPH):
+    if parent.name in _OWN_DIRECTORIES and opening.is_reachable_file(parent.parent / GRAPH):
         return parent.parent
     return None

@@ -36,6 +36,7 @@ from policytool.formats.saved_model.files import (
 from policytool.formats.saved_model.graph_tables import TableReader
 from policytool.releases import dtypes
 from policytool.support import limits
+from policytool.support.files import opening
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _missing(probe: Probe) -> Iterator[Observation]:
     many there are.
     """
     folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
-    present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    present = opening.names(folder) if opening.is_directory(folder) else frozenset()
     counts = {
         int(found[1])
         for entry in present
@@ -200,7 +201,7 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     Return the architecture that TF 1 exports beside the graph; None where there is none, or
     something else of that name.
     """
-    if not (probe.path / ARCHITECTURE).is_file():
+    if not opening.is_file(probe.path / ARCHITECTURE):
         return None
     data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
     config = parse_json(probe, data, ARCHITECTURE, observations)

@@ -5,18 +5,18 @@ Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is wh
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.formats.sharded_weights.recognition import SUFFIX
 from policytool.support import limits
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
 MAP: Final = "weight_map"
@@ -31,7 +31,7 @@ def read(probe: Probe) -> Document:
     tensors: list[Tensor] = []
     names: dict[str, str] = {}
     for path in shards(probe, observations):
-        with _hdf5.open_checked(probe, str(path), path.name) as file:
+        with _hdf5.open_checked(probe, path, path.name) as file:
             contents = _hdf5.walk(probe, file, attributes=True)
         tensors += contents.tensors
         names.update(contents.names)
@@ -46,7 +46,7 @@ def read(probe: Probe) -> Document:
     )
 
 
-def shards(probe: Probe, observations: list[Observation]) -> Iterator[Path]:
+def shards(probe: Probe, observations: list[Observation]) -> Iterator[AnyPath]:
     """
     Yield the paths of the shards, each a file beside the map.
 
@@ -85,19 +85,17 @@ def _names(probe: Probe, value: Json) -> list[str]:
     return list(found)
 
 
-def _beside(probe: Probe, name: str) -> Path:
+def _beside(probe: Probe, name: str) -> AnyPath:
     """
     Return the path of a shard, which lies beside the map, as a file and not as a link to elsewhere.
     """
     path = probe.path.with_name(name) if not {"/", "\\"} & set(name) else None
-    if path is None or os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # resolve raises for links in a circle
-        path.parent
-    ):
+    if path is None or opening.links_beside(path):
         raise probe.failure(
             "escaping-link",
             (f"refers to the shard {name}, which is outside its directory and was not read"),
         )
-    if not path.is_file():
+    if not opening.is_file(path):
         raise probe.failure(
             "shard-missing",
             f"refers to the missing shard {name}; copy it to the same directory",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from policytool.support.files import opening
 
+if TYPE_CHECKING:
     from policytool.formats.base import Probe
+    from policytool.support.files.remote_path import AnyPath
 
 SUFFIX: Final = ".weights.json"
 
@@ -23,7 +24,7 @@ def recognise(probe: Probe) -> bool:
     return _HEAD.match(probe.head) is not None
 
 
-def whole(path: Path) -> Path | None:
+def whole(path: AnyPath) -> AnyPath | None:
     """
     Return the map of the shards that a path is one of, where it lies beside it; None for any other
     path.
@@ -33,6 +34,6 @@ def whole(path: Path) -> Path | None:
         return None
     mapped = path.with_name(match[1] + SUFFIX)
     try:
-        return mapped if mapped.is_file() else None
+        return mapped if opening.is_file(mapped) else None
     except OSError:  # the shard stands for itself
         return None

@@ -17,13 +17,13 @@ from policytool.formats.stored_values.base import BLOCK, Values, ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from policytool.formats.document import Document
+    from policytool.support.files.remote_path import AnyPath
 
 
 @contextmanager
-def open_values(path: Path, document: Document) -> Iterator[Values | None]:
+def open_values(path: AnyPath, document: Document) -> Iterator[Values | None]:
     """
     Open the values of the document's variables; None where its format stores none.
 

@@ -21,11 +21,12 @@ from policytool.formats.tfjs.recognition import recognise
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
 PART: Final = "model.json"
@@ -155,14 +156,18 @@ def places(probe: Probe) -> tuple[TensorLocation, ...]:
     return tuple(found)
 
 
-def is_shard(path: Path) -> bool:
+def is_shard(path: AnyPath) -> bool:
     """
     Return whether a file is one that the ``model.json`` beside it names; one that cannot be read
     names none.
     """
     probe = Probe(path.with_name(PART), PART)
     try:
-        return probe.path.is_file() and recognise(probe) and path.name in shards(_object(probe, []))
+        return (
+            opening.is_file(probe.path)
+            and recognise(probe)
+            and path.name in shards(_object(probe, []))
+        )
     except (ModelFileError, OSError):
         return False
 

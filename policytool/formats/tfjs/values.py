@@ -19,11 +19,11 @@ from policytool.support.files import opening
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import ExitStack
-    from pathlib import Path
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Tensor
     from policytool.formats.stored_values.base import Array, Values
+    from policytool.support.files.remote_path import AnyPath
 
 _STRING: Final = "string"
 _VARS: Final = "vars"
@@ -98,11 +98,11 @@ class TfjsValues:
         if count:
             raise ValuesError("its shards are shorter than the manifest declares")
 
-    def _shard(self, name: str) -> Path:
+    def _shard(self, name: str) -> AnyPath:
         """Return the path of a shard: a file of the model's own directory."""
         path = self._probe.path.parent / name
         if tfjs.escapes(name) or self._probe.leads_out(path):
             raise ValuesError("its shard is outside the model's directory and was not read")
-        if not path.is_file():
+        if not opening.is_file(path):
             raise ValuesError("its shard is missing")
         return path

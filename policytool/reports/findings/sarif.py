@@ -9,7 +9,6 @@ fingerprints stay as models are exported anew.
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -165,7 +164,7 @@ def _file(audited: Audited) -> str:
     """Return the model's file, or that of its config: GitHub shows no results for directories."""
     if audited.config_file is None:
         return audited.path
-    return PurePosixPath(audited.path, audited.config_file).as_posix()
+    return f"{audited.path.rstrip('/')}/{audited.config_file}"  # PurePosixPath shortens URLs
 
 
 def _artifact(path: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """
-Opening files for reading: the only module that opens a file of the user's, or of a stranger's.
+Opening files for reading: the only module that opens a file of the user's, or of a stranger's. What
+lies on another machine is left to :mod:`policytool.support.files.remote`.
 
 A model file is a regular file once links are followed. Anything else may wait for a writer forever
 (a FIFO) or never end (a device), and a symbolic link in a repository or an archive can lead to
@@ -19,14 +20,18 @@ import io
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from policytool.support import limits
+from policytool.support.files.random_access import positioned_read
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+    from policytool.support.files.remote import Session, Status
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
 
 Answer = TypeVar("Answer")
@@ -64,7 +69,7 @@ class NotRegularError(OSError):
 class TooLargeError(OSError):
     """More than a limit; ``beyond`` is the end of a sentence that says how much and which."""
 
-    def __init__(self, path: Path | str, beyond: str) -> None:
+    def __init__(self, path: AnyPath | str, beyond: str) -> None:
         super().__init__(errno.EFBIG, f"it has {beyond}", str(path))
         self.beyond = beyond
 
@@ -77,6 +82,8 @@ class Identity(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
+    version: str = ""
+    """What a server says of a remote file, such as an etag, which stands for the other numbers."""
 
 
 def open_regular(path: Path) -> int:
@@ -111,21 +118,28 @@ def regular_file(path: Path) -> Iterator[int]:
             os.close(descriptor)
 
 
-def regular_stream(path: Path) -> io.BufferedReader:
+def regular_stream(path: AnyPath) -> BinaryIO:
     """
-    Return a regular file as a binary stream, which the caller closes.
+    Return a regular file, or a remote one, as a binary stream, which the caller closes.
 
+    :raises ModelFileError: if the server of a remote file does not deliver it.
     :raises OSError: as :func:`open_regular`.
     """
+    if isinstance(path, RemotePath):
+        return cast("BinaryIO", _session().stream(path))
     return os.fdopen(open_regular(path), "rb")
 
 
-def read_head(path: Path, count: int) -> bytes:
+def read_head(path: AnyPath, count: int) -> bytes:
     """
-    Return the first bytes of a regular file.
+    Return the first bytes of a regular file, or a remote one.
 
+    :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: as :func:`open_regular`.
     """
+    if isinstance(path, RemotePath):
+        with regular_stream(path) as stream:
+            return stream.read(count)
     with regular_file(path) as descriptor:
         return _first(descriptor, count)
 
@@ -159,13 +173,20 @@ def blocks(path: Path, size: int) -> Iterator[bytes]:
         yield block
 
 
-def read_bounded(path: Path, limit: Limit) -> bytes:
+def read_bounded(path: AnyPath, limit: Limit) -> bytes:
     """
-    Return the bytes of a regular file.
+    Return the bytes of a regular file, or a remote one.
 
     :raises TooLargeError: beyond the limit, by the file's size or by what is read.
+    :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: as :func:`open_regular`.
     """
+    if isinstance(path, RemotePath):
+        size = file_size(path)
+        if beyond := limit.exceeded_message(size):
+            raise TooLargeError(path, beyond)
+        with regular_stream(path) as stream:
+            return positioned_read(stream)(size, 0)
     with regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if beyond := limit.exceeded_message(size):
@@ -279,12 +300,129 @@ def find_status(name: Path) -> os.stat_result | None:
         return None
 
 
-def identity(path: Path) -> Identity:
+def is_file(path: AnyPath) -> bool:
+    """
+    Return whether a path leads to a file.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    :raises OSError: if its parent may not be entered.
+    """
+    if isinstance(path, RemotePath):
+        status = _session().status(path)
+        return status is not None and not status.is_directory
+    return path.is_file()
+
+
+def is_reachable_file(path: AnyPath) -> bool:
+    """
+    Return whether a path leads to a file; False also if its parent may not be entered.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    """
+    return is_file(path) if isinstance(path, RemotePath) else os.path.isfile(path)  # noqa: PTH113  # Path.is_file raises
+
+
+def is_directory(path: AnyPath) -> bool:
+    """
+    Return whether a path leads to a directory, or to a prefix of remote files.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    :raises OSError: if its parent may not be entered.
+    """
+    if isinstance(path, RemotePath):
+        status = _session().status(path)
+        return status is not None and status.is_directory
+    return path.is_dir()
+
+
+def exists(path: AnyPath) -> bool:
+    """
+    Return whether a path leads to something.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    :raises OSError: if its parent may not be entered.
+    """
+    if isinstance(path, RemotePath):
+        return _session().status(path) is not None
+    return path.exists()
+
+
+def names(directory: AnyPath) -> frozenset[str]:
+    """
+    Return the names directly in a directory; none of a web address.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    :raises OSError: if it cannot be read.
+    """
+    if isinstance(directory, RemotePath):
+        return frozenset(child.name for child in _session().children(directory))
+    return frozenset(entry.name for entry in directory.iterdir())
+
+
+def matches(path: RemotePath) -> tuple[RemotePath, ...]:
+    """
+    Return the remote files and directories that a glob matches, in name order; nothing for a path
+    that is no glob.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    """
+    home = path.before_pattern()
+    return _session().matches(path, home) if home is not None else ()
+
+
+def forget() -> None:
+    """Forget what servers said of remote files, so that the next reader sees them as they are."""
+    _session().forget()
+
+
+def file_size(path: AnyPath) -> int:
+    """
+    Return how many bytes a file has.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    :raises OSError: where there is none.
+    """
+    return identity(path).size if isinstance(path, RemotePath) else path.stat().st_size
+
+
+def links_out(path: AnyPath, home: AnyPath) -> bool:
+    """
+    Return whether a path lies outside a directory once links are followed; remote files have no
+    links, but names may lead out.
+    """
+    if isinstance(path, RemotePath) or isinstance(home, RemotePath):
+        return not (isinstance(path, RemotePath) and isinstance(home, RemotePath)) or (
+            path.leads_out(home)
+        )
+    # realpath ends where links go in circles, and Path.resolve raises
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
+
+
+def links_beside(path: AnyPath) -> bool:
+    """Return whether a path is a link to another directory than its own."""
+    if isinstance(path, RemotePath):
+        return path.leads_out(path.parent)
+    real = os.path.realpath(path)  # Path.resolve raises for links in a circle
+    return os.path.dirname(real) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
+
+
+def identity(path: AnyPath) -> Identity:
     """
     Return the identity of the file that a path leads to.
 
+    :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: where there is none.
     """
+    if isinstance(path, RemotePath):
+        status = _existing(path)
+        return Identity(
+            path=path.shown,
+            device=0,
+            inode=0,
+            size=status.size or 0,
+            mtime_ns=0,
+            version=status.version,
+        )
     found = path.stat()
     return Identity(
         path=str(path.absolute()),
@@ -293,6 +431,27 @@ def identity(path: Path) -> Identity:
         size=found.st_size,
         mtime_ns=found.st_mtime_ns,
     )
+
+
+_sessions: Final[dict[int, Session]] = {}
+"""The remote files of this process, by its number: a copy of a process cannot use the other's."""
+
+
+def _session() -> Session:
+    process = os.getpid()
+    if process not in _sessions:
+        from policytool.support.files.remote import Session  # only for a URL
+
+        _sessions.clear()
+        _sessions[process] = Session(regular_stream)
+    return _sessions[process]
+
+
+def _existing(path: RemotePath) -> Status:
+    status = _session().status(path)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
+    return status
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

@@ -242,6 +242,9 @@ def _union(members: tuple[Any, ...]) -> Read:
     if len(others) == 1:
         only = reader(others[0])
         return lambda found: None if found is None else only(found)
+    if Path in others:  # a text, and so none of the other forms
+        read_path, read_other = reader(Path), _union(tuple(one for one in others if one != Path))
+        return lambda found: (read_path if isinstance(found, str) else read_other)(found)
     by_keys: dict[frozenset[str], Read] = {}
     if all(map(is_dataclass, others)):
         by_keys = {frozenset(field.name for field in fields(one)): reader(one) for one in others}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zipfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -115,7 +116,7 @@ def test_window_reads_as_a_file_of_its_own(
     descriptor = os.memfd_create("window")
     try:
         os.write(descriptor, b"<" * before + data + b">" * 5000)
-        window = Window(descriptor, before, len(data))
+        window = Window(partial(os.pread, descriptor), before, len(data))
         assert window.seek(0, os.SEEK_END) == len(data)
         for position, size in reads:
             window.seek(position)

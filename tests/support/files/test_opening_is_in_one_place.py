@@ -95,6 +95,10 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"files(__name__).joinpath('templates', name).read_text"}),
         "reads the style and the script that the package brings",
     ),
+    "support.files.remote": (
+        frozenset({"system.open"}),
+        "opens files of servers, for policytool.support.files.opening",
+    ),
     "releases.data.__init__": (
         frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
         TABLE,

@@ -15,10 +15,10 @@ from policytool.support.text import protobuf_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from policytool.formats.checkpoint.bundle._entries import Entry
     from policytool.formats.checkpoint.bundle._objects import ObjectGraph
+    from policytool.support.files.remote_path import AnyPath
 
 INDEX: Final = ".index"
 _HEADER_KEY: Final = b""
@@ -30,7 +30,7 @@ _VERSION: Final = 1
 class Bundle:
     """A checkpoint; nothing of its values is read until someone asks."""
 
-    prefix: Path
+    prefix: AnyPath
     """Its path without ``.index``."""
 
     entries: Mapping[str, Entry]
@@ -109,7 +109,7 @@ class Bundle:
                 yield error
 
 
-def open_bundle(prefix: Path) -> Bundle:
+def open_bundle(prefix: AnyPath) -> Bundle:
     """
     Return the checkpoint of this prefix, its path without ``.index``.
 
@@ -150,7 +150,7 @@ def open_bundle(prefix: Path) -> Bundle:
     )
 
 
-def _content(path: Path) -> bytes:
+def _content(path: AnyPath) -> bytes:
     try:
         data = opening.read_bounded(path, limits.CHECKPOINT_INDEX_BYTES)
     except FileNotFoundError as error:

@@ -16,12 +16,14 @@ from policytool.formats.checkpoint.bundle import _crc32c, _entries, _varint
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
+from policytool.support.files.random_access import positioned_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from policytool.formats.checkpoint.bundle._entries import Entry
+    from policytool.support.files.random_access import PositionedRead
+    from policytool.support.files.remote_path import AnyPath
 
 CHUNK: Final = 2**20
 """Bytes read at once."""
@@ -37,10 +39,10 @@ class Shards:
     from the index.
     """
 
-    prefix: Path
+    prefix: AnyPath
     count: int
 
-    def path(self, number: int) -> Path:
+    def path(self, number: int) -> AnyPath:
         """Return the path of a shard (``DataFilename`` in naming.cc)."""
         return self.prefix.with_name(f"{self.prefix.name}.data-{number:05d}-of-{self.count:05d}")
 
@@ -53,16 +55,14 @@ class Shards:
             directory.
         """
         path = self.path(number)
-        if os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # Path.resolve raises for links in a circle
-            path.parent
-        ):
+        if opening.links_beside(path):
             raise BundleError(
                 "escaping-link",
                 f"{path.name} is a link to a file outside its directory and was not "
                 "followed; replace the link with the file",
             )
         try:
-            descriptor = opening.open_regular(path)
+            stream = opening.regular_stream(path)
         except FileNotFoundError as error:
             raise BundleError(
                 "checkpoint-incomplete",
@@ -75,9 +75,10 @@ class Shards:
                 f"{path.name} is not a regular file; expected a data file of the checkpoint",
             ) from error
         try:
-            yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
+            size = stream.seek(0, os.SEEK_END)
+            yield _Shard(name=path.name, read=positioned_read(stream), size=size)
         finally:
-            os.close(descriptor)
+            stream.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,13 +86,13 @@ class _Shard:
     """An open shard."""
 
     name: str
-    descriptor: int
+    read: PositionedRead
     size: int
 
     def check(self, entry: Entry) -> None:
         """Raise where an entry's place is not in the shard."""
         if entry.offset + entry.size > self.size:
-            if found := foreign_files.download(os.pread(self.descriptor, 4096, 0)):
+            if found := foreign_files.download(self.read(4096, 0)):
                 raise BundleError(found[0], f"{self.name} {found[1]}")
             raise BundleError(
                 "truncated",
@@ -115,7 +116,7 @@ class _Stream:
         """Return the next ``size`` bytes."""
         data = b""
         while len(data) < size:  # one read ends at 2 GiB on Linux
-            piece = os.pread(self._shard.descriptor, size - len(data), self._position)
+            piece = self._shard.read(size - len(data), self._position)
             if not piece:
                 raise BundleError(
                     "truncated",

@@ -1,0 +1,35 @@
+"""Reading files at any offset, and where the members of zip archives lie in them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import BinaryIO, Final, TypeAlias
+
+PositionedRead: TypeAlias = Callable[[int, int], bytes]
+"""Returns so many bytes of a file at an offset, fewer at its end."""
+
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_LOCAL_SIGNATURE: Final = b"PK\x03\x04"
+
+
+def positioned_read(stream: BinaryIO) -> PositionedRead:
+    """Return what reads an open file at any offset, until the file is closed."""
+    pread: PositionedRead | None = getattr(stream, "pread", None)  # of a remote file
+    return partial(os.pread, stream.fileno()) if pread is None else pread
+
+
+def member_start(read: PositionedRead, header: int) -> int | None:
+    """
+    Return where the bytes of a zip member begin, which only its local header knows; None if there
+    is none at ``header``.
+    """
+    found = read(_LOCAL_HEADER.size, header)
+    if len(found) < _LOCAL_HEADER.size or not found.startswith(_LOCAL_SIGNATURE):
+        return None
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(found)
+    return int(header + _LOCAL_HEADER.size + name_length + extra_length)

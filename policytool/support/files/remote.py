@@ -1,0 +1,636 @@
+"""
+Files of other machines, read through fsspec: statuses, listings and ranges of bytes.
+
+Each request has a deadline, is repeated when it may pass, and fails with one sentence. The text of
+a backend's own error is never shown, because it may contain a signed URL.
+
+Only :mod:`policytool.support.files.opening` uses this module, and gives it what opens local files.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import io
+import os
+import queue
+import ssl
+import threading
+import time
+import zipfile
+from collections import deque
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+
+from policytool.support import limits
+from policytool.support.errors import ModelFileError
+from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.files.remote_path import PACKAGES, ZIP, RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from policytool.support.files.remote_path import AnyPath
+
+Answer = TypeVar("Answer")
+
+BEFORE: Final = 2 * 2**10
+AFTER: Final = 14 * 2**10
+"""
+Bytes that are read before and after a place that was not read yet.
+
+HDF5 places metadata in blocks of 2 KiB between values, and meets a block in the middle as often as
+at its start: with 2 KiB before it, half as many requests read 1,500 datasets.
+"""
+
+_MOST_AHEAD: Final = 2**20
+"""Bytes of one request while a file is read from front to back."""
+
+_MOST_AT_ONCE: Final = 8 * 2**20
+"""Bytes of one request for values."""
+
+_FIRST_WAIT: Final = 0.5
+_ATTEMPTS: Final = 4
+_CREDENTIALS: Final = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "TokenRetrievalError",
+        "ProfileNotFound",
+        "DefaultCredentialsError",
+        "RefreshError",
+        "LocalTokenNotFoundError",
+        "ClientAuthenticationError",
+    }
+)
+"""Names of the errors of backends that have no credentials."""
+
+_DENIED: Final = frozenset({401, 403, 407})
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+_MISSING: Final = frozenset({404, 410})
+_CHANGED: Final = 412
+_TLS: Final = frozenset({"SSLError", "SSLValidationError", "ClientConnectorCertificateError"})
+_CONNECTION: Final = frozenset(
+    {
+        "ClientConnectionError",
+        "ClientConnectorError",
+        "ClientPayloadError",
+        "ServerDisconnectedError",
+        "ConnectionClosedError",
+        "ConnectTimeoutError",
+        "EndpointConnectionError",
+        "HTTPClientError",
+        "ReadTimeoutError",
+    }
+)
+"""Names of the errors of backends over a connection; some are no errors of Python's."""
+
+_PASSES: Final = (ConnectionError, TimeoutError)
+_PASSING: Final = frozenset({"remote-unavailable"})
+"""Codes of failures after which a request is repeated."""
+
+_STATUSES: Final = ("status", "status_code", "code")
+_MOST_CAUSES: Final = 20
+_ENCRYPTED: Final = 0x1
+_BLOCK: Final = 2**20
+_ACCOUNT_IN_URL: Final = frozenset({"az", "abfs"})
+_VERSIONS: Final = (
+    "ETag",
+    "etag",
+    "generation",
+    "blob_id",
+    "Content-MD5",
+    "Digest",
+    "CRC",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "mtime",
+    "created",
+)
+"""Keys under which backends tell the version of a file, the best first."""
+
+
+class Status(NamedTuple):
+    """What a server tells about a file or a directory."""
+
+    is_directory: bool
+    size: int | None
+    """Bytes; None where the server does not say."""
+
+    version: str
+    """What differs between two contents of one name: an etag or a generation, else a time."""
+
+
+class Session:
+    """
+    The remote files of one process, and what is known of them until :meth:`forget`.
+
+    A copy of a process needs a session of its own, because connections cannot be shared.
+    """
+
+    def __init__(self, open_local: Callable[[Path], BinaryIO]) -> None:
+        self._open_local = open_local
+        self._systems: dict[str, Any] = {}
+        self._statuses: dict[str, Status | None] = {}
+        self._listings: dict[str, tuple[RemotePath, ...]] = {}
+        self._sources: dict[str, _Source] = {}
+        self._pieces: deque[tuple[_Source, int, int]] = deque()
+        self._held = 0
+        self._files: list[BinaryIO] = []
+
+    def forget(self) -> None:
+        """Forget what was learned about files, so that servers are asked again."""
+        self._held = 0
+        for file in self._files:
+            file.close()
+        self._files.clear()
+        for known in (self._statuses, self._listings, self._sources, self._pieces):
+            known.clear()
+        for name in [name for name in self._systems if name.startswith(f"{ZIP}:")]:
+            del self._systems[name]
+        for system in self._systems.values():
+            system.invalidate_cache()
+
+    def status(self, path: RemotePath) -> Status | None:
+        """
+        Return what a server tells about a path; None if nothing has the name.
+
+        A web address stands for one file: nothing beside it is asked for.
+
+        :raises ModelFileError: if the server cannot be asked.
+        """
+        if path.is_web and path.is_derived:
+            return None
+        known = self._statuses
+        if path.url not in known and path.parent.url in self._listings:
+            return None
+        if path.url not in known:
+            try:
+                system = self.system(path)
+                known[path.url] = _status(_request(path, lambda: system.info(_place(path, system))))
+            except FileNotFoundError:
+                known[path.url] = None
+        return known[path.url]
+
+    def children(self, path: RemotePath) -> tuple[RemotePath, ...]:
+        """
+        Return what lies directly in a directory, in name order; nothing for a web address.
+
+        :raises ModelFileError: if the server cannot be asked, or lists more than is read.
+        :raises FileNotFoundError: if there is no such directory.
+        """
+        if path.is_web:
+            return ()
+        if path.url not in self._listings:
+            system = self.system(path)
+            place = _place(path, system)
+            entries = _request(path, lambda: system.ls(place, detail=True))
+            if beyond := limits.REMOTE_NAMES.exceeded_message(len(entries)):
+                raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
+            found = {
+                name.rpartition("/")[2]: _status(entry)
+                for entry in entries
+                # S3 lists an empty object as well, which stands for the directory itself
+                if (name := str(entry["name"]).strip("/")) != place.strip("/")
+            }
+            below = {path / name: found[name] for name in sorted(found) if name not in {".", ".."}}
+            self._statuses.update((child.url, status) for child, status in below.items())
+            self._listings[path.url] = tuple(below)
+        return self._listings[path.url]
+
+    def matches(self, path: RemotePath, home: RemotePath) -> tuple[RemotePath, ...]:
+        """
+        Return what a glob matches below a directory, in name order.
+
+        :raises ModelFileError: if the server cannot be asked, or lists more than is read.
+        """
+        system = self.system(path)
+        place, base = _place(path, system), _place(home, system).strip("/")
+        try:
+            found = _request(path, lambda: system.glob(place, detail=True))
+        except FileNotFoundError:
+            return ()
+        if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
+            raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {beyond}")
+        below = {
+            home / name.strip("/").removeprefix(base).lstrip("/"): _status(entry)
+            for name, entry in sorted(found.items())
+        }
+        self._statuses.update((child.url, status) for child, status in below.items())
+        return tuple(below)
+
+    def stream(self, path: RemotePath) -> RemoteStream:
+        """
+        Return a file as a binary stream; only the ranges that are read of it are transferred.
+
+        :raises ModelFileError: if the server cannot be asked.
+        :raises FileNotFoundError: if there is no such file.
+        :raises IsADirectoryError: for a directory.
+        """
+        sources = self._sources
+        if path.url not in sources:
+            sources[path.url] = _Source(self, path)
+        return RemoteStream(sources[path.url])
+
+    def system(self, path: RemotePath) -> Any:  # noqa: ANN401  # fsspec has no types
+        """
+        Return the file system of a path.
+
+        :raises ModelFileError: if a package is missing, or an archive cannot be read.
+        """
+        systems = self._systems
+        archive = path.archive
+        if archive is not None:
+            name = f"{ZIP}:{path.url.partition('::')[2]}"
+            if name not in systems:
+                _check_package(path)
+                systems[name] = self._archive_system(path, archive)
+            return systems[name]
+        name = path.protocol
+        if name in systems and name not in _ACCOUNT_IN_URL:
+            return systems[name]
+        _check_package(path)
+        import fsspec
+
+        def make() -> Any:  # noqa: ANN401  # as above
+            kind = fsspec.get_filesystem_class(path.protocol)
+            return kind(**kind._get_kwargs_from_urls(path.url))  # noqa: SLF001  # as fsspec.core does
+
+        systems[name] = _request(path, make)
+        return systems[name]
+
+    def own(self, file: BinaryIO) -> BinaryIO:
+        """Return an open file, which is closed when everything is forgotten."""
+        self._files.append(file)
+        return file
+
+    def keep(self, source: _Source, start: int, size: int) -> None:
+        """Count a piece that a source holds, and let the oldest ones go beyond the bound."""
+        self._pieces.append((source, start, size))
+        self._held += size
+        while self._held > limits.REMOTE_CACHE_BYTES.value and len(self._pieces) > 1:
+            oldest, first, width = self._pieces.popleft()
+            self._held -= width
+            oldest.drop(first)
+
+    def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
+        from fsspec.implementations.zip import ZipFileSystem
+
+        try:
+            opened = (
+                self.own(self._open_local(archive))
+                if isinstance(archive, Path)
+                else self.stream(archive)
+            )
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            message = f"is a member of an archive that cannot be read: {error.strerror}"
+            raise ModelFileError(path.shown, "unreadable", message) from error
+        try:
+            system = ZipFileSystem(fo=opened, mode="r", skip_instance_cache=True)
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, EOFError):
+            raise _bad_archive(path) from None
+        if beyond := limits.ZIP_MEMBERS.exceeded_message(len(system.zip.infolist())):
+            raise ModelFileError(
+                path.shown, "zip-limit", f"is a member of a zip archive that has {beyond}"
+            )
+        return system
+
+
+class RemoteStream(io.RawIOBase):
+    """A remote file, read by ranges."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move within the file."""
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self._source.size
+        if offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the position in the file."""
+        return self._position
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """Fill ``buffer``, as far as the file goes."""
+        data = self.pread(len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """
+        Return so many bytes at an offset, fewer at the end of the file.
+
+        :raises ModelFileError: if the server does not deliver them.
+        """
+        return self._source.read(count, offset)
+
+
+class _Source:
+    """The bytes of one file: those that are held, within a bound, and the way to the others."""
+
+    def __init__(self, session: Session, path: RemotePath) -> None:
+        found = session.status(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
+        if found.is_directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
+        if found.size is None:
+            raise _no_ranges(path)
+        self.size = found.size
+        self._path = path
+        self._session = session
+        self._fetch = _fetcher(session, path)
+        self._starts: list[int] = []
+        self._pieces: dict[int, bytes] = {}
+
+    def read(self, count: int, offset: int) -> bytes:
+        """Return so many bytes at an offset, fewer at the end of the file."""
+        end = min(offset + count, self.size)
+        read = []
+        while offset < end:
+            start, piece = self._piece(offset, end)
+            part = piece[offset - start : end - start]
+            read.append(part)
+            offset += len(part)
+        return b"".join(read)
+
+    def drop(self, start: int) -> None:
+        """Forget a piece."""
+        del self._pieces[start]
+        self._starts.remove(start)
+
+    def _piece(self, offset: int, end: int) -> tuple[int, bytes]:
+        """Return a piece that holds the byte at ``offset``, and where it starts."""
+        index = bisect.bisect_right(self._starts, offset)
+        before = self._starts[index - 1] if index else 0
+        width = len(self._pieces[before]) if index else 0
+        if offset < before + width:
+            return before, self._pieces[before]
+        next_start = self._starts[index] if index < len(self._starts) else self.size
+        is_next = bool(index) and offset == before + width
+        ahead = min(2 * width, _MOST_AHEAD) if is_next else AFTER
+        start = max(before + width, offset - BEFORE)
+        stop = min(next_start, max(offset + ahead, min(end, offset + _MOST_AT_ONCE)))
+        data = _request(self._path, lambda: self._fetch(start, stop))
+        if len(data) != stop - start:
+            raise _changed(self._path)
+        if len(data) <= _MOST_AHEAD + BEFORE:  # values are read once
+            self._keep(start, data)
+        return start, data
+
+    def _keep(self, start: int, data: bytes) -> None:
+        bisect.insort(self._starts, start)
+        self._pieces[start] = data
+        self._session.keep(self, start, len(data))
+
+
+def _fetcher(session: Session, path: RemotePath) -> Callable[[int, int], bytes]:
+    """Return what reads the bytes of a file from a place up to another."""
+    system = session.system(path)
+    if path.protocol == ZIP:
+        return _member_fetcher(session, path, system.zip)
+    place = _place(path, system)
+    handle = _request(path, lambda: system.open(place, "rb", cache_type="none"))
+    if not handle.seekable():
+        raise _no_ranges(path)
+
+    def fetch(start: int, stop: int) -> bytes:
+        handle.seek(start)
+        found: bytes = handle.read(stop - start)
+        return found
+
+    return fetch
+
+
+def _member_fetcher(
+    session: Session, path: RemotePath, archive: zipfile.ZipFile
+) -> Callable[[int, int], bytes]:
+    """
+    Return what reads a member of an archive: where it stands, or of a temporary file without a name
+    where it is compressed.
+    """
+    info = archive.getinfo(path.location)
+    stream = cast("BinaryIO", archive.fp)
+    if info.compress_type or info.flag_bits & _ENCRYPTED:
+        beyond = limits.INFLATED_BYTES.exceeded_message(
+            info.file_size
+        ) or limits.ZIP_RATIO.exceeded_message(-(-info.file_size // max(info.compress_size, 1)))
+        if beyond:
+            raise ModelFileError(
+                path.shown, "zip-limit", f"is a compressed member that would expand to {beyond}"
+            )
+        stream, first = session.own(_inflated(path, archive, info)), 0
+    else:
+        header = member_start(positioned_read(stream), info.header_offset)
+        if header is None or info.file_size != info.compress_size:
+            raise _bad_archive(path)
+        first = header
+    return lambda start, stop: positioned_read(stream)(stop - start, first + start)
+
+
+def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
+    import tempfile
+    import zlib
+
+    made: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
+    left = info.file_size
+    try:
+        with archive.open(info) as member:
+            while left and (block := member.read(min(left, _BLOCK))):
+                made.write(block)
+                left -= len(block)
+    except (RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise _bad_archive(path) from None
+    made.flush()
+    return made
+
+
+def _status(entry: Mapping[str, Any]) -> Status:
+    size = entry.get("size")
+    return Status(
+        is_directory=entry.get("type") == "directory",
+        size=int(size) if size is not None else None,
+        version=next((str(entry[key]) for key in _VERSIONS if entry.get(key)), ""),
+    )
+
+
+def _place(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
+    """Return how a file system of fsspec names a path."""
+    return path.location if path.protocol == ZIP else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
+
+
+def _check_package(path: RemotePath) -> None:
+    package = PACKAGES[path.protocol]
+    if find_spec("fsspec") is None or find_spec(package) is None:
+        command = "'policytool[remote]'" + ("" if package == "fsspec" else f" {package}")
+        raise ModelFileError(
+            path.shown,
+            "remote-package",
+            f"requires a Python package for {path.protocol}:// URLs; install it with: "
+            f"pip install {command}",
+        )
+
+
+def _request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
+    """
+    Return what a request returns, which is repeated where it may succeed later.
+
+    :raises ModelFileError: if it fails, or :data:`limits.REMOTE_SECONDS` are over.
+    :raises FileNotFoundError: if there is nothing of this name.
+    """
+    most = limits.REMOTE_SECONDS
+    end = time.monotonic() + most.value
+    wait = _FIRST_WAIT
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _in_time(act, end - time.monotonic())
+        except queue.Empty:
+            break
+        except ModelFileError:
+            raise
+        except Exception as error:  # noqa: BLE001  # every backend has errors of its own
+            failure = _failure(path, error)
+        if failure is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
+        if failure.code not in _PASSING or attempt == _ATTEMPTS or time.monotonic() + wait > end:
+            raise failure from None
+        time.sleep(wait)
+        wait *= 2
+    raise ModelFileError(
+        path.shown,
+        "remote-timeout",
+        f"is not readable: the server did not answer within the {most.name} limit of "
+        f"{most.value} seconds; raise the limit with --limit {most.name}={2 * most.value}",
+    ) from None
+
+
+def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
+    """
+    Return what a function returns; it runs in a thread, which is left behind where it takes longer.
+
+    :raises queue.Empty: if the time is over.
+    """
+    answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((act(), None))
+        except BaseException as error:  # noqa: BLE001  # raised again below
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    answer, error = answers.get(timeout=max(seconds, 0))
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]  # None only beside an error
+
+
+def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
+    """Return the sentence about a backend's error; None if there is nothing of the name."""
+    causes = list(_causes(error))
+    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+    numbers = {_http_status(cause) for cause in causes}
+    if any(isinstance(cause, ssl.SSLError) for cause in causes) or names & _TLS:
+        return ModelFileError(
+            path.shown,
+            "remote-tls",
+            "is not readable: the TLS connection failed; check the server's certificate, or set "
+            "SSL_CERT_FILE if it has a private one",
+        )
+    if names & _CREDENTIALS:
+        return ModelFileError(
+            path.shown,
+            "remote-credentials",
+            f"is not readable: no valid credentials for {path.protocol}:// were found; set them in "
+            "the environment",
+        )
+    if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
+        return ModelFileError(
+            path.shown,
+            "remote-denied",
+            "is not readable: the server denied access; check the credentials and their "
+            "permissions",
+        )
+    if _CHANGED in numbers or "FileExpired" in names:
+        return _changed(path)
+    if names & _CONNECTION or numbers & _BUSY or any(isinstance(c, _PASSES) for c in causes):
+        return ModelFileError(
+            path.shown,
+            "remote-unavailable",
+            f"is not readable: the connection to the server failed {_ATTEMPTS} times; check the "
+            "address and the network",
+        )
+    if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
+        return None
+    if path.is_web and isinstance(error, ValueError):
+        return _no_ranges(path)
+    return ModelFileError(
+        path.shown,
+        "remote-failed",
+        f"is not readable: {PACKAGES[path.protocol]} reported {type(error).__name__}",
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Return the HTTP status of a backend's error, where the backend tells it."""
+    found = next(
+        (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
+        None,
+    )
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
+    return found if isinstance(found, int) else None
+
+
+def _changed(path: RemotePath) -> ModelFileError:
+    return ModelFileError(
+        path.shown, "changed", "changed while policytool read it; run the command again"
+    )
+
+
+def _no_ranges(path: RemotePath) -> ModelFileError:
+    return ModelFileError(
+        path.shown,
+        "remote-ranges",
+        "is not readable: its server does not support range requests; download the file first",
+    )
+
+
+def _bad_archive(path: RemotePath) -> ModelFileError:
+    return ModelFileError(
+        path.shown,
+        "truncated",
+        "is a member of a truncated or damaged zip archive; copy or download it again",
+    )

@@ -1,0 +1,244 @@
+"""
+Paths of files that another machine has, as URLs: their parts, and how reports show them.
+
+Nothing here asks a server; :mod:`policytool.support.files.opening` does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from policytool.support.errors import UsageError
+from policytool.support.suggestion import did_you_mean
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
+"""Two letters at least, because ``C:\\`` is a drive."""
+
+PACKAGES: Final = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "hf": "huggingface_hub",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "memory": "fsspec",
+    "zip": "fsspec",
+}
+"""
+The protocols that are read, with the package that each needs beside fsspec.
+
+The other protocols of fsspec start programs (``ssh``, ``git``), run what a file says
+(``reference``), write caches, or reach more of this machine than its own paths do.
+"""
+
+ZIP: Final = "zip"
+_WEB: Final = frozenset({"http", "https"})
+_CONTAINER_BEFORE_HOST: Final = frozenset({"az", "abfs"})
+"""``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
+
+_GLOB: Final = frozenset("*?[")
+_USER: Final = re.compile(r"^[^/@]*@")
+_QUERY: Final = re.compile(r"\?.*=.*|#.*", re.DOTALL)
+_WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is a URL and not a local path."""
+    return _URL.match(text) is not None
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as reports show it: without a user, a password, a query and a fragment."""
+    return "::".join(_shown_part(part) for part in url.split("::"))
+
+
+def _shown_part(part: str) -> str:
+    match = _URL.match(part)
+    if match is None:
+        return part
+    protocol, rest = match[1].lower(), match[2]
+    if protocol not in _CONTAINER_BEFORE_HOST or ":" in rest.partition("@")[0]:
+        rest = _USER.sub("", rest)
+    query = _WEB_QUERY if protocol in _WEB else _QUERY
+    return f"{protocol}://{query.sub('', rest)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePath:
+    """
+    A file or directory that is read through fsspec.
+
+    It has those attributes of ``Path`` that readers of models use and that ask no server. Only
+    :func:`parse` makes one of a text; the others come from it, and lie below it or beside it.
+    """
+
+    url: str = field(repr=False)
+    """The URL, which may hold credentials: no report and no message has it."""
+
+    is_derived: bool = field(default=False, compare=False)
+    """Whether it was made from another path, and not given by a user."""
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self.url < other.url
+
+    @property
+    def shown(self) -> str:
+        """The URL as reports show it."""
+        return without_secrets(self.url)
+
+    @property
+    def protocol(self) -> str:
+        """The protocol, such as ``s3``."""
+        return self.url.partition("://")[0]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether the protocol is HTTP, which has files and no directories."""
+        return self.protocol in _WEB
+
+    @property
+    def archive(self) -> Path | RemotePath | None:
+        """The zip archive that the file is a member of; None of what lies in no archive."""
+        outer, separator, inner = self.url.partition("::")
+        if not separator or not outer.startswith(f"{ZIP}://"):
+            return None
+        return RemotePath(inner) if is_url(inner) else Path(inner)
+
+    @property
+    def location(self) -> str:
+        """What names the file on its server or in its archive, as fsspec's file systems take it."""
+        return self.url if self.is_web else self._own.partition("://")[2].strip("/")
+
+    @property
+    def _own(self) -> str:
+        """The URL without the archive that it lies in, and of a web address without its query."""
+        own = self.url.partition("::")[0] if self.protocol == ZIP else self.url
+        return _WEB_QUERY.sub("", own) if self.is_web else own
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self._own.partition("://")[2].rstrip("/").rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the last part, with its dot."""
+        return Path(self.name).suffix
+
+    @property
+    def parent(self) -> RemotePath:
+        """The directory that it lies in; a bucket is its own."""
+        protocol, _, place = self._own.partition("://")
+        above = place.rstrip("/").rpartition("/")[0]
+        return self._at(f"{protocol}://{above}") if above or self.protocol == ZIP else self
+
+    def __truediv__(self, name: str) -> RemotePath:
+        own = self._own.rstrip("/")
+        return self._at(f"{self.protocol}://{name}" if own == f"{ZIP}:" else f"{own}/{name}")
+
+    def joinpath(self, *names: str) -> RemotePath:
+        """Return what has these names below it."""
+        return self / "/".join(names) if names else self
+
+    def with_name(self, name: str) -> RemotePath:
+        """Return what has another name beside it."""
+        return self.parent / name
+
+    def relative_name(self, home: RemotePath) -> str:
+        """Return the path relative to a directory above it."""
+        return self.location.removeprefix(home.location).lstrip("/")
+
+    def leads_out(self, home: RemotePath) -> bool:
+        """Return whether it lies outside a directory, or its parts may lead out of it."""
+        base = home.location
+        below = not base or self.location == base or self.location.startswith(f"{base}/")
+        return not below or ".." in self.location.split("/")
+
+    def before_pattern(self) -> RemotePath | None:
+        """Return the directory of all that a glob may match; None for a path that is no glob."""
+        protocol, _, place = self._own.partition("://")
+        parts = place.split("/")
+        first = next((number for number, part in enumerate(parts) if _GLOB & set(part)), 0)
+        if self.is_web or not any(_GLOB & set(part) for part in parts):
+            return None
+        return self._at(f"{protocol}://{'/'.join(parts[:first])}")
+
+    def _at(self, url: str) -> RemotePath:
+        inner = self.url.partition("::")[2] if self.protocol == ZIP else ""
+        return RemotePath(f"{url}::{inner}" if inner else url, is_derived=True)
+
+
+AnyPath: TypeAlias = Path | RemotePath
+
+
+def parse(url: str) -> RemotePath:
+    """
+    Return the path that a URL names.
+
+    :raises UsageError: for a protocol that is not read, and for a URL that names no file.
+    """
+    shown = without_secrets(url)
+    if "\0" in url:
+        raise UsageError(f"the URL {shown.partition(chr(0))[0]} contains a NUL character")
+    first, chained, inner = url.partition("::")
+    match = _URL.fullmatch(first)
+    if match is None:
+        raise UsageError(f"not a URL: {shown}")
+    protocol, place = match[1].lower(), match[2]
+    if protocol not in PACKAGES:
+        raise UsageError(
+            f"unsupported protocol {protocol} in {shown}{did_you_mean(protocol, PACKAGES)} "
+            f"Supported protocols: {', '.join(sorted(PACKAGES))}"
+        )
+    if protocol == ZIP:
+        return RemotePath(f"{ZIP}://{_member(place, shown)}::{_archive(inner, shown)}")
+    if chained:
+        raise UsageError(
+            f"unsupported URL {shown}: only zip:// can refer to another URL, as in "
+            "zip://MEMBER::s3://BUCKET/ARCHIVE.zip"
+        )
+    if protocol not in _WEB:
+        if protocol not in _CONTAINER_BEFORE_HOST and _USER.match(place):
+            raise UsageError(
+                f"the URL {shown} cannot contain credentials; set them in the "
+                "environment, as its fsspec package documents"
+            )
+        place = place.rstrip("/")
+    if not place.strip("/"):
+        raise UsageError(f"the URL {shown} does not name a file or a directory")
+    _check_parts(place, shown)
+    return RemotePath(f"{protocol}://{place}")
+
+
+def _member(place: str, shown: str) -> str:
+    _check_parts(place, shown)
+    return place.strip("/")
+
+
+def _archive(inner: str, shown: str) -> str:
+    """Return the path or the URL of an archive, which cannot lie in another one."""
+    if not inner:
+        raise UsageError(f"the URL {shown} has no archive; add it, as in zip://MEMBER::ARCHIVE.zip")
+    if is_url(inner):
+        archive = parse(inner)
+        if archive.protocol == ZIP:
+            raise UsageError(
+                f"the URL {shown} names an archive in an archive, which is not supported"
+            )
+        return archive.url
+    if "::" in inner:
+        raise UsageError(f"the URL {shown} names an archive in an archive, which is not supported")
+    return inner
+
+
+def _check_parts(place: str, shown: str) -> None:
+    if ".." in _WEB_QUERY.sub("", place).split("/"):
+        raise UsageError(f"the URL {shown} cannot contain the part '..'")

@@ -1,0 +1,619 @@
+"""Models of other machines: read by ranges, within bounds, and without showing credentials."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import zipfile
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+import fsspec
+import numpy as np
+import pytest
+
+import policytool
+from policytool.formats import discovery
+from policytool.support import limits
+from policytool.support.errors import UsageError
+from policytool.support.files import opening, remote, remote_path
+from policytool.support.text import codec
+from tests.conftest import run, run_process
+from tests.helpers.marks import SLOW
+from tests.helpers.paths import FIXTURES
+from tests.helpers.range_server import RangeServer, range_server
+from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUCKET: Final = "models"
+SECRET: Final = "hidden-secret"  # noqa: S105  # of a test
+DIRECTORIES: Final = (
+    "keras3.15/global_mixed_float16.export",
+    "keras3.15/unpacked.keras.d",
+    "tf2.15/global_mixed_float16",
+)
+"""Models that are directories."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RangeServer]:
+    """Start a web server of the test's directory."""
+    with range_server(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Any]:
+    """Start an S3 server on this machine, and give the client of an empty bucket."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    environment = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with mock.patch.dict(os.environ, environment):
+        client = boto3.client("s3")
+        client.create_bucket(Bucket=BUCKET)
+        yield client
+    server.stop()
+
+
+def put(bucket: Any, path: Path, key: str) -> str:
+    """Put a file or a directory into the bucket, and return its URL."""
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            below = f"/{file.relative_to(path).as_posix()}" if path.is_dir() else ""
+            bucket.upload_file(str(file), BUCKET, f"{key}{below}")
+    return f"s3://{BUCKET}/{key}"
+
+
+def report(*arguments: str | Path) -> Any:
+    """Return the JSON of ``inspect`` without what depends on the place of a model."""
+    found = run("inspect", *arguments, "--format", "json").json
+    for model in found["models"]:
+        model["path"] = ""
+    return found
+
+
+def h5_file(path: Path) -> Path:
+    """Write a small model in HDF5."""
+    return h5_model(path, sequential(dense()))
+
+
+@pytest.mark.parametrize("build", [h5_file, keras_zip])
+def test_a_file_on_a_web_server_is_read_as_a_local_one(
+    server: RangeServer, tmp_path: Path, build: Any
+) -> None:
+    """Both have the same report."""
+    path = tmp_path / "model"
+    build(path)
+    assert report(f"{server.url}/model") == report(path)
+
+
+def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_path: Path) -> None:
+    """The server needs the query; a report has neither it nor the user."""
+    h5_file(tmp_path / "model.h5")
+    address = server.url.replace("://", f"://user:{SECRET}@")
+    ended = run("inspect", f"{address}/model.h5?signature={SECRET}", "--format", "json")
+    assert ended.code == 0
+    assert SECRET in server.requests[0]
+    assert SECRET not in ended.out + ended.err
+    assert ended.json["models"][0]["path"] == f"{server.url}/model.h5"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.NOT_IMPLEMENTED,
+    ],
+)
+def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTTPStatus) -> None:
+    """Whatever the backend's own message contains, also in a traceback."""
+    server.failures = [status] * 20
+    ended = run("inspect", "--debug", f"{server.url}/model.h5?signature={SECRET}")
+    assert ended.code == 3
+    assert SECRET not in ended.out + ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("failures", "code"),
+    [
+        ([HTTPStatus.NOT_FOUND] * 9, "not-found"),
+        ([HTTPStatus.FORBIDDEN] * 9, "remote-denied"),
+        ([HTTPStatus.SERVICE_UNAVAILABLE] * 99, "remote-unavailable"),
+    ],
+)
+def test_each_failure_has_a_code(
+    server: RangeServer, failures: list[HTTPStatus], code: str
+) -> None:
+    """Scripts tell them apart."""
+    server.failures = failures
+    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+        ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
+    assert ended.code == 3
+    assert [failure["code"] for failure in ended.json["failures"]] == [code]
+
+
+def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Path) -> None:
+    """A busy server costs time, and not the report."""
+    h5_file(tmp_path / "model.h5")
+    server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
+    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+        assert run("inspect", f"{server.url}/model.h5").code == 0
+
+
+def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
+    """One sentence names the limit."""
+    server.stall = 3
+    url = f"{server.url}/model.h5"
+    ended = run("inspect", url, "--format", "json", "--limit", "remote-seconds=1")
+    assert ended.code == 3
+    (failure,) = ended.json["failures"]
+    assert failure["code"] == "remote-timeout"
+    assert "--limit remote-seconds=2" in failure["message"]
+
+
+def test_a_port_without_a_server_is_one_sentence() -> None:
+    """The address may be wrong."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/model.h5"
+    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+        ended = run("inspect", url, "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["remote-unavailable"]
+
+
+def test_a_certificate_that_nobody_signed_is_one_sentence(server: RangeServer) -> None:
+    """A server without TLS stands for one with a wrong certificate: both end the handshake."""
+    ended = run("inspect", server.url.replace("http://", "https://") + "/a.h5", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
+
+
+def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path) -> None:
+    """A whole file is never transferred."""
+    (tmp_path / "model.h5").write_bytes(b"\0" * 10_000_000)
+    server.ranges = False
+    ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["remote-ranges"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    server: RangeServer, tmp_path: Path
+) -> None:
+    """Ranges of two versions make no model."""
+    h5_file(tmp_path / "model.h5")
+    server.changing = True
+    ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["changed"]
+
+
+def test_a_web_address_asks_for_nothing_beside_it(server: RangeServer, tmp_path: Path) -> None:
+    """A part of a model stands alone, although its whole lies beside it."""
+    h5_file(tmp_path / "model.weights.h5")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "metadata.json").write_text("{}")
+    run("inspect", f"{server.url}/model.weights.h5")
+    assert {request.partition(" ")[2] for request in server.requests} == {"/model.weights.h5"}
+
+
+def test_little_is_transferred_of_a_large_file(server: RangeServer, tmp_path: Path) -> None:
+    """The values are not read, and the metadata in few requests."""
+    import h5py
+
+    h5_file(tmp_path / "model.h5")
+    with h5py.File(tmp_path / "model.h5", "a") as file:
+        file["model_weights"].create_dataset("large", shape=(5_000_000,), dtype="f8")[:] = 1
+    assert report(f"{server.url}/model.h5") == report(tmp_path / "model.h5")
+    assert server.sent < 200_000
+    assert len(server.requests) < 20
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_directory_in_a_bucket_is_read_as_a_local_one(bucket: Any, name: str) -> None:
+    """All formats that are directories have the same report."""
+    assert report(put(bucket, FIXTURES / name, f"d/{name}")) == report(FIXTURES / name)
+
+
+def test_a_checkpoint_in_a_bucket_is_read_as_a_local_one(bucket: Any) -> None:
+    """By its prefix, its index or a shard."""
+    index = next((FIXTURES / "checkpoints").glob("*.index"))
+    for part in index.parent.glob(f"{index.stem}.*"):
+        put(bucket, part, f"c/{part.name}")
+    local = report(index)
+    assert local["models"]
+    for name in (index.stem, index.name, f"{index.stem}.data-00000-of-00001"):
+        assert report(f"s3://{BUCKET}/c/{name}") == local
+
+
+def test_audit_and_diff_read_values_of_a_bucket(bucket: Any) -> None:
+    """Findings and differences are those of the local file."""
+    path = FIXTURES / "keras3.3/global_mixed_float16.h5"
+    url = put(bucket, path, "v/model.h5")
+    ended = run("diff", url, path)
+    assert ended.code == 0
+    assert "byte-identical" in ended.out
+    audits = [run("audit", "--weights", place, "--format", "json").json for place in (url, path)]
+    assert audits[0]["models"][0]["findings"] == audits[1]["models"][0]["findings"]
+
+
+def test_the_python_functions_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
+    """As the commands do."""
+    h5_file(tmp_path / "model.h5")
+    url = put(bucket, tmp_path / "model.h5", "api/model.h5")
+    assert policytool.inspect(url).path == url
+    assert policytool.audit(url).path == url
+
+
+def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
+    """Several URLs have one report, in their order."""
+    h5_file(tmp_path / "model.h5")
+    urls = [put(bucket, tmp_path / "model.h5", f"w/{name}.h5") for name in "ab"]
+    ended = run_process("inspect", *urls, "--jobs", "2", "--format", "json")
+    assert [model["path"] for model in ended.json["models"]] == urls
+
+
+@pytest.mark.parametrize("url", [f"s3://{BUCKET}/none.h5", "s3://no-such-bucket/none.h5"])
+def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
+    """One sentence, and the code of a missing file."""
+    del bucket
+    ended = run("inspect", url, "--format", "json")
+    assert ended.code == 3
+    assert [failure["code"] for failure in ended.json["failures"]] == ["not-found"]
+
+
+def test_missing_credentials_are_one_sentence(bucket: Any, tmp_path: Path) -> None:
+    """The sentence says where they are expected."""
+    del bucket
+    environment = {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    ended = run_process("inspect", f"s3://{BUCKET}/a.h5", environment={**os.environ, **environment})
+    assert ended.code == 3
+    assert "[remote-credentials]" in ended.err
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    """The sentence has the command that installs it."""
+    del tmp_path
+    with mock.patch.object(remote, "find_spec", return_value=None):
+        ended = run("inspect", "gs://bucket/model.h5")
+    assert ended.code == 3
+    assert "pip install 'policytool[remote]' gcsfs" in ended.err
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("build", [h5_file, keras_zip])
+def test_a_member_of_a_zip_archive_is_read(
+    tmp_path: Path, server: RangeServer, method: int, build: Any
+) -> None:
+    """Of a local archive and of a remote one, compressed or not."""
+    build(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
+        archive.write(tmp_path / "model", "in/model")
+    local = report(tmp_path / "model")
+    assert report(f"zip://in/model::{tmp_path / 'all.zip'}") == local
+    assert report(f"zip://in/model::{server.url}/all.zip") == local
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    """Its member has the failure."""
+    (tmp_path / "all.zip").write_bytes(content)
+    ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["truncated"]
+
+
+def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
+    """As for any other file."""
+    os.mkfifo(tmp_path / "all.zip")
+    ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}")
+    assert ended.code == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ssh://host/model.h5", "nsupported protocol ssh"),
+        ("file:///etc/passwd", "nsupported protocol file"),
+        ("reference://model.h5", "nsupported protocol reference"),
+        ("simplecache::s3://bucket/model.h5", ""),
+        ("filecache://a::s3://bucket/model.h5", "nsupported protocol filecache"),
+        ("s3://bucket/a::file:///etc/passwd", "only zip:// can refer to another URL"),
+        ("zip://a::zip://b::c.zip", "an archive in an archive"),
+        ("zip://a", "has no archive"),
+        ("zip://../a::c.zip", "cannot contain the part '..'"),
+        ("zip://a::file:///etc/passwd", "nsupported protocol file"),
+        ("s3://bucket/../other/model.h5", "cannot contain the part '..'"),
+        ("s3://", "does not name"),
+        (f"s3://key:{SECRET}@bucket/model.h5", "cannot contain credentials"),
+        (f"ftp://key:{SECRET}@host/model.h5?a={SECRET}", "nsupported protocol ftp"),
+        ("s3://bucket/a\0b", "NUL"),
+    ],
+)
+def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
+    """With one sentence, without its credentials, and before anything is asked for."""
+    ended = run("inspect", url)
+    assert ended.code in ((2,) if said else (3,))
+    assert said in ended.err
+    assert SECRET not in ended.err
+
+
+@pytest.mark.parametrize(
+    "command", ["migrate", "check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
+)
+def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
+    """The sentence has no credentials."""
+    ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
+    assert ended.code == 2
+    assert "is a URL" in ended.err
+    assert SECRET not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://u:p@host:1/a/b.h5?x=1#y", "https://host:1/a/b.h5"),
+        ("https://host/a?x", "https://host/a"),
+        ("s3://bucket/a?b.h5", "s3://bucket/a?b.h5"),
+        ("az://box/a.h5?sv=1&sig=2", "az://box/a.h5"),
+        ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
+        ("zip://a.h5::https://u:p@host/b.zip?sig=1", "zip://a.h5::https://host/b.zip"),
+        ("HTTPS://u@host/a", "https://host/a"),
+    ],
+)
+def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
+    """No user, no password and no query."""
+    assert remote_path.without_secrets(url) == shown
+    assert remote_path.parse(url).shown == shown
+    assert "u:p" not in repr(remote_path.parse(url))
+
+
+def test_paths_below_and_beside_a_url() -> None:
+    """As those of a local path."""
+    path = remote_path.parse("s3://bucket/models/a.h5")
+    assert (path.name, path.suffix, path.parent.name) == ("a.h5", ".h5", "models")
+    assert path.with_name("b").shown == "s3://bucket/models/b"
+    assert (path.parent / "c/d").shown == "s3://bucket/models/c/d"
+    member = remote_path.parse("zip://in/a.h5::all.zip")
+    assert member.with_name("b").url == "zip://in/b::all.zip"
+    assert member.parent.parent.url == "zip://::all.zip"
+    assert (member.parent.parent / "c").url == "zip://c::all.zip"
+    web = remote_path.parse("https://u@host/a.h5?s=1")
+    assert web.with_name("b").url == "https://u@host/b"
+
+
+@pytest.mark.parametrize(
+    ("name", "out"), [("b", False), ("b/c", False), ("../b", True), ("b/../../c", True)]
+)
+def test_names_lead_out_of_a_remote_directory(name: str, *, out: bool) -> None:
+    """By their parts; there are no links."""
+    home = remote_path.parse("s3://bucket/models/a")
+    assert opening.links_out(home / name, home) is out
+    assert opening.links_out(home.parent / "ab", home)
+    assert opening.links_out(Path("b"), home)
+
+
+def test_an_input_goes_to_another_process_and_back() -> None:
+    """A URL stays one, with what it needs, and a path stays a path."""
+    read = codec.reader(discovery.Input)
+    for path in (Path("a.h5"), remote_path.parse(f"https://u:{SECRET}@host/a.h5")):
+        found = discovery.Input(path=path, exact=True)
+        assert read(json.loads(codec.encode(found))) == found
+
+
+def test_the_bound_on_names_of_a_directory() -> None:
+    """A server may list without end."""
+    memory = fsspec.filesystem("memory")
+    for name in "abc":
+        memory.pipe(f"/names/{name}.json", b"{}")
+    path = remote_path.parse("memory://names")
+    with limits.override({"remote-names": 2}), pytest.raises(policytool.ModelFileError) as caught:
+        opening.names(path)
+    assert caught.value.code == "remote-limit"
+    assert "remote-names limit of 2" in str(caught.value)
+
+
+def test_memory_for_parts_is_bounded() -> None:
+    """Beyond the limit the oldest part goes, and is read again if it is needed."""
+    memory = fsspec.filesystem("memory")
+    data = os.urandom(2**20)
+    memory.pipe("/large/file", data)
+    opening.forget()
+    stream = opening.regular_stream(remote_path.parse("memory://large/file"))
+    with limits.override({"remote-cache-bytes": 50_000}):
+        for offset in (*range(0, 2**20, 50_000), 0, 999_999, 7):
+            stream.seek(offset)
+            assert stream.read(100) == data[offset : offset + 100]
+            assert opening._session()._held < 50_000 + remote.BEFORE + remote.AFTER  # noqa: SLF001
+    stream.seek(0)
+    assert stream.read() == data
+
+
+def test_a_model_is_seen_as_it_is_now() -> None:
+    """Nothing is remembered from the read before."""
+    memory = fsspec.filesystem("memory")
+    for name in ("one", "two"):
+        memory.pipe("/now/model.json", json.dumps(sequential(name=name)).encode())
+        assert policytool.inspect("memory://now/model.json").layers[0].path == name
+
+
+def test_a_local_path_imports_nothing_of_this() -> None:
+    """The packages are optional, and slow to import."""
+    code = (
+        "import sys; from policytool.formats import discovery; list(discovery.inputs(['.']));"
+        "assert not {'fsspec', 's3fs', 'aiohttp', 'policytool.support.files.remote'}"
+        " & {*sys.modules}"
+    )
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_drive_is_no_protocol() -> None:
+    """Windows has paths with a colon."""
+    assert not remote_path.is_url("C:\\models\\a.h5")
+    assert not remote_path.is_url("C://models/a.h5")
+    with pytest.raises(UsageError):
+        remote_path.parse("C://models/a.h5")
+
+
+def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: Path) -> None:
+    """In name order, a directory of a model as one, without hidden names and backups."""
+    h5_file(tmp_path / "m.h5")
+    for name in ("b.h5", "a.h5", "a/z.h5", ".hidden/x.h5", "old.h5.bak", "notes.txt"):
+        put(bucket, tmp_path / "m.h5" if name.endswith("h5") else Path(__file__), f"p/{name}")
+    put(bucket, FIXTURES / "keras3.15/unpacked.keras.d", "p/k")
+    base = f"s3://{BUCKET}/p"
+    found = [one.display_path for one in discovery.inputs([f"{base}/"], remote=True)]
+    assert found == [f"{base}/{name}" for name in ("k", "a.h5", "b.h5", "notes.txt", "a/z.h5")]
+    for pattern, names in (("*.h5", ["a.h5", "b.h5"]), ("a*", ["a/z.h5", "a.h5"]), ("k*", ["k"])):
+        matched = [one.display_path for one in discovery.inputs([f"{base}/{pattern}"], remote=True)]
+        assert matched == [f"{base}/{name}" for name in names]
+    ended = run("inspect", base, f"{base}/*.h5", "--format", "json", "--jobs", "1")
+    assert len(ended.json["models"]) == 4
+    assert ended.code == 0
+
+
+def test_a_glob_without_a_match_is_not_found(bucket: Any) -> None:
+    """Silence would let a gate pass."""
+    del bucket
+    ended = run("inspect", f"s3://{BUCKET}/none/*.h5", "--format", "json")
+    assert [failure["code"] for failure in ended.json["failures"]] == ["not-found"]
+
+
+def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
+    """The URL stands for itself, and reading it says why."""
+    environment = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a"}
+    environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    server.failures = [HTTPStatus.FORBIDDEN] * 99
+    with mock.patch.dict(os.environ, environment):
+        opening._sessions.clear()  # noqa: SLF001  # which has another server
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        ended = run("inspect", f"s3://{BUCKET}/p/*.h5", "--format", "json")
+    opening._sessions.clear()  # noqa: SLF001  # as above
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert [failure["code"] for failure in ended.json["failures"]] == ["remote-denied"]
+
+
+def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
+    """As the files of a directory."""
+    h5_file(tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in ("x/b.h5", "x/a.h5", "c.h5"):
+            archive.write(tmp_path / "m", name)
+    url = f"zip://::{tmp_path / 'all.zip'}"
+    found = [one.path.location for one in discovery.inputs([url], remote=True)]  # type: ignore[union-attr]  # all are remote
+    assert found == ["c.h5", "x/a.h5", "x/b.h5"]
+    assert run("inspect", url, "--jobs", "1").code == 0
+
+
+LAYERS: Final = 150
+LARGE: Final = (9000, 974)
+VECTORS: Final = 9
+
+
+def _large_weights(path: Path, *, legacy: bool) -> None:
+    """Write 1,500 datasets of 4.9 GiB without values, one after the other as Keras does."""
+    import h5py
+    from h5py import h5d, h5p, h5s, h5t
+
+    settings = h5p.create(h5p.DATASET_CREATE)
+    settings.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # a sparse file: values have places, and no bytes
+    settings.set_fill_time(h5d.FILL_TIME_NEVER)
+    with h5py.File(path, "a") as file:
+        top = file.require_group("model_weights" if legacy else "layers")
+        for number in range(LAYERS):
+            group = top.create_group(f"dense_{number}")
+            if legacy:
+                names = [f"dense_{number}/{index}:0" for index in range(VECTORS + 1)]
+                group.attrs["weight_names"] = np.array([name.encode() for name in names])
+                group = group.create_group(f"dense_{number}")
+            else:
+                group = group.create_group("vars")
+            for index in range(VECTORS + 1):
+                shape = LARGE if index == 0 else LARGE[1:]
+                name = f"{index}:0" if legacy else str(index)
+                space = h5s.create_simple(shape)
+                h5d.create(group.id, name.encode(), h5t.NATIVE_FLOAT, space, settings)
+
+
+def _large_h5(path: Path) -> None:
+    h5_model(path, sequential(dense()), weights=False)
+    _large_weights(path, legacy=True)
+
+
+def _large_archive(path: Path) -> None:
+    weights = path.with_name("weights.h5")
+    _large_weights(weights, legacy=False)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"keras_version": "3.3.3"}))
+        archive.writestr("config.json", json.dumps(sequential(dense())))
+        archive.write(weights, "model.weights.h5")
+    weights.unlink()
+
+
+@SLOW
+@pytest.mark.parametrize(("name", "build"), [("a.h5", _large_h5), ("a.keras", _large_archive)])
+def test_five_gigabytes_need_little(
+    server: RangeServer, tmp_path: Path, name: str, build: Any
+) -> None:
+    """Under 8 MB and 400 requests over S3; a large array costs a request or two."""
+    (tmp_path / BUCKET).mkdir()
+    path = tmp_path / BUCKET / name
+    build(path)
+    assert path.stat().st_size > 4.8 * 2**30
+    environment = {
+        **os.environ,
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    ended = run_process(
+        "inspect", f"s3://{BUCKET}/{name}", "--format", "json", environment=environment
+    )
+    path.unlink()
+    assert ended.code == 0
+    assert server.sent < 8_000_000
+    assert len(server.requests) < 400
+
+
+def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Path) -> None:
+    """A URL is not relative to the baseline, and a remote model is not taken for a deleted one."""
+    path = FIXTURES / "keras2.3.1"
+    source = next(file for file in sorted(path.glob("*.h5")) if run("audit", file).code == 1)
+    url = put(bucket, source, "b/model.h5")
+    baseline = tmp_path / "baseline.json"
+    run("audit", url, "--write-baseline", baseline)
+    entries = json.loads(baseline.read_text(encoding="utf-8"))["findings"]
+    assert {entry["path"] for entry in entries} == {url}
+    assert run("audit", url, "--baseline", baseline).code == 0
+
+
+@pytest.mark.parametrize("healthy", range(1, 9))
+def test_a_server_that_fails_in_the_middle_is_one_sentence(
+    server: RangeServer, tmp_path: Path, healthy: int
+) -> None:
+    """Whichever request fails: neither HDF5 nor zip take it for damage, and none crashes."""
+    with zipfile.ZipFile(keras_zip(tmp_path / "model.keras"), "a") as archive:
+        archive.writestr("assets/large", os.urandom(200_000))
+    server.healthy = healthy
+    server.failures = [HTTPStatus.FORBIDDEN] * 99
+    ended = run("inspect", f"{server.url}/model.keras", "--format", "json")
+    codes = {failure["code"] for failure in ended.json["failures"]}
+    assert codes == ({"remote-denied"} if healthy < len(server.requests) else set())

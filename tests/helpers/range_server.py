@@ -1,0 +1,109 @@
+"""
+A web server of a directory on this machine that serves ranges, and counts what it serves.
+
+An S3 client reads objects from it as well, because both ask for ``/BUCKET/KEY`` alike.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(kw_only=True)
+class RangeServer:
+    """What a server serves, how it fails, and what it has served."""
+
+    root: Path
+    url: str = ""
+    requests: list[str] = field(default_factory=list)
+    """Methods and paths, with the query."""
+
+    sent: int = 0
+    """Bytes of all bodies."""
+
+    ranges: bool = True
+    """Whether it serves ranges."""
+
+    failures: list[HTTPStatus] = field(default_factory=list)
+    """How the next requests fail."""
+
+    healthy: int = 0
+    """Requests before the first of them fails."""
+
+    stall: float = 0.0
+    """Seconds before each answer."""
+
+    changing: bool = False
+    """Whether each answer has another etag."""
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer one request."""
+        self.requests.append(f"{handler.command} {handler.path}")
+        time.sleep(self.stall)
+        if self.failures and self.healthy < len(self.requests):
+            handler.send_error(self.failures.pop(0))
+            return
+        path = self.root / unquote(urlsplit(handler.path).path).lstrip("/")
+        if not path.is_file():
+            handler.send_error(HTTPStatus.NOT_FOUND)
+            return
+        size = path.stat().st_size
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        start, end = (
+            (int(asked[1]), min(int(asked[2]) + 1, size)) if asked and self.ranges else (0, size)
+        )
+        handler.send_response(
+            HTTPStatus.PARTIAL_CONTENT if asked and self.ranges else HTTPStatus.OK
+        )
+        handler.send_header("Content-Length", str(end - start))
+        handler.send_header("ETag", f'"{len(self.requests) if self.changing else size}"')
+        if self.ranges:
+            handler.send_header("Accept-Ranges", "bytes")
+            handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        handler.end_headers()
+        if handler.command == "GET":
+            with path.open("rb") as stream:
+                stream.seek(start)
+                handler.wfile.write(stream.read(end - start))
+            self.sent += end - start
+
+
+@contextmanager
+def range_server(root: Path) -> Iterator[RangeServer]:
+    """Serve a directory on a free port of this machine."""
+    server = RangeServer(root=root)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each answer waits 40 ms
+
+        def do_GET(self) -> None:  # the name that http.server looks for
+            server.respond(self)
+
+        do_HEAD = do_GET  # noqa: N815  # as above
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        listening.daemon_threads = True
+        server.url = f"http://127.0.0.1:{listening.server_port}"
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            listening.shutdown()
+            thread.join()
