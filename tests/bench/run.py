@@ -23,6 +23,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.bench.sections import sections_after
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,9 +51,6 @@ installs, is compiled again at each start, and under PYTHONUNBUFFERED each line 
 MIB: Final = 2**20
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """What ru_maxrss counts in."""
-
-TUNE_HEADING: Final = "## Layers kept by tune"
-"""The section of the page that another script writes."""
 
 PAIRS_WITH_KERAS: Final = 3
 """load_model takes seconds and gigabytes; everything else is measured ``--runs`` times."""
@@ -544,13 +545,6 @@ def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def other_section(path: Path) -> str:
-    """Return what ``tune_table.py`` wrote at the end of a page; nothing if it did not."""
-    page = path.read_text(encoding="utf-8") if path.exists() else ""
-    _, heading, text = page.partition(f"\n{TUNE_HEADING}\n")
-    return f"{heading}{text}"
-
-
 def main() -> None:
     """Run the command line; what is missed stands in the table and is no failure of the run."""
     parser = argparse.ArgumentParser(
@@ -585,7 +579,7 @@ def main() -> None:
     facts = machine(arguments.keras, models)
     sys.stdout.write("\n".join([*table(rows), "", *facts, ""]))
     if arguments.write:
-        page = document(rows, facts, arguments.runs) + other_section(arguments.write)
+        page = document(rows, facts, arguments.runs) + sections_after(arguments.write, "## Method")
         arguments.write.write_text(page, encoding="utf-8")
 
 

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from policytool.commands.destinations import Destination
 from policytool.commands.tune import tune_and_write
 from policytool.commands.tune_options import TuneOptions
@@ -35,6 +36,7 @@ from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import GivenTolerance
 from policytool.numerics.workers import Interpreter, Worker
+from tests.bench.sections import write_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -313,12 +315,6 @@ def section(rows: Sequence[Row], facts: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, rows: Sequence[Row], facts: Sequence[str]) -> None:
-    """Write the section at the end of a page, in place of an earlier one."""
-    page = path.read_text(encoding="utf-8").partition(HEADING)[0].rstrip()
-    path.write_text(f"{page}\n\n{section(rows, facts)}", encoding="utf-8")
-
-
 def machine(python: str) -> list[str]:
     """Return what the numbers depend on."""
     script = (
@@ -392,7 +388,8 @@ def main() -> None:
                             stream.write(f"{json.dumps(asdict(row))}\n")
     sys.stdout.write("\n".join([*table(rows), ""]))
     if arguments.write:
-        write(arguments.write, rows, machine(arguments.python))
+        text = section(rows, machine(arguments.python))
+        write_section(arguments.write, HEADING, text)
     sys.exit(not all(row.is_never_larger and row.check == 0 for row in rows))
 
 
