@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from policytool.formats.format import Format
     from policytool.support.files.remote_path import AnyPath
 
+    _AnyIdentity = opening.Identity | opening.RemoteIdentity
+
 
 def document(path: AnyPath, shown: str) -> Document:
     """
@@ -33,10 +35,12 @@ def document(path: AnyPath, shown: str) -> Document:
     try:
         if found := format_of(probe):
             # before they are read: one that is replaced later is noticed
-            files = tuple(_identities(probe, found))
+            before = tuple(_identities(probe, found))
             read = found.read(probe)
+            # only for TensorFlow's process, which gets no remote files
+            files = tuple(one for one in before if isinstance(one, opening.Identity))
             complete = replace(read, files=files, adapted=adapted_values(probe, found, read))
-            _check_unchanged(probe, found, files)
+            _check_unchanged(probe, found, before)
             return complete
         if probe.is_directory:
             raise probe.failure(
@@ -71,7 +75,7 @@ def document(path: AnyPath, shown: str) -> Document:
         ) from error
 
 
-def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity]:
+def _identities(probe: Probe, found: Format) -> Iterator[_AnyIdentity]:
     """
     Yield the identities of the files whose content decides whether a model may run: the file
     itself, or those of a directory that hold config or weights.
@@ -84,7 +88,7 @@ def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity]:
             yield opening.identity(probe.path / name)
 
 
-def _check_unchanged(probe: Probe, found: Format, before: tuple[opening.Identity, ...]) -> None:
+def _check_unchanged(probe: Probe, found: Format, before: tuple[_AnyIdentity, ...]) -> None:
     """
     Raise if a remote model was replaced while it was read: its ranges are read one after another,
     and an open file of another machine may change.

@@ -82,8 +82,15 @@ class Identity(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
-    version: str = ""
-    """What a server says of a remote file, such as an etag, which stands for the other numbers."""
+
+
+class RemoteIdentity(NamedTuple):
+    """What tells whether a remote file is unchanged."""
+
+    path: str
+    size: int | None
+    version: str
+    """What the server says of it, such as an etag."""
 
 
 def open_regular(path: Path) -> int:
@@ -382,7 +389,9 @@ def file_size(path: AnyPath) -> int:
     :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: where there is none.
     """
-    return identity(path).size if isinstance(path, RemotePath) else path.stat().st_size
+    if isinstance(path, RemotePath):
+        return _session().stream(path).seek(0, os.SEEK_END)
+    return path.stat().st_size
 
 
 def links_out(path: AnyPath, home: AnyPath) -> bool:
@@ -406,7 +415,7 @@ def links_beside(path: AnyPath) -> bool:
     return os.path.dirname(real) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
 
 
-def identity(path: AnyPath) -> Identity:
+def identity(path: AnyPath) -> Identity | RemoteIdentity:
     """
     Return the identity of the file that a path leads to.
 
@@ -415,14 +424,7 @@ def identity(path: AnyPath) -> Identity:
     """
     if isinstance(path, RemotePath):
         status = _existing(path)
-        return Identity(
-            path=path.shown,
-            device=0,
-            inode=0,
-            size=status.size or 0,
-            mtime_ns=0,
-            version=status.version,
-        )
+        return RemoteIdentity(path=path.shown, size=status.size, version=status.version)
     found = path.stat()
     return Identity(
         path=str(path.absolute()),
