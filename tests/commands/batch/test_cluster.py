@@ -6,6 +6,7 @@ A real scheduler with several workers, each a process of its own, runs on the lo
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -238,3 +239,30 @@ class TestCluster:
         begun = time.monotonic()
         results.close()  # type: ignore[attr-defined]  # a generator
         assert time.monotonic() - begun < 1
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_an_interrupted_run_ends_with_a_valid_report(
+        self, dask: LocalDask, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        """Within a second, with the models that were done."""
+        for index in range(600):
+            shutil.copy(MIXED_H5, tmp_path / f"{index:03}.h5")
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "policytool", "inspect", str(tmp_path)),
+                *("--format", "jsonl", "--scheduler", dask.address),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(number)
+        begun = time.monotonic()
+        lines += process.stdout.readlines()
+        process.stdout.close()
+        assert process.wait(30) == 130
+        assert time.monotonic() - begun < 5  # one on an idle machine
+        *_, end = map(json.loads, lines)
+        assert end["end"]["complete"] is False
+        assert 3 < len(lines) < 600
