@@ -25,7 +25,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-compare load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -104,10 +104,14 @@ crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and c
 structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with the structure before the move into twelve packages
 	$(BIN)/python -m tests.structure
 
+bench-compare: $(VENV)/.dev  ## Say whether this tree is slower than another revision: make bench-compare REV=main~5
+	$(BIN)/python tests/bench/compare.py $(REV)
+
 bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Keras, and the cost of hostile files
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
+	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
 	$(BIN)/python docs/generators/generate.py
 
 load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run

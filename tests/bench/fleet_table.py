@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import logging
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -87,18 +86,6 @@ class CountingProxy:
                 self.received += len(block) if counts else 0
                 sink.sendall(block)
             sink.shutdown(socket.SHUT_WR)
-
-
-def make(folder: Path, count: int) -> Path:
-    """Return a directory with so many models, which is filled if it does not exist."""
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        for number in range(count):
-            source = bench.FIXTURES / bench.SMALL[number % len(bench.SMALL)]
-            (shutil.copytree if source.is_dir() else shutil.copy)(
-                source, folder / f"{number:05}{source.suffix}"
-            )
-    return folder
 
 
 def local(folder: Path, tenth: Path, runs: int) -> Iterator[Row]:
@@ -225,8 +212,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the section of this page")
     arguments = parser.parse_args()
-    folder = make(arguments.models / "fleet", MANY)
-    tenth = make(arguments.models / "fleet-tenth", FEW)
+    folder = bench.make_models(arguments.models / "fleet", MANY)
+    tenth = bench.make_models(arguments.models / "fleet-tenth", FEW)
     with tempfile.TemporaryDirectory(prefix="policytool-bench-") as name:
         scratch = Path(name)
         rows = [

@@ -356,16 +356,21 @@ def auditing(models: Path, runs: int) -> Row:
     )
 
 
-def many(models: Path, runs: int) -> Row:
-    """Return the row on a thousand small models, read by two processes against one."""
-    folder = models / "many"
+def make_models(folder: Path, count: int) -> Path:
+    """Return a directory with so many small models, which is filled if it does not exist."""
     if not folder.exists():
-        folder.mkdir()
-        for number in range(MANY):
+        folder.mkdir(parents=True)
+        for number in range(count):
             source = FIXTURES / SMALL[number % len(SMALL)]
             (shutil.copytree if source.is_dir() else shutil.copy)(
-                source, folder / f"{number:04}{source.suffix}"
+                source, folder / f"{number:05}{source.suffix}"
             )
+    return folder
+
+
+def many(models: Path, runs: int) -> Row:
+    """Return the row on a thousand small models, read by two processes against one."""
+    folder = make_models(models / "many", MANY)
     audit = (POLICYTOOL, "audit", "--fail-on", "never", str(folder), "--jobs")
     run((*audit, "2"))  # a first run, not counted: page cache
     found = alternate((*audit, "1"), (*audit, "2"), runs)
