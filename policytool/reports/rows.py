@@ -2,7 +2,7 @@
 Rows for spreadsheets and data frames, and CSV as in RFC 4180.
 
 What a spreadsheet would take for a formula gets an apostrophe before it in CSV (CWE-1236), and so
-does what begins with an apostrophe: whoever takes one away from a cell has the value again.
+does what begins with an apostrophe: without its first apostrophe, a cell has the value again.
 """
 
 from __future__ import annotations
@@ -46,6 +46,14 @@ class RowColumn(NamedTuple):
 
     name: str
     type: CellType = CellType.TEXT
+
+
+OF_MODEL: Final = (
+    RowColumn("model.path"),
+    RowColumn("model.format"),
+    RowColumn("model.written_by"),
+)
+"""The columns that name the model of a row."""
 
 
 def csv_reporter(

@@ -12,6 +12,7 @@ from policytool.reports.findings._content import rules_of, with_fingerprints
 from policytool.reports.findings.json_report import finding_values
 from policytool.reports.parquet import parquet_reporter
 from policytool.reports.rows import (
+    OF_MODEL,
     CellType,
     RowColumn,
     csv_reporter,
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
 
-_OF_MODEL: Final = (
-    RowColumn("model.path"),
-    RowColumn("model.format"),
-    RowColumn("model.written_by"),
-)
 _OF_FINDING: Final = (
     *map(RowColumn, ("rule", "name", "severity", "message", "path", "detail")),
     RowColumn("address.part"),
@@ -38,7 +34,7 @@ _OF_FINDING: Final = (
     RowColumn("advice"),
     RowColumn("fingerprint"),
 )
-COLUMNS: Final = (*_OF_MODEL, *_OF_FINDING, RowColumn("by"), RowColumn("reason"))
+COLUMNS: Final = (*OF_MODEL, *_OF_FINDING, RowColumn("by"), RowColumn("reason"))
 """Later releases add columns at the end; the last two are of suppressed findings."""
 
 

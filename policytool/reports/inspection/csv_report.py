@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.reports.inspection import json_report
 from policytool.reports.parquet import parquet_reporter
 from policytool.reports.rows import (
+    OF_MODEL,
     CellType,
     RowColumn,
     csv_reporter,
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer, Model
     from policytool.reports.layout import View
 
-_OF_MODEL: Final = (
-    RowColumn("model.path"),
-    RowColumn("model.format"),
-    RowColumn("model.written_by"),
-)
 _OF_LAYER: Final = (
     RowColumn("path"),
     RowColumn("also_at", CellType.TEXTS),
@@ -58,7 +54,7 @@ _COUNTED: Final = (
 """Of a layer's variables, which have no row of their own."""
 
 _TYPED: Final = (
-    *_OF_MODEL,
+    *OF_MODEL,
     *_OF_LAYER,
     *_COUNTED,
     RowColumn("address.part"),
