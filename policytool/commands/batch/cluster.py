@@ -123,7 +123,8 @@ class Cluster:
             range(first, min(first + size, len(lines))) for first in range(0, len(lines), size)
         )
         while (pending and not self._stopped) or self._futures:
-            while pending and not self._stopped and len(self._futures) < self._threads() * _AHEAD:
+            most = self._threads() * _AHEAD  # a question to the scheduler
+            while pending and not self._stopped and len(self._futures) < most:
                 numbers = pending.popleft()
                 earlier = frozenset[int]().union(*(after[number] for number in numbers))
                 self._futures.append((numbers, self._submit(lines, numbers, earlier)))
