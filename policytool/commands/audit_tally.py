@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ class AuditTally:
             if number not in self._used and not one.is_expired(self.passing.today)
         )
 
-    def outdated_count(self, exists: Callable[[str], bool] = os.path.lexists) -> int:
+    def outdated_count(self, exists: Callable[[str], bool]) -> int:
         """
         Return how many findings of a baseline no longer occur, as far as these models and the files
         that are gone tell.
