@@ -134,12 +134,13 @@ def command(
     report_option.check(report, every)
     found = shards.part(every, shard)
     kept = cache_option.open_cache(cache)
+    ending = _Ending(every=every, shard=shard, kept=kept, verbose=verbose, quiet=quiet)
     if summary:
         from policytool.cli import inspect_summary  # only for this option
 
         if shard is not None:
             raise UsageError("--summary and --shard conflict: a summary counts all models")
-        return inspect_summary.run(
+        counts, unwritten = inspect_summary.run(
             every,
             inspect_summary.SummaryRun(
                 format=format,
@@ -148,19 +149,17 @@ def command(
                 jobs=jobs,
                 scheduler=scheduler,
                 cache=kept,
-                verbose=verbose,
-                quiet=quiet,
                 color=color,
                 progress=progress,
             ),
         )
+        return _finish(ending, counts, unwritten)
     results = track(
         parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
         len(found),
         progress,
         "inspect",
     )
-    ending = _Ending(every=every, shard=shard, kept=kept, verbose=verbose, quiet=quiet)
     if format == json_lines.FORMAT:
         return _print_lines(ending, results, selection, report, variables=variables)
     inspected = inspection.collect(results)

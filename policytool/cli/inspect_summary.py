@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policytool.cli import cache_option, messages, options, report_option
-from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import left_out, track
+from policytool.cli import options, report_option
+from policytool.cli.progress import track
 from policytool.commands import summary as summaries
 from policytool.commands.batch import parallel
 from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.commands.batch.cache import ResultCache
@@ -35,15 +34,13 @@ class SummaryRun:
     jobs: int | None
     scheduler: str | None
     cache: ResultCache | None
-    verbose: bool
-    quiet: bool
     color: str
     progress: str
 
 
-def run(found: Sequence[Input], how: SummaryRun) -> int:
+def run(found: Sequence[Input], how: SummaryRun) -> tuple[Mapping[str, int], Sequence[str]]:
     """
-    Print the summary of models, and return the exit code.
+    Print the summary of models, and return how many there were and which reports failed.
 
     :raises UsageError: for a format that a summary does not have.
     """
@@ -64,13 +61,9 @@ def run(found: Sequence[Input], how: SummaryRun) -> int:
     text = report_option.render_report(REPORTERS, how.format, summary, options.view(how.color))
     click.echo(text, nl=False, color=how.color != "never")
     options.troubles(summary.failures, unwritten)
-    if summary.passed_over and not how.quiet:
-        messages.note(left_out(summary.passed_over))
-    options.about_hdf5(verbose=how.verbose, quiet=how.quiet)
-    cache_option.report_use(how.cache, verbose=how.verbose, quiet=how.quiet)
-    if summary.failures or unwritten:
-        return Exit.FAILURE
-    if not summary.models:
-        messages.error("no model found")
-        return Exit.NO_MODEL
-    return Exit.CLEAN
+    counts = {
+        "models": summary.models,
+        "failures": len(summary.failures),
+        "skipped": summary.passed_over,
+    }
+    return counts, unwritten

@@ -94,8 +94,6 @@ def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
         jobs=1,
         scheduler=None,
         cache=None,
-        verbose=False,
-        quiet=False,
         color="never",
         progress="off",
     )
