@@ -152,6 +152,17 @@ def divide(
 ) -> tuple[tuple[Value, ...], tuple[Failure, ...], int]:
     """Return what became of inputs, the failures among them, and how many were no models."""
     values: list[Value] = []
+    failures, passed_over = take(results, values.append)
+    return tuple(values), failures, passed_over
+
+
+def take(
+    results: Iterable[Value | Failure | None], add: Callable[[Value], object]
+) -> tuple[tuple[Failure, ...], int]:
+    """
+    Hand over what became of inputs as it arrives, and return the failures among it, and how many
+    inputs were no models.
+    """
     failures: list[Failure] = []
     passed_over = 0
     for result in results:
@@ -160,8 +171,8 @@ def divide(
         elif isinstance(result, Failure):
             failures.append(result)
         else:
-            values.append(result)
-    return tuple(values), tuple(failures), passed_over
+            add(result)
+    return tuple(failures), passed_over
 
 
 def inspect(path: str) -> Model:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import Failure, failure_of
+from policytool.commands.inspect import CACHING, Failure, failure_of, take
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
 from policytool.model.model import Obstacle  # noqa: TC001  # TASK evaluates annotations
@@ -202,7 +202,9 @@ def attempt(found: Input, request: SummaryRequest) -> ModelRecord | Failure | No
         return failure_of(found, error)
 
 
-TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
+TASK: Final = Task(
+    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+)
 """Reading of one file."""
 
 
@@ -268,18 +270,14 @@ def summarize(
     :param keeps_records: whether the summary has the record of each model
     """
     counts = _Counts()
-    failures: list[Failure] = []
     records: list[ModelRecord] = []
-    passed_over = 0
-    for result in results:
-        if result is None:
-            passed_over += 1
-        elif isinstance(result, Failure):
-            failures.append(result)
-        else:
-            counts.add(result)
-            if keeps_records:
-                records.append(result)
+
+    def add(record: ModelRecord) -> None:
+        counts.add(record)
+        if keeps_records:
+            records.append(record)
+
+    failures, passed_over = take(results, add)
     return FleetSummary(
         models=counts.models,
         layers=counts.layers,
@@ -297,7 +295,7 @@ def summarize(
             for policy, _ in POLICIES
         ),
         largest=tuple(counts.largest),
-        failures=tuple(failures),
+        failures=failures,
         passed_over=passed_over,
         records=tuple(records),
     )

@@ -93,11 +93,12 @@ def entries() -> list[Path]:
     [
         *(("inspect", reporter.name) for reporter in REPORTERS),
         *(("audit", reporter.name) for reporter in FINDING_REPORTERS),
+        ("inspect --summary", "json"),
     ],
 )
 def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
     """The first time and the second, in every format, with the files that are no models."""
-    arguments = (command, "models", "--format", form, "--jobs", "1")
+    arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
     first = run(*arguments, "--cache", "cache", "-v")
     second = run(*arguments, "--cache", "cache", "-v")
