@@ -278,7 +278,7 @@ def _with_names(count: int) -> Iterable[ModelRecord]:
 
 
 def test_names_beyond_a_number_are_counted_together() -> None:
-    """Names come from files: nobody makes a summary large with them, and every model counts."""
+    """Names come from files: a summary stays small, and every model counts."""
     summary = summarize(_with_names(DISTINCT + 5), REQUEST)
     assert len(summary.policies) == len(summary.stored) == DISTINCT + 1
     assert (summary.policies[0].policy, summary.policies[0].models) == (OTHER, 5)

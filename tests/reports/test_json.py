@@ -193,7 +193,7 @@ _OPEN: Final = {"policies", "inputs", "outputs"}
 
 
 def test_schema_is_strict() -> None:
-    """A key that is missing, and one that nobody promised, are both errors, at every place."""
+    """A missing key and an undocumented key are both errors, at every place."""
     report = report_of(inspected(*MODELS))
     validator().validate(report)
     optional = {"default", "amax_history_length"}

@@ -160,7 +160,7 @@ def test_report_is_of_the_schema(case: str) -> None:
 
 
 def test_schema_is_strict() -> None:
-    """A key that is missing, and one that nobody promised, are both errors, at every place."""
+    """A missing key and an undocumented key are both errors, at every place."""
     report = json.loads(_rendered("json", _case("many")))
     places: list[list[Any]] = [[]]
     while places:

@@ -231,7 +231,7 @@ class TestCluster:
         assert convert(dask.address) == convert(None)
 
     def test_an_early_end_leaves_the_cluster_free(self, dask: LocalDask) -> None:
-        """Whoever stops reading results cancels what is not begun, within a second."""
+        """A caller that stops reading results waits less than a second for the cluster."""
         results = parallel.run_all(
             inspect.TASK, inputs(FIXTURES), None, None, scheduler=dask.address
         )
