@@ -19,7 +19,7 @@ import policytool
 from policytool.formats import discovery
 from policytool.support import limits
 from policytool.support.errors import UsageError
-from policytool.support.files import opening, remote, remote_path
+from policytool.support.files import opening, remote, remote_path, remote_requests
 from policytool.support.text import codec
 from tests.conftest import run, run_process
 from tests.helpers.marks import SLOW
@@ -144,7 +144,7 @@ def test_each_failure_has_a_code(
 ) -> None:
     """Scripts tell them apart."""
     server.failures = failures
-    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+    with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
     assert ended.code == 3
     assert [failure["code"] for failure in ended.json["failures"]] == [code]
@@ -154,7 +154,7 @@ def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Pa
     """A busy server costs time, and not the report."""
     h5_file(tmp_path / "model.h5")
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
-    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+    with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         assert run("inspect", f"{server.url}/model.h5").code == 0
 
 
@@ -174,7 +174,7 @@ def test_a_port_without_a_server_is_one_sentence() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/model.h5"
-    with mock.patch.object(remote, "_FIRST_WAIT", 0.01):
+    with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         ended = run("inspect", url, "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-unavailable"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import os
 from typing import TYPE_CHECKING, Final
+
+from policytool.support.files.random_access import SeekableStream
 
 if TYPE_CHECKING:
     from policytool.support.files.random_access import PositionedRead
@@ -13,7 +13,7 @@ _BLOCK: Final = 2048
 """Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
 
 
-class Window(io.RawIOBase):
+class Window(SeekableStream):
     """
     A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
 
@@ -22,33 +22,11 @@ class Window(io.RawIOBase):
     """
 
     def __init__(self, read: PositionedRead, offset: int, size: int) -> None:
+        super().__init__(size)
         self._read = read
         self._offset = offset
-        self._size = size
-        self._position = 0
         self._block = b""
         self._block_start = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move within the window."""
-        if whence == os.SEEK_CUR:
-            offset += self._position
-        elif whence == os.SEEK_END:
-            offset += self._size
-        self._position = offset
-        return offset
-
-    def tell(self) -> int:
-        """Return the position in the window."""
-        return self._position
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
         """
@@ -56,7 +34,7 @@ class Window(io.RawIOBase):
 
         HDF5 reads metadata in many small pieces that lie close together, so one block is kept.
         """
-        if not 0 <= self._position < self._size:
+        if self._position >= self._size:
             return 0
         start = self._position - self._block_start
         end = start + len(buffer)

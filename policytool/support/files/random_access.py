@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import struct
 from collections.abc import Callable
@@ -15,6 +17,41 @@ _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 """A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
 
 _LOCAL_SIGNATURE: Final = b"PK\x03\x04"
+
+
+class SeekableStream(io.RawIOBase):
+    """A read-only stream of known size; a subclass reads at ``_position``, and moves it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """
+        Move within the stream, or beyond its end.
+
+        :raises OSError: for a position before its start.
+        """
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self._size
+        if offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
 
 
 def positioned_read(stream: BinaryIO) -> PositionedRead:

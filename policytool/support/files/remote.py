@@ -1,9 +1,6 @@
 """
 Files of other machines, read through fsspec: statuses, listings and ranges of bytes.
 
-Each request has a deadline, is repeated when it may pass, and fails with one sentence. The text of
-a backend's own error is never shown, because it may contain a signed URL.
-
 Only :mod:`policytool.support.files.opening` uses this module, and gives it what opens local files.
 """
 
@@ -11,29 +8,23 @@ from __future__ import annotations
 
 import bisect
 import errno
-import io
 import os
-import queue
-import ssl
-import threading
-import time
 import zipfile
 from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.remote_path import PACKAGES, ZIP, RemotePath
+from policytool.support.files.remote_requests import changed, no_ranges, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from policytool.support.files.remote_path import AnyPath
-
-Answer = TypeVar("Answer")
 
 BEFORE: Final = 2 * 2**10
 AFTER: Final = 14 * 2**10
@@ -50,48 +41,6 @@ _MOST_AHEAD: Final = 2**20
 _MOST_AT_ONCE: Final = 8 * 2**20
 """Bytes of one request for values."""
 
-_FIRST_WAIT: Final = 0.5
-_ATTEMPTS: Final = 4
-_CREDENTIALS: Final = frozenset(
-    {
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "TokenRetrievalError",
-        "ProfileNotFound",
-        "DefaultCredentialsError",
-        "RefreshError",
-        "LocalTokenNotFoundError",
-        "ClientAuthenticationError",
-    }
-)
-"""Names of the errors of backends that have no credentials."""
-
-_DENIED: Final = frozenset({401, 403, 407})
-_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
-_MISSING: Final = frozenset({404, 410})
-_CHANGED: Final = 412
-_TLS: Final = frozenset({"SSLError", "SSLValidationError", "ClientConnectorCertificateError"})
-_CONNECTION: Final = frozenset(
-    {
-        "ClientConnectionError",
-        "ClientConnectorError",
-        "ClientPayloadError",
-        "ServerDisconnectedError",
-        "ConnectionClosedError",
-        "ConnectTimeoutError",
-        "EndpointConnectionError",
-        "HTTPClientError",
-        "ReadTimeoutError",
-    }
-)
-"""Names of the errors of backends over a connection; some are no errors of Python's."""
-
-_PASSES: Final = (ConnectionError, TimeoutError)
-_PASSING: Final = frozenset({"remote-unavailable"})
-"""Codes of failures after which a request is repeated."""
-
-_STATUSES: Final = ("status", "status_code", "code")
-_MOST_CAUSES: Final = 20
 _ENCRYPTED: Final = 0x1
 _BLOCK: Final = 2**20
 _ACCOUNT_IN_URL: Final = frozenset({"az", "abfs"})
@@ -170,7 +119,7 @@ class Session:
         if path.url not in known:
             try:
                 system = self.system(path)
-                known[path.url] = _status(_request(path, lambda: system.info(_place(path, system))))
+                known[path.url] = _status(request(path, lambda: system.info(_place(path, system))))
             except FileNotFoundError:
                 known[path.url] = None
         return known[path.url]
@@ -187,7 +136,7 @@ class Session:
         if path.url not in self._listings:
             system = self.system(path)
             place = _place(path, system)
-            entries = _request(path, lambda: system.ls(place, detail=True))
+            entries = request(path, lambda: system.ls(place, detail=True))
             if beyond := limits.REMOTE_NAMES.exceeded_message(len(entries)):
                 raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
             found = {
@@ -210,7 +159,7 @@ class Session:
         system = self.system(path)
         place, base = _place(path, system), _place(home, system).strip("/")
         try:
-            found = _request(path, lambda: system.glob(place, detail=True))
+            found = request(path, lambda: system.glob(place, detail=True))
         except FileNotFoundError:
             return ()
         if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
@@ -259,7 +208,7 @@ class Session:
             kind = fsspec.get_filesystem_class(path.protocol)
             return kind(**kind._get_kwargs_from_urls(path.url))  # noqa: SLF001  # as fsspec.core does
 
-        systems[name] = _request(path, make)
+        systems[name] = request(path, make)
         return systems[name]
 
     def own(self, file: BinaryIO) -> BinaryIO:
@@ -301,35 +250,12 @@ class Session:
         return system
 
 
-class RemoteStream(io.RawIOBase):
+class RemoteStream(SeekableStream):
     """A remote file, read by ranges."""
 
     def __init__(self, source: _Source) -> None:
+        super().__init__(source.size)
         self._source = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move within the file."""
-        if whence == os.SEEK_CUR:
-            offset += self._position
-        elif whence == os.SEEK_END:
-            offset += self._source.size
-        if offset < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._position = offset
-        return offset
-
-    def tell(self) -> int:
-        """Return the position in the file."""
-        return self._position
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
         """Fill ``buffer``, as far as the file goes."""
@@ -357,7 +283,7 @@ class _Source:
         if found.is_directory:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
         if found.size is None:
-            raise _no_ranges(path)
+            raise no_ranges(path)
         self.size = found.size
         self._path = path
         self._session = session
@@ -393,9 +319,9 @@ class _Source:
         ahead = min(2 * width, _MOST_AHEAD) if is_next else AFTER
         start = max(before + width, offset - BEFORE)
         stop = min(next_start, max(offset + ahead, min(end, offset + _MOST_AT_ONCE)))
-        data = _request(self._path, lambda: self._fetch(start, stop))
+        data = request(self._path, lambda: self._fetch(start, stop))
         if len(data) != stop - start:
-            raise _changed(self._path)
+            raise changed(self._path)
         if len(data) <= _MOST_AHEAD + BEFORE:  # values are read once
             self._keep(start, data)
         return start, data
@@ -412,9 +338,9 @@ def _fetcher(session: Session, path: RemotePath) -> Callable[[int, int], bytes]:
     if path.protocol == ZIP:
         return _member_fetcher(session, path, system.zip)
     place = _place(path, system)
-    handle = _request(path, lambda: system.open(place, "rb", cache_type="none"))
+    handle = request(path, lambda: system.open(place, "rb", cache_type="none"))
     if not handle.seekable():
-        raise _no_ranges(path)
+        raise no_ranges(path)
 
     def fetch(start: int, stop: int) -> bytes:
         handle.seek(start)
@@ -491,141 +417,6 @@ def _check_package(path: RemotePath) -> None:
             f"requires a Python package for {path.protocol}:// URLs; install it with: "
             f"pip install {command}",
         )
-
-
-def _request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
-    """
-    Return what a request returns, which is repeated where it may succeed later.
-
-    :raises ModelFileError: if it fails, or :data:`limits.REMOTE_SECONDS` are over.
-    :raises FileNotFoundError: if there is nothing of this name.
-    """
-    most = limits.REMOTE_SECONDS
-    end = time.monotonic() + most.value
-    wait = _FIRST_WAIT
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return _in_time(act, end - time.monotonic())
-        except queue.Empty:
-            break
-        except ModelFileError:
-            raise
-        except Exception as error:  # noqa: BLE001  # every backend has errors of its own
-            failure = _failure(path, error)
-        if failure is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
-        if failure.code not in _PASSING or attempt == _ATTEMPTS or time.monotonic() + wait > end:
-            raise failure from None
-        time.sleep(wait)
-        wait *= 2
-    raise ModelFileError(
-        path.shown,
-        "remote-timeout",
-        f"is not readable: the server did not answer within the {most.name} limit of "
-        f"{most.value} seconds; raise the limit with --limit {most.name}={2 * most.value}",
-    ) from None
-
-
-def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
-    """
-    Return what a function returns; it runs in a thread, which is left behind where it takes longer.
-
-    :raises queue.Empty: if the time is over.
-    """
-    answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put((act(), None))
-        except BaseException as error:  # noqa: BLE001  # raised again below
-            answers.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
-    answer, error = answers.get(timeout=max(seconds, 0))
-    if error is not None:
-        raise error
-    return answer  # type: ignore[return-value]  # None only beside an error
-
-
-def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
-    """Return the sentence about a backend's error; None if there is nothing of the name."""
-    causes = list(_causes(error))
-    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    numbers = {_http_status(cause) for cause in causes}
-    if any(isinstance(cause, ssl.SSLError) for cause in causes) or names & _TLS:
-        return ModelFileError(
-            path.shown,
-            "remote-tls",
-            "is not readable: the TLS connection failed; check the server's certificate, or set "
-            "SSL_CERT_FILE if it has a private one",
-        )
-    if names & _CREDENTIALS:
-        return ModelFileError(
-            path.shown,
-            "remote-credentials",
-            f"is not readable: no valid credentials for {path.protocol}:// were found; set them in "
-            "the environment",
-        )
-    if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
-        return ModelFileError(
-            path.shown,
-            "remote-denied",
-            "is not readable: the server denied access; check the credentials and their "
-            "permissions",
-        )
-    if _CHANGED in numbers or "FileExpired" in names:
-        return _changed(path)
-    if names & _CONNECTION or numbers & _BUSY or any(isinstance(c, _PASSES) for c in causes):
-        return ModelFileError(
-            path.shown,
-            "remote-unavailable",
-            f"is not readable: the connection to the server failed {_ATTEMPTS} times; check the "
-            "address and the network",
-        )
-    if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
-        return None
-    if path.is_web and isinstance(error, ValueError):
-        return _no_ranges(path)
-    return ModelFileError(
-        path.shown,
-        "remote-failed",
-        f"is not readable: {PACKAGES[path.protocol]} reported {type(error).__name__}",
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
-    for _ in range(_MOST_CAUSES):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _http_status(error: BaseException) -> int | None:
-    """Return the HTTP status of a backend's error, where the backend tells it."""
-    found = next(
-        (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
-        None,
-    )
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):  # botocore
-        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
-    return found if isinstance(found, int) else None
-
-
-def _changed(path: RemotePath) -> ModelFileError:
-    return ModelFileError(
-        path.shown, "changed", "changed while policytool read it; run the command again"
-    )
-
-
-def _no_ranges(path: RemotePath) -> ModelFileError:
-    return ModelFileError(
-        path.shown,
-        "remote-ranges",
-        "is not readable: its server does not support range requests; download the file first",
-    )
 
 
 def _bad_archive(path: RemotePath) -> ModelFileError:

@@ -1,0 +1,207 @@
+"""
+Requests to servers, through the backends of fsspec.
+
+Each has a deadline, is repeated when it may pass, and fails with one sentence. The text of a
+backend's own error is never shown, because it may contain a signed URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import ssl
+import threading
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from policytool.support import limits
+from policytool.support.errors import ModelFileError
+from policytool.support.files.remote_path import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.support.files.remote_path import RemotePath
+
+Answer = TypeVar("Answer")
+
+_FIRST_WAIT: Final = 0.5
+_ATTEMPTS: Final = 4
+_CREDENTIALS: Final = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "TokenRetrievalError",
+        "ProfileNotFound",
+        "DefaultCredentialsError",
+        "RefreshError",
+        "LocalTokenNotFoundError",
+        "ClientAuthenticationError",
+    }
+)
+"""Names of the errors of backends that have no credentials."""
+
+_DENIED: Final = frozenset({401, 403, 407})
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+_MISSING: Final = frozenset({404, 410})
+_CHANGED: Final = 412
+_TLS: Final = frozenset({"SSLError", "SSLValidationError", "ClientConnectorCertificateError"})
+_CONNECTION: Final = frozenset(
+    {
+        "ClientConnectionError",
+        "ClientConnectorError",
+        "ClientPayloadError",
+        "ServerDisconnectedError",
+        "ConnectionClosedError",
+        "ConnectTimeoutError",
+        "EndpointConnectionError",
+        "HTTPClientError",
+        "ReadTimeoutError",
+    }
+)
+"""Names of the errors of backends over a connection; some are no errors of Python's."""
+
+_PASSES: Final = (ConnectionError, TimeoutError)
+_PASSING: Final = frozenset({"remote-unavailable"})
+"""Codes of failures after which a request is repeated."""
+
+_STATUSES: Final = ("status", "status_code", "code")
+_MOST_CAUSES: Final = 20
+
+
+def request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
+    """
+    Return what a request returns, which is repeated where it may succeed later.
+
+    :raises ModelFileError: if it fails, or :data:`limits.REMOTE_SECONDS` are over.
+    :raises FileNotFoundError: if there is nothing of this name.
+    """
+    most = limits.REMOTE_SECONDS
+    end = time.monotonic() + most.value
+    wait = _FIRST_WAIT
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _in_time(act, end - time.monotonic())
+        except queue.Empty:
+            break
+        except ModelFileError:
+            raise
+        except Exception as error:  # noqa: BLE001  # every backend has errors of its own
+            failure = _failure(path, error)
+        if failure is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
+        if failure.code not in _PASSING or attempt == _ATTEMPTS or time.monotonic() + wait > end:
+            raise failure from None
+        time.sleep(wait)
+        wait *= 2
+    raise ModelFileError(
+        path.shown,
+        "remote-timeout",
+        f"is not readable: the server did not answer within the {most.name} limit of "
+        f"{most.value} seconds; raise the limit with --limit {most.name}={2 * most.value}",
+    ) from None
+
+
+def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
+    """
+    Return what a function returns; it runs in a thread, which is left behind where it takes longer.
+
+    :raises queue.Empty: if the time is over.
+    """
+    answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((act(), None))
+        except BaseException as error:  # noqa: BLE001  # raised again below
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    answer, error = answers.get(timeout=max(seconds, 0))
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]  # None only beside an error
+
+
+def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
+    """Return the sentence about a backend's error; None if there is nothing of the name."""
+    causes = list(_causes(error))
+    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+    numbers = {_http_status(cause) for cause in causes}
+    if any(isinstance(cause, ssl.SSLError) for cause in causes) or names & _TLS:
+        return ModelFileError(
+            path.shown,
+            "remote-tls",
+            "is not readable: the TLS connection failed; check the server's certificate, or set "
+            "SSL_CERT_FILE if it has a private one",
+        )
+    if names & _CREDENTIALS:
+        return ModelFileError(
+            path.shown,
+            "remote-credentials",
+            f"is not readable: no valid credentials for {path.protocol}:// were found; set them in "
+            "the environment",
+        )
+    if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
+        return ModelFileError(
+            path.shown,
+            "remote-denied",
+            "is not readable: the server denied access; check the credentials and their "
+            "permissions",
+        )
+    if _CHANGED in numbers or "FileExpired" in names:
+        return changed(path)
+    if names & _CONNECTION or numbers & _BUSY or any(isinstance(c, _PASSES) for c in causes):
+        return ModelFileError(
+            path.shown,
+            "remote-unavailable",
+            f"is not readable: the connection to the server failed {_ATTEMPTS} times; check the "
+            "address and the network",
+        )
+    if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
+        return None
+    if path.is_web and isinstance(error, ValueError):
+        return no_ranges(path)
+    return ModelFileError(
+        path.shown,
+        "remote-failed",
+        f"is not readable: {PACKAGES[path.protocol]} reported {type(error).__name__}",
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Return the HTTP status of a backend's error, where the backend tells it."""
+    found = next(
+        (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
+        None,
+    )
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
+    return found if isinstance(found, int) else None
+
+
+def changed(path: RemotePath) -> ModelFileError:
+    """Return the error for a file that was replaced while it was read."""
+    return ModelFileError(
+        path.shown, "changed", "changed while policytool read it; run the command again"
+    )
+
+
+def no_ranges(path: RemotePath) -> ModelFileError:
+    """Return the error for a server that delivers only whole files."""
+    return ModelFileError(
+        path.shown,
+        "remote-ranges",
+        "is not readable: its server does not support range requests; download the file first",
+    )
