@@ -25,13 +25,12 @@ from tests.conftest import run, run_process
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
+from tests.helpers.s3_server import BUCKET, SECRET, put, s3_bucket
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BUCKET: Final = "models"
-SECRET: Final = "hidden-secret"  # noqa: S105  # of a test
 DIRECTORIES: Final = (
     "keras3.15/global_mixed_float16.export",
     "keras3.15/unpacked.keras.d",
@@ -49,34 +48,9 @@ def server(tmp_path: Path) -> Iterator[RangeServer]:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Any]:
-    """Start an S3 server on this machine, and give the client of an empty bucket."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    with mock.patch.dict(os.environ, environment):
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=BUCKET)
+    """Start an S3 server on this machine, and give the client of a new bucket."""
+    with s3_bucket() as client:
         yield client
-    server.stop()
-
-
-def put(bucket: Any, path: Path, key: str) -> str:
-    """Put a file or a directory into the bucket, and return its URL."""
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file():
-            below = f"/{file.relative_to(path).as_posix()}" if path.is_dir() else ""
-            bucket.upload_file(str(file), BUCKET, f"{key}{below}")
-    return f"s3://{BUCKET}/{key}"
 
 
 def report(*arguments: str | Path) -> Any:
@@ -353,7 +327,7 @@ def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["migrate", "check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
+    "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
 def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
     """The sentence has no credentials."""
@@ -438,7 +412,7 @@ def test_memory_for_parts_is_bounded() -> None:
         for offset in (*range(0, 2**20, 50_000), 0, 999_999, 7):
             stream.seek(offset)
             assert stream.read(100) == data[offset : offset + 100]
-            assert opening._session()._held < 50_000 + remote.BEFORE + remote.AFTER  # noqa: SLF001
+            assert opening.session()._held < 50_000 + remote.BEFORE + remote.AFTER  # noqa: SLF001
     stream.seek(0)
     assert stream.read() == data
 

@@ -133,7 +133,7 @@ def regular_stream(path: AnyPath) -> BinaryIO:
     :raises OSError: as :func:`open_regular`.
     """
     if isinstance(path, RemotePath):
-        return cast("BinaryIO", _session().stream(path))
+        return cast("BinaryIO", session().stream(path))
     return os.fdopen(open_regular(path), "rb")
 
 
@@ -315,7 +315,7 @@ def is_file(path: AnyPath) -> bool:
     :raises OSError: if its parent may not be entered.
     """
     if isinstance(path, RemotePath):
-        status = _session().status(path)
+        status = session().status(path)
         return status is not None and not status.is_directory
     return path.is_file()
 
@@ -337,7 +337,7 @@ def is_directory(path: AnyPath) -> bool:
     :raises OSError: if its parent may not be entered.
     """
     if isinstance(path, RemotePath):
-        status = _session().status(path)
+        status = session().status(path)
         return status is not None and status.is_directory
     return path.is_dir()
 
@@ -350,8 +350,17 @@ def exists(path: AnyPath) -> bool:
     :raises OSError: if its parent may not be entered.
     """
     if isinstance(path, RemotePath):
-        return _session().status(path) is not None
+        return session().status(path) is not None
     return path.exists()
+
+
+def is_taken(path: AnyPath) -> bool:
+    """
+    Return whether something has the name of a path, even a link that leads nowhere.
+
+    :raises ModelFileError: as :func:`regular_stream`.
+    """
+    return exists(path) if isinstance(path, RemotePath) else os.path.lexists(path)
 
 
 def names(directory: AnyPath) -> frozenset[str]:
@@ -362,7 +371,7 @@ def names(directory: AnyPath) -> frozenset[str]:
     :raises OSError: if it cannot be read.
     """
     if isinstance(directory, RemotePath):
-        return frozenset(child.name for child in _session().children(directory))
+        return frozenset(child.name for child in session().children(directory))
     return frozenset(entry.name for entry in directory.iterdir())
 
 
@@ -374,12 +383,12 @@ def matches(path: RemotePath) -> tuple[RemotePath, ...]:
     :raises ModelFileError: as :func:`regular_stream`.
     """
     home = path.before_pattern()
-    return _session().matches(path, home) if home is not None else ()
+    return session().matches(path, home) if home is not None else ()
 
 
 def forget() -> None:
     """Forget what servers said of remote files, so that the next reader sees them as they are."""
-    _session().forget()
+    session().forget()
 
 
 def file_size(path: AnyPath) -> int:
@@ -390,7 +399,7 @@ def file_size(path: AnyPath) -> int:
     :raises OSError: where there is none.
     """
     if isinstance(path, RemotePath):
-        return _session().stream(path).seek(0, os.SEEK_END)
+        return session().stream(path).seek(0, os.SEEK_END)
     return path.stat().st_size
 
 
@@ -439,7 +448,8 @@ _sessions: Final[dict[int, Session]] = {}
 """The remote files of this process, by its number: a copy of a process cannot use the other's."""
 
 
-def _session() -> Session:
+def session() -> Session:
+    """Return the remote files of this process, and what is known of them."""
     process = os.getpid()
     if process not in _sessions:
         from policytool.support.files.remote import Session  # only for a URL
@@ -450,7 +460,7 @@ def _session() -> Session:
 
 
 def _existing(path: RemotePath) -> Status:
-    status = _session().status(path)
+    status = session().status(path)
     if status is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
     return status

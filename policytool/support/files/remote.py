@@ -119,7 +119,9 @@ class Session:
         if path.url not in known:
             try:
                 system = self.system(path)
-                known[path.url] = _status(request(path, lambda: system.info(_place(path, system))))
+                known[path.url] = _status(
+                    request(path, lambda: system.info(place_of(path, system)))
+                )
             except FileNotFoundError:
                 known[path.url] = None
         return known[path.url]
@@ -135,7 +137,7 @@ class Session:
             return ()
         if path.url not in self._listings:
             system = self.system(path)
-            place = _place(path, system)
+            place = place_of(path, system)
             entries = request(path, lambda: system.ls(place, detail=True))
             if beyond := limits.REMOTE_NAMES.exceeded_message(len(entries)):
                 raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
@@ -157,7 +159,7 @@ class Session:
         :raises ModelFileError: if the server cannot be asked, or lists more than is read.
         """
         system = self.system(path)
-        place, base = _place(path, system), _place(home, system).strip("/")
+        place, base = place_of(path, system), place_of(home, system).strip("/")
         try:
             found = request(path, lambda: system.glob(place, detail=True))
         except FileNotFoundError:
@@ -337,7 +339,7 @@ def _fetcher(session: Session, path: RemotePath) -> Callable[[int, int], bytes]:
     system = session.system(path)
     if path.protocol == ZIP:
         return _member_fetcher(session, path, system.zip)
-    place = _place(path, system)
+    place = place_of(path, system)
     handle = request(path, lambda: system.open(place, "rb", cache_type="none"))
     if not handle.seekable():
         raise no_ranges(path)
@@ -402,8 +404,8 @@ def _status(entry: Mapping[str, Any]) -> Status:
     )
 
 
-def _place(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
-    """Return how a file system of fsspec names a path."""
+def place_of(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
+    """Return the name of a path in its file system of fsspec."""
     return path.location if path.protocol == ZIP else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
 
 

@@ -134,11 +134,22 @@ class RemotePath:
         return Path(self.name).suffix
 
     @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+        return Path(self.name).stem
+
+    @property
     def parent(self) -> RemotePath:
         """The directory that it lies in; a bucket is its own."""
         protocol, _, place = self._own.partition("://")
         above = place.rstrip("/").rpartition("/")[0]
         return self._at(f"{protocol}://{above}") if above or self.protocol == ZIP else self
+
+    @property
+    def parents(self) -> tuple[RemotePath, ...]:
+        """All directories above it, the nearest first; the last is the bucket."""
+        above = self.parent
+        return (above, *above.parents) if above != self and self.name else ()
 
     def __truediv__(self, name: str) -> RemotePath:
         own = self._own.rstrip("/")
@@ -177,6 +188,26 @@ class RemotePath:
 
 
 AnyPath: TypeAlias = Path | RemotePath
+
+
+def from_text(text: str) -> AnyPath:
+    """
+    Return the path that a text names: a URL or a local path.
+
+    :raises UsageError: as :func:`parse`.
+    """
+    return parse(text) if is_url(text) else Path(text)
+
+
+def local(path: AnyPath) -> Path:
+    """
+    Return a path of this machine.
+
+    :raises TypeError: for a remote one, of which the caller has to make a local copy first.
+    """
+    if isinstance(path, RemotePath):
+        raise TypeError(f"{path.shown} is remote")
+    return path
 
 
 def parse(url: str) -> RemotePath:

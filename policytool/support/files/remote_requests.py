@@ -66,18 +66,26 @@ _PASSES: Final = (ConnectionError, TimeoutError)
 _PASSING: Final = frozenset({"remote-unavailable"})
 """Codes of failures after which a request is repeated."""
 
+_READABLE: Final = "readable"
+_WRITABLE: Final = "writable"
+"""What a file is not after a failure."""
+
 _STATUSES: Final = ("status", "status_code", "code")
 _MOST_CAUSES: Final = 20
 
 
-def request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
+def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False) -> Answer:
     """
     Return what a request returns, which is repeated where it may succeed later.
 
+    :param writes: whether it changes something on the server: then it is left to the backend to
+        repeat it, because the first one may have arrived
     :raises ModelFileError: if it fails, or :data:`limits.REMOTE_SECONDS` are over.
     :raises FileNotFoundError: if there is nothing of this name.
+    :raises FileExistsError: if it writes, and there is something of this name.
     """
     most = limits.REMOTE_SECONDS
+    what = _WRITABLE if writes else _READABLE
     end = time.monotonic() + most.value
     wait = _FIRST_WAIT
     for attempt in range(1, _ATTEMPTS + 1):
@@ -85,21 +93,24 @@ def request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
             return _in_time(act, end - time.monotonic())
         except queue.Empty:
             break
-        except ModelFileError:
+        except (ModelFileError, FileExistsError):
             raise
         except Exception as error:  # noqa: BLE001  # every backend has errors of its own
-            failure = _failure(path, error)
+            failure = _failure(path, error, what)
         if failure is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
-        if failure.code not in _PASSING or attempt == _ATTEMPTS or time.monotonic() + wait > end:
+        if writes and failure.code == "changed":  # the condition was that there is none
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path.shown) from None
+        is_last = writes or attempt == _ATTEMPTS or time.monotonic() + wait > end
+        if failure.code not in _PASSING or is_last:
             raise failure from None
         time.sleep(wait)
         wait *= 2
     raise ModelFileError(
         path.shown,
         "remote-timeout",
-        f"is not readable: the server did not answer within the {most.name} limit of "
-        f"{most.value} seconds; raise the limit with --limit {most.name}={2 * most.value}",
+        f"is not {what}: the server did not answer within the {most.name} limit of {most.value} "
+        f"seconds; raise the limit with --limit {most.name}={2 * most.value}",
     ) from None
 
 
@@ -124,8 +135,11 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     return answer  # type: ignore[return-value]  # None only beside an error
 
 
-def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
-    """Return the sentence about a backend's error; None if there is nothing of the name."""
+def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | None:
+    """
+    Return the sentence about a backend's error, which says what the file is not; None if there is
+    nothing of the name.
+    """
     causes = list(_causes(error))
     names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
     numbers = {_http_status(cause) for cause in causes}
@@ -133,22 +147,21 @@ def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
         return ModelFileError(
             path.shown,
             "remote-tls",
-            "is not readable: the TLS connection failed; check the server's certificate, or set "
+            f"is not {what}: the TLS connection failed; check the server's certificate, or set "
             "SSL_CERT_FILE if it has a private one",
         )
     if names & _CREDENTIALS:
         return ModelFileError(
             path.shown,
             "remote-credentials",
-            f"is not readable: no valid credentials for {path.protocol}:// were found; set them in "
+            f"is not {what}: no valid credentials for {path.protocol}:// were found; set them in "
             "the environment",
         )
     if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
         return ModelFileError(
             path.shown,
             "remote-denied",
-            "is not readable: the server denied access; check the credentials and their "
-            "permissions",
+            f"is not {what}: the server denied access; check the credentials and their permissions",
         )
     if _CHANGED in numbers or "FileExpired" in names:
         return changed(path)
@@ -156,8 +169,8 @@ def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
         return ModelFileError(
             path.shown,
             "remote-unavailable",
-            f"is not readable: the connection to the server failed {_ATTEMPTS} times; check the "
-            "address and the network",
+            f"is not {what}: the connection to the server failed repeatedly; check the address "
+            "and the network",
         )
     if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
         return None
@@ -166,7 +179,7 @@ def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
     return ModelFileError(
         path.shown,
         "remote-failed",
-        f"is not readable: {PACKAGES[path.protocol]} reported {type(error).__name__}",
+        f"is not {what}: {PACKAGES[path.protocol]} reported {type(error).__name__}",
     )
 
 

@@ -99,6 +99,10 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"system.open"}),
         "opens files of servers, for policytool.support.files.opening",
     ),
+    "support.files.transfers": (
+        frozenset({"system.open", "target.open"}),
+        "creates files in a temporary directory of this process, and objects on servers",
+    ),
     "releases.data.__init__": (
         frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
         TABLE,

@@ -1,0 +1,138 @@
+"""
+Whole files to and from servers: a local copy of a remote model, and new objects.
+
+An object appears on the server when the last byte has arrived, or not at all: backends send a large
+one in parts, which the server joins at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
+from policytool.support.files.remote import place_of
+from policytool.support.files.remote_requests import changed, request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.support.files.remote_path import RemotePath
+
+_BLOCK: Final = 8 * 2**20
+"""Bytes of one request. S3 accepts parts of at least 5 MiB."""
+
+_MOST_PARTS: Final = 9_000
+"""S3 accepts 10,000 parts of one object."""
+
+_UNSUPPORTED: Final = (NotImplementedError, ValueError)
+"""What backends raise for a mode that they do not have."""
+
+
+def files_below(path: RemotePath) -> dict[str, RemotePath]:
+    """
+    Return the files below a directory by their path relative to it, or a file itself by its name.
+
+    :raises ModelFileError: if the server cannot be asked, or a name leads out of the directory.
+    """
+    if not opening.is_directory(path):
+        return {path.name: path}
+    found: dict[str, RemotePath] = {}
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        for name in sorted(opening.names(folder)):
+            child = folder / name
+            if child.leads_out(path):
+                raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")
+            if opening.is_directory(child):
+                pending.append(child)
+            else:
+                found[child.relative_name(path)] = child
+    return found
+
+
+def download(files: dict[str, RemotePath], folder: Path) -> None:
+    """
+    Copy remote files into a local directory, by their relative paths.
+
+    :raises ModelFileError: if a server does not deliver them, one changes meanwhile, or there is
+        not enough space for them.
+    :raises OSError: if a local file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    before = {path: opening.identity(path) for path in files.values()}
+    _check_space(sum(opening.file_size(path) for path in files.values()), folder)
+    for name, path in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with opening.regular_stream(path) as stream, target.open("xb") as copy:
+            shutil.copyfileobj(stream, copy, _BLOCK)
+    opening.forget()
+    for path, identity in before.items():
+        if opening.identity(path) != identity:
+            raise changed(path)
+
+
+def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
+    """
+    Write a local file to a new object, or in the place of one, and see that all of it has arrived.
+
+    Where the backend supports it, the server itself refuses to replace an object.
+
+    :raises FileExistsError: if there is one and ``overwrite`` is false.
+    :raises ModelFileError: if the server does not store it; there is then no new object.
+    """
+    system = opening.session().system(target)
+    size = opening.file_size(file)
+    place = place_of(target, system)
+    if not overwrite and opening.is_taken(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target.shown)
+
+    def begin() -> Any:  # noqa: ANN401  # fsspec has no types
+        settings = {"block_size": max(_BLOCK, size // _MOST_PARTS), "autocommit": False}
+        if not overwrite:
+            with contextlib.suppress(*_UNSUPPORTED):
+                return system.open(place, "xb", **settings)
+        return system.open(place, "wb", **settings)
+
+    made = request(target, begin, writes=True)
+    try:
+        with opening.regular_stream(file) as stream:
+            while block := stream.read(_BLOCK):
+                request(target, lambda block=block: made.write(block), writes=True)  # type: ignore[misc]  # bound now
+        request(target, made.close, writes=True)
+        request(target, made.commit, writes=True)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            request(target, made.discard, writes=True)
+        raise
+    opening.forget()
+    if opening.file_size(target) != size:
+        raise changed(target)
+
+
+def remove(target: RemotePath) -> None:
+    """
+    Remove an object.
+
+    :raises ModelFileError: if the server does not.
+    """
+    system = opening.session().system(target)
+    request(target, lambda: system.rm_file(place_of(target, system)), writes=True)
+    opening.forget()
+
+
+def _check_space(needed: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ModelFileError(
+            str(folder),
+            "no-space",
+            f"has {free:,} free bytes, but a copy of the model needs {needed:,}; set TMPDIR to a "
+            "directory with more space",
+        )
