@@ -139,19 +139,19 @@ def migrate(
         conflicting options
     """
     from os import fspath
-    from pathlib import Path
 
     from policytool.commands import migrate_all as migration
     from policytool.commands.destinations import Destination
     from policytool.migration.planning.options import options_from_arguments
     from policytool.results import Migration
     from policytool.support.errors import UsageError
+    from policytool.support.files.remote_path import from_text
     from policytool.support.limits import override
 
     if in_place and output is not None:
         raise UsageError("in_place and output conflict: in_place replaces the original")
     destination = Destination(
-        output=Path(output) if output is not None else None,
+        output=from_text(fspath(output)) if output is not None else None,
         in_place=in_place,
         overwrite=overwrite,
         allow_overflow=allow_overflow,

@@ -22,6 +22,7 @@ from policytool.cli import (
 from policytool.cli.exit_codes import Exit
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, steps, track
+from policytool.commands import remote_migration
 from policytool.commands.batch import shards
 from policytool.commands.destinations import Destination, without_outputs
 from policytool.commands.inspect import Failure
@@ -48,6 +49,7 @@ from policytool.releases.targets import descriptions, running_release, target_an
 from policytool.reports import json_lines
 from policytool.reports.plans import PLAN_REPORTERS, Migrations, json_report
 from policytool.support.errors import UsageError
+from policytool.support.files.remote_path import from_text
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
@@ -244,7 +246,7 @@ def command(
         allow_weight_rewrite=allow_weight_rewrite,
     )
     destination = Destination(
-        output=Path(output) if output is not None else None,
+        output=from_text(output) if output is not None else None,
         is_directory=output is not None and output.endswith(("/", os.sep)),
         in_place=in_place,
         backup=backup,
@@ -267,15 +269,18 @@ def command(
             tools = _without_verification(tools, retrace=retrace)
         plans: list[SavedPlan] = []
         if plan is not None:
-            report_option.check(report, discovery.inputs(listed) if listed else (), others)
+            report_option.check(
+                report, discovery.inputs(listed, remote=True) if listed else (), others
+            )
             if asked != Options():
                 raise UsageError(
                     "--plan applies a saved plan and cannot be combined with options that change "
                     "the plan (--to, --set, ...)"
                 )
             plans = saved_plans_in(plan, tuple(listed))
+            remote_migration.check((one.path for one in plans), destination)
             every: Sequence[object] = plans
-            names = [one.path.as_posix() for one in plans]
+            names = [one.display_path for one in plans]
             sources, suffixes = [one.path for one in plans], [one.plan.suffix for one in plans]
             part = shards.part(plans, shard)
             running = migrate_saved(
@@ -283,16 +288,17 @@ def command(
             )
         else:
             inputs = (
-                list(discovery.inputs(listed))
+                list(discovery.inputs(listed, remote=True))
                 if listed
                 else []
                 if paths
                 else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
             )
             report_option.check(report, inputs, others)
+            remote_migration.check((one.path for one in inputs), destination)
             every = inputs = without_outputs(inputs, asked.suffix, destination)
             names = shards.names(inputs)
-            sources, suffixes = [one.local_path for one in inputs], [asked.suffix] * len(inputs)
+            sources, suffixes = [one.path for one in inputs], [asked.suffix] * len(inputs)
             found = shards.part(inputs, shard)
             running = track(
                 migrate_all(
@@ -361,7 +367,8 @@ def _collect(results: Iterable[Result]) -> list[Result]:
         for one in found:
             if isinstance(one, Migration) and one.written is not None:
                 messages.note(
-                    f"{one.plan.path} was already written: {display_path(one.written.target)}"
+                    f"{one.plan.path} was already written: "
+                    f"{display_path(one.target or one.written.target)}"
                 )
         raise
     return found

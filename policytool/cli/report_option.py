@@ -33,6 +33,8 @@ from policytool.support.files import opening
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from policytool.support.files.remote_path import AnyPath
+
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
 _PAGE: Final = re.compile(r"[/\\](?:index|\d{4,}-[^/\\]*)\.html\Z")
@@ -91,7 +93,7 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
 
 
 def check(
-    files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[Path] = ()
+    files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[AnyPath] = ()
 ) -> None:
     """
     Make sure that each report can go where it should, before anything is done.
@@ -103,7 +105,7 @@ def check(
     file = settings.file_in_effect()
     needed = [
         *(path for found in inputs if found.exact and isinstance(path := found.path, Path)),
-        *others,
+        *(path for path in others if isinstance(path, Path)),
         *([file] if file is not None else []),
     ]
     for report in files:

@@ -238,7 +238,7 @@ def command(
         messages.error("no model found")
         return Exit.NO_MODEL
     read = [path for path in (inputs, labels, weights) if isinstance(path, Path)]
-    needed = [*read, *(path for path in (destination.output,) if path is not None)]
+    needed = [*read, *(path for path in (destination.output,) if isinstance(path, Path))]
     if resume is not None:
         report_option.check_place("--resume", resume, [found[0].local_path, *needed])
         needed.append(resume)

@@ -16,6 +16,7 @@ from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
 from policytool.support.files.atomic import ASIDE
+from policytool.support.files.remote_path import AnyPath, RemotePath
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ CONTAINERS: Final = ("h5", "keras", "json")
 class Destination:
     """Where outputs go."""
 
-    output: Path | None = None
-    """``-o``: a file, or a directory for as many as there are."""
+    output: AnyPath | None = None
+    """``-o``: a file, or a directory for as many as there are; either may be remote."""
 
     is_directory: bool = False
     """Whether ``output`` is a directory even if there is none yet: ``-o DIR/``."""
@@ -49,14 +50,14 @@ class Destination:
     """False for ``--dry-run``, ``--diff`` and ``--check``."""
 
 
-def default_name(source: Path, suffix: str, container: str | None = None) -> str:
+def default_name(source: AnyPath, suffix: str, container: str | None = None) -> str:
     """
     Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``,
     and a SavedModel ``v1.2`` ``v1.2.migrated``.
 
     :param container: what the output is where the model is written anew; its suffix says so
     """
-    directory = (source / GRAPH).is_file()
+    directory = opening.is_directory(source) and opening.is_file(source / GRAPH)
     if container is not None:
         suffixes = SUFFIXES[container]
         ending = source.suffix if source.suffix in suffixes else suffixes[0]
@@ -67,13 +68,13 @@ def default_name(source: Path, suffix: str, container: str | None = None) -> str
 
 
 def target_of(
-    source: Path,
+    source: AnyPath,
     suffix: str,
     destination: Destination,
     *,
     several: bool,
     container: str | None = None,
-) -> Path:
+) -> AnyPath:
     """
     Return where the output of an input goes.
 
@@ -110,7 +111,7 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
         set()
         if destination.in_place
         else {
-            _target_or_none(one.local_path, suffix, destination, several=several, container=kind)
+            _target_or_none(one.path, suffix, destination, several=several, container=kind)
             for one in inputs
             for kind in kinds
         }
@@ -119,8 +120,8 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
 
 
 def output_path(
-    source: Path, suffix: str, destination: Destination, *, several: bool
-) -> Path | None:
+    source: AnyPath, suffix: str, destination: Destination, *, several: bool
+) -> AnyPath | None:
     """
     Return the output of an input that keeps its format, links followed; None if there is no valid
     output.
@@ -129,13 +130,15 @@ def output_path(
     return None if target is None else _real(target)
 
 
-def _is_directory(destination: Destination, output: Path) -> bool:
-    return output.is_dir() or (destination.is_directory and not os.path.lexists(output))
+def _is_directory(destination: Destination, output: AnyPath) -> bool:
+    return opening.is_directory(output) or (
+        destination.is_directory and not opening.is_taken(output)
+    )
 
 
 def places_of(
-    source: Path, suffix: str, destination: Destination, *, several: bool
-) -> frozenset[Path]:
+    source: AnyPath, suffix: str, destination: Destination, *, several: bool
+) -> frozenset[AnyPath]:
     """
     Return the files and directories, links followed, that are read, written or set aside when an
     input is rewritten; none where nothing is.
@@ -143,7 +146,7 @@ def places_of(
     if not destination.write:
         return frozenset()
     real = _real(source)
-    found: set[Path] = set()
+    found: set[AnyPath] = set()
     for container in (None, *CONTAINERS):  # which one it will be is known once the file is read
         target = _target_or_none(source, suffix, destination, several=several, container=container)
         if target is not None:
@@ -160,7 +163,7 @@ def places_of(
     return frozenset(found)
 
 
-def check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
+def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Destination) -> None:
     """
     Make sure that an output is not its own input, and that its suffix says what it is: Keras picks
     the reader by it.
@@ -193,38 +196,41 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
         )
 
 
-def container_of(output: Path | None) -> str | None:
+def container_of(output: AnyPath | None) -> str | None:
     """
     Return which container an output's name says; None where it says none that a model is written
     anew in, or is a directory that exists.
     """
-    if output is None or output.is_dir():
+    if output is None or opening.is_directory(output):
         return None
     return next((kind for kind in CONTAINERS if output.suffix in SUFFIXES[kind]), None)
 
 
 def _target_or_none(
-    source: Path,
+    source: AnyPath,
     suffix: str,
     destination: Destination,
     *,
     several: bool,
     container: str | None = None,
-) -> Path | None:
+) -> AnyPath | None:
     try:
         return target_of(source, suffix, destination, several=several, container=container)
     except UsageError:
         return None
 
 
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+def _real(path: AnyPath) -> AnyPath:
+    return path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
 
 
-def _shards(source: Path) -> tuple[str, ...]:
+def _shards(source: AnyPath) -> tuple[str, ...]:
     """
-    Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along.
+    Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along;
+    none of a remote one, because two tasks are only kept apart where that needs no request.
     """
+    if isinstance(source, RemotePath):
+        return ()
     try:
         if opening.read_head(source, 64).removeprefix(BOM_UTF8).lstrip()[:1] != b"{":
             return ()
@@ -233,5 +239,7 @@ def _shards(source: Path) -> tuple[str, ...]:
         return ()
 
 
-def _is_same(first: Path, second: Path) -> bool:
+def _is_same(first: AnyPath, second: AnyPath) -> bool:
+    if isinstance(first, RemotePath) or isinstance(second, RemotePath):
+        return first == second
     return first.exists() and first.samefile(second)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from policytool.rules import RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.fixes import Merged
+    from policytool.support.files.remote_path import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +150,7 @@ def _fix(
     return replace(done, outcome=FixOutcome.FIXED, backup=shown), None
 
 
-def places(found: Input, request: FixRequest) -> frozenset[Path]:
+def places(found: Input, request: FixRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for a model."""
     destination = Destination(in_place=True, write=request.options.write)
     return places_of(found.local_path, "", destination, several=False)

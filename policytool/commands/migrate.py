@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import (
     Destination,
     check_target,
@@ -33,8 +31,9 @@ from policytool.numerics.tensorflow_run import (
     ToleranceMissedError,
     count_casts,
 )
-from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from policytool.support.files import opening
+from policytool.support.files.remote_path import AnyPath, RemotePath, local
 from policytool.support.text.jsontext import Json  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ class Migration:
 
     plan: Plan
     status: Status
-    source: Path
-    target: Path | None = None
+    source: AnyPath
+    target: AnyPath | None = None
     written: Written | None = None
     counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
     parts: Mapping[str, Json] = field(default_factory=dict)
@@ -121,7 +120,7 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
         if document.config_part is None and not found.exact:
             return None  # weights lie beside models everywhere; nobody means them by a glob
         check_migratable(document, converts=request.options.target is not None)
-        return migrate_loaded(reading.load_model(document), found.local_path, request, tools)
+        return migrate_loaded(reading.load_model(document), found.path, request, tools)
     except ModelFileError as error:
         return failure_of(found, error)
     except WorkerError as error:
@@ -132,12 +131,13 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
 
 def migrate_loaded(
     loaded: LoadedModel,
-    source: Path,
+    source: AnyPath,
     request: MigrateRequest,
     tools: TensorFlowTools | None = None,
 ) -> Migration:
     """
-    Return what became of a model that was read from ``source``.
+    Return what became of a model that was read from ``source``, which may be remote if nothing is
+    written.
 
     :raises UsageError: for options that contradict the model.
     :raises ModelFileError: for a model that has no layers, and where writing fails.
@@ -175,7 +175,7 @@ def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
     return conversion_plan.plan(loaded, request.options, container)
 
 
-def _check_container(document: Document, container: str | None, output: Path | None) -> None:
+def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:
     """
     Make sure that an output's name says the container that the model is in, or has the suffix of
     the input, whatever is in it: only a conversion writes another container.
@@ -199,10 +199,10 @@ def _check_container(document: Document, container: str | None, output: Path | N
     )
 
 
-def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
+def places(found: Input, request: MigrateRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for an input."""
     return places_of(
-        found.local_path, request.options.suffix, request.destination, several=request.several
+        found.path, request.options.suffix, request.destination, several=request.several
     )
 
 
@@ -210,16 +210,6 @@ LOST: Final = (
     "may not have been migrated: the worker process {how}; the output is either complete or "
     "unchanged"
 )
-TASK: Final = Task(
-    module=__name__,
-    attempt=attempt,
-    shown=lambda found: found.display_path,
-    lost=LOST,
-    time=limits.WRITE_SECONDS,
-    grace=WRITE_GRACE,
-    places=places,
-)
-"""The migration of one file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,7 +217,9 @@ class Work:
     """A plan and what it is carried out with."""
 
     plan: Plan
-    source: Path
+    source: AnyPath
+    """Remote only for a destination to which nothing is written."""
+
     document: Document | None = None
     """What the plan was made of, which a model that is written anew gets its values by."""
 
@@ -264,7 +256,7 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
             done, plan=replace(plan, refusals=refusals), status=Status.BLOCKED, target=target
         )
     check_target(plan, source, target, destination)
-    if destination.skip_existing and os.path.lexists(target):
+    if destination.skip_existing and _is_there(target):
         return replace(done, status=Status.SKIPPED, target=target)
     counts = _count_losses(work)
     overflow = sum(count.overflow for count in counts.values())
@@ -295,6 +287,16 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
     return done if run is None else _with_answers(done, run)
 
 
+def _is_there(target: AnyPath) -> bool:
+    """
+    Return whether there is an output; a remote directory counts once it is a model, because its
+    files are written one after another.
+    """
+    if isinstance(target, RemotePath) and opening.is_directory(target):
+        return format_detection.is_model(target)
+    return opening.is_taken(target)
+
+
 def _changing_parts(work: Work) -> Mapping[str, Json]:
     """Return the JSON documents that change, as they are; none where nobody asks for them."""
     if not work.parts or work.document is None:
@@ -305,8 +307,8 @@ def _changing_parts(work: Work) -> Mapping[str, Json]:
     return {name: value for name, value in work.document.parts.items() if name in edited}
 
 
-def _write(work: Work, target: Path, destination: Destination) -> Written:
-    plan, source, run = work.plan, work.source, work.run
+def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
+    plan, source, target, run = work.plan, local(work.source), local(output), work.run
     if destination.is_directory:
         target.parent.mkdir(parents=True, exist_ok=True)
     options = WriteOptions(
@@ -345,9 +347,12 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
 
 
 def _count_losses(work: Work) -> Mapping[tuple[str, ...], Counts]:
-    """Return what each cast does to the values, which takes reading those tensors and no others."""
+    """
+    Return what each cast does to the values, which takes reading those tensors and no others; of a
+    remote file, its local copy tells.
+    """
     plan, source = work.plan, work.source
-    if not plan.casts:
+    if not plan.casts or isinstance(source, RemotePath):
         return {}
     if plan.retrace and work.run is not None:
         return count_casts(plan, work.run.loaded, source)

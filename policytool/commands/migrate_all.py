@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from policytool.commands import inspect, migrate, saved_plans
+from policytool.commands import inspect, remote_migration, saved_plans
 from policytool.commands.batch import parallel
 from policytool.commands.destinations import without_outputs
 from policytool.commands.inspect import LOST, Failure
@@ -67,10 +67,15 @@ def migrate_all(
     )
     if tools is not None and (options.retrace or tools.verify is not False):
         yield from parallel.run_serially(
-            migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
+            remote_migration.TASK,
+            chosen,
+            request,
+            lambda found: remote_migration.attempt(found, request, tools),
         )
     else:
-        yield from parallel.run_all(migrate.TASK, chosen, request, jobs, scheduler=scheduler)
+        yield from parallel.run_all(
+            remote_migration.TASK, chosen, request, jobs, scheduler=scheduler
+        )
 
 
 def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
@@ -131,13 +136,15 @@ def migrate_one(
     :raises ModelFileError: for what cannot be read, migrated or written.
     :raises UsageError: for patterns that match no layer.
     """
+    found = discovery.one(path, remote=True)
+    remote_migration.check([found.path], destination)
     by_default = verify is None and options.target is not None and not options.retrace
     interpreter = Interpreter(
         python=python or sys.executable, timeout=SECONDS if by_default else None
     )
     with Worker(interpreter) as worker, Worker(interpreter) as other:
         tools = TensorFlowTools(worker=worker, target=other, verify=verify, trust=trust)
-        result = next(migrate_all([discovery.one(path)], options, destination, tools))
+        result = next(migrate_all([found], options, destination, tools))
     match result:
         case Migration() as done:
             return done

@@ -8,9 +8,7 @@ Only values that the plan casts are read, and nothing is written.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
@@ -28,6 +26,7 @@ from policytool.rules import Needs, RuleInput
 from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.rules.safety import external_data, oversized_dataset
 from policytool.support.errors import ModelFileError, SpellingError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -238,7 +237,7 @@ class _Planner:
             self._source, attempt.suffix, destination, several=False, container=container
         )
         left = self._left(planned, attempt)
-        return _Outcome(attempt=attempt, left=left, exists=os.path.lexists(output))
+        return _Outcome(attempt=attempt, left=left, exists=opening.is_taken(output))
 
     def _left(self, planned: Migration, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings with which a planned result fails."""
@@ -274,8 +273,8 @@ def _result(document: Document, planned: Migration) -> Document:
     plan = planned.plan
     if plan.conversion is None:
         return apply_edits(document, plan.edits, plan.casts)
-    path = PurePath(planned.target) if planned.target is not None else PurePath(document.path)
-    return creating.document(plan.conversion.content, path.as_posix())
+    path = display_path(planned.target) if planned.target is not None else document.path
+    return creating.document(plan.conversion.content, path)
 
 
 def _failing(findings: Iterable[Finding], fail_on: Severity) -> tuple[Finding, ...]:

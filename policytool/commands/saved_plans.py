@@ -9,13 +9,13 @@ stood there, so a plan for another file, or for one that has changed, does nothi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
+from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
 from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning import savedmodel_revival
@@ -25,11 +25,14 @@ from policytool.model.model import Source
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
-from policytool.support.files import opening
+from policytool.support.files import opening, remote_path
+from policytool.support.files.remote_path import AnyPath  # noqa: TC001  # TASK evaluates annotations
 from policytool.support.text import codec, jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from policytool.formats.document import Address, Document
     from policytool.model.model import Model
 
@@ -41,7 +44,14 @@ class SavedPlan:
     """One plan, and the file that it is to be carried out on."""
 
     plan: Plan
-    path: Path
+    path: AnyPath
+    shown: str | None = None
+    """What reports show in place of the path, such as the URL of which it is a local copy."""
+
+    @property
+    def display_path(self) -> str:
+        """The path as reports show it."""
+        return self.shown or str(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,9 +71,18 @@ def attempt(
 
     :raises UsageError: for an output that cannot be.
     """
+
+    def act(path: AnyPath, destination: Destination) -> Result:
+        copy = replace(saved, path=path, shown=saved.display_path)
+        return _attempt(copy, replace(request, destination=destination), tools)
+
+    return with_local_copy(saved.path, saved.display_path, request.destination, act)
+
+
+def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools | None) -> Result:
     plan, path = saved.plan, saved.path
     try:
-        document = format_detection.document(path, str(path))
+        document = format_detection.document(path, saved.display_path)
         _check(document, plan)
         loaded = reading.load_model(document)
         changed, unchanged = (
@@ -96,10 +115,12 @@ def attempt(
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
     except WorkerError as error:
-        return Failure(path=str(path), code=error.code, message=str(error), details=error.details)
+        return Failure(
+            path=saved.display_path, code=error.code, message=str(error), details=error.details
+        )
 
 
-def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[Path]:
+def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for a plan."""
     return places_of(saved.path, saved.plan.suffix, request.destination, several=False)
 
@@ -107,7 +128,7 @@ def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[Path]:
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda saved: str(saved.path),
+    shown=lambda saved: saved.display_path,
     lost=LOST,
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,
@@ -153,9 +174,9 @@ def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
     :raises UsageError: for paths that there is no plan for.
     """
     if not paths:
-        return [SavedPlan(plan=plan, path=Path(plan.path)) for plan in found]
+        return [SavedPlan(plan=plan, path=remote_path.from_text(plan.path)) for plan in found]
     if len(found) == 1 and len(paths) == 1:
-        return [SavedPlan(plan=found[0], path=Path(paths[0]))]
+        return [SavedPlan(plan=found[0], path=remote_path.from_text(paths[0]))]
     named = {plan.path: plan for plan in found}
     missing = [path for path in paths if path not in named]
     if missing:
@@ -163,7 +184,7 @@ def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
             f"the saved plan does not cover {missing[0]}; it covers "
             f"{', '.join(list(named)[:5]) or 'no file'}"
         )
-    return [SavedPlan(plan=named[path], path=Path(path)) for path in paths]
+    return [SavedPlan(plan=named[path], path=remote_path.from_text(path)) for path in paths]
 
 
 def _check(document: Document, plan: Plan) -> None:

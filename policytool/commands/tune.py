@@ -22,6 +22,7 @@ from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, WorkerError
+from policytool.support.files.remote_path import local
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ def tune_and_write(
         raise ModelFileError(model.display_path, refusal.code, refusal.message)
     if destination.write and planned.target is not None:
         check_output(
-            model.local_path, planned.target, model.display_path, overwrite=destination.overwrite
+            model.local_path,
+            local(planned.target),
+            model.display_path,
+            overwrite=destination.overwrite,
         )
     tuning = _search(source, found, wanted, tools, report)
     if not tuning.passed or tuning.best is None:

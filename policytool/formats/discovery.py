@@ -34,6 +34,9 @@ class Input:
     exact: bool
     """Whether it was named, and so must be a model."""
 
+    shown: str | None = None
+    """What reports show in its place, such as the URL of which it is a local copy."""
+
     @property
     def local_path(self) -> Path:
         """
@@ -50,7 +53,7 @@ class Input:
         """
         The path as reports show it: POSIX, relative where it lies below the working directory.
         """
-        return display_path(self.path)
+        return self.shown or display_path(self.path)
 
 
 def display_path(path: AnyPath) -> str:

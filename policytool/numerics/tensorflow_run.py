@@ -27,6 +27,7 @@ from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # fo
 from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
+from policytool.support.files.remote_path import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from policytool.model.model import Model
     from policytool.numerics.verification import InstalledLibraries
     from policytool.numerics.workers import Worker
+    from policytool.support.files.remote_path import AnyPath
 
 _FIRST_WITH_NAMES = (2, 5)
 """The first TensorFlow that reads a mixed policy by its bare name."""
@@ -162,7 +164,9 @@ class TensorFlowRun:
 
     plan: Plan
     loaded: LoadedModel
-    source: Path
+    source: AnyPath
+    """Remote only while nothing is asked of the child."""
+
     tools: TensorFlowTools
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
@@ -193,7 +197,9 @@ class TensorFlowRun:
         from policytool.numerics import reexport
 
         wanted = reexport.planned_model(self.loaded, self.plan)
-        result = self._run_job(reexport.reexport_job(self.loaded, wanted, self.source, draft))
+        result = self._run_job(
+            reexport.reexport_job(self.loaded, wanted, local(self.source), draft)
+        )
         after = _load(draft, self.plan.path)
         compared = self._compare_result(wanted, after, draft)
         self._normalize_policies(after, draft, result["versions"])
@@ -219,7 +225,7 @@ class TensorFlowRun:
     ) -> ReexportComparison:
         from policytool.numerics import reexport
 
-        sides = (self.loaded, wanted, after, self.source, draft)
+        sides = (self.loaded, wanted, after, local(self.source), draft)
         try:
             wrong = next(reexport.differences(*sides), None)
             if wrong is not None:
@@ -331,7 +337,7 @@ class TensorFlowRun:
         family = self.loaded.family
         before = PredictionSide(
             which="the original" if conversion is None else "the source",
-            path=self.source,
+            path=local(self.source),
             family=family,
             model=self.loaded.model,
             is_converted=conversion is not None,

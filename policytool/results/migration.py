@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.results._result import Report, Result
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Status
     from policytool.migration.plan import Note, Plan, Refusal
     from policytool.reports.plans import Migrations
+    from policytool.support.files.remote_path import AnyPath
 
 _WITH_OUTPUT: Final = frozenset({"planned", "written", "skipped"})
 
@@ -45,9 +47,14 @@ class Migration(Result):
         return self._value.status
 
     @property
-    def output(self) -> Path | None:
-        """The file or directory that was written, or would be; None if there is none."""
-        return self._value.target if self.status in _WITH_OUTPUT else None
+    def output(self) -> Path | str | None:
+        """
+        The file or directory that was written, or would be; None if there is none.
+
+        A remote one is the text of its URL.
+        """
+        target = self._target()
+        return target.shown if isinstance(target, RemotePath) else target
 
     @property
     def backup(self) -> Path | None:
@@ -79,6 +86,9 @@ class Migration(Result):
         """Why predictions were not compared, if that is the default; else None."""
         return self._value.not_verified
 
+    def _target(self) -> AnyPath | None:
+        return self._value.target if self.status in _WITH_OUTPUT else None
+
     def _report(self) -> Report[Migrations]:
         from policytool.reports.plans import PLAN_REPORTERS, Migrations, page
 
@@ -89,7 +99,8 @@ class Migration(Result):
         from policytool.formats.discovery import display_path
         from policytool.reports.plans import headline
 
-        about = display_path(self.output) if self.output is not None else self.path
+        target = self._target()
+        about = display_path(target) if target is not None else self.path
         return (about,), headline(self._value)
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:

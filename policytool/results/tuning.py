@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.results._result import Report, Result
+from policytool.support.files.remote_path import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +57,9 @@ class Tuning(Result):
     @property
     def output(self) -> Path | None:
         """The file or directory that was written, or would be; None if there is none."""
-        return self._migration.target if self._migration is not None else None
+        if self._migration is None or self._migration.target is None:
+            return None
+        return local(self._migration.target)
 
     @property
     def best(self) -> Trial | None:

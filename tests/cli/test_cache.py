@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import audit, fix, inspect, migrate
+from policytool.commands import audit, fix, inspect, remote_migration
 from policytool.commands.batch import cache as caches
 from policytool.commands.batch import parallel
 from policytool.commands.batch.cache import ResultCache
@@ -645,4 +645,4 @@ def test_tasks_that_write_keep_no_results() -> None:
     """What they do depends on more than the model."""
     assert inspect.TASK.caching is not None
     assert fix.TASK.caching is None
-    assert migrate.TASK.caching is None
+    assert remote_migration.TASK.caching is None

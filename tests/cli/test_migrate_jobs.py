@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import fix, migrate, saved_plans
+from policytool.commands import fix, migrate, remote_migration, saved_plans
 from policytool.commands.destinations import Destination
 from policytool.commands.fix import FixAttempt, FixOptions, FixRequest
 from policytool.commands.migrate import MigrateRequest
@@ -602,7 +602,7 @@ def test_processes_that_lost_their_parent_leave_nothing(
 )
 def test_migrations_of_every_fixture_come_back(options: Options) -> None:
     """With what a diff needs, and with their plans as what --plan gives to a process."""
-    task = migrate.TASK
+    task = remote_migration.TASK
     read, read_plan = task.readers().result, saved_plans.TASK.readers().item
     request = MigrateRequest(
         options=options, destination=Destination(write=False, allow_overflow=True)
@@ -622,7 +622,7 @@ def test_migrations_of_every_fixture_come_back(options: Options) -> None:
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     """With its backup and what was counted."""
-    task = migrate.TASK
+    task = remote_migration.TASK
     (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
     result: Any = task.attempt(
         found,

@@ -130,7 +130,7 @@ def written(retraced: tuple[Retraced, ...]) -> Iterator[tuple[Retraced, Migratio
         if (
             isinstance(one.result, Migration)
             and one.result.status is Status.WRITTEN
-            and one.result.target is not None
+            and isinstance(one.result.target, Path)
         ):
             yield one, one.result, one.result.target
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
+
+    from policytool.support.files.remote_path import AnyPath
 
 
-def after(places: Sequence[Iterable[Path]]) -> list[frozenset[int]]:
+def after(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]:
     """
     Return for each task which earlier ones have to be done before it is begun, given the places
     that each has to do with.
@@ -18,8 +19,8 @@ def after(places: Sequence[Iterable[Path]]) -> list[frozenset[int]]:
     Two have to do with each other where one's place is the other's, lies in it, or holds it. Those
     that wait for the same place form a row.
     """
-    last: dict[Path, int] = {}
-    within: defaultdict[Path, set[int]] = defaultdict(set)
+    last: dict[AnyPath, int] = {}
+    within: defaultdict[AnyPath, set[int]] = defaultdict(set)
     found = []
     for number, own in enumerate(places):
         earlier = set[int]()

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.batch import file_conflicts
@@ -254,7 +255,12 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
 
 def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Request) -> None:
     """Remove the drafts of processes that were ended before they could do so themselves."""
-    directories = {place.parent for item in items for place in task.places(item, request)}
+    directories = {
+        place.parent
+        for item in items
+        for place in task.places(item, request)
+        if isinstance(place, Path)
+    }
     if directories:
         from policytool.support.files import atomic  # only where something is written
 

@@ -17,10 +17,10 @@ from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from policytool.commands.destinations import Destination
     from policytool.formats.discovery import Input
+    from policytool.support.files.remote_path import AnyPath
 
 Item = TypeVar("Item")
 
@@ -69,7 +69,10 @@ def digest(names: Iterable[str]) -> str:
 
 
 def check_outputs(
-    sources: Sequence[Path], suffixes: Sequence[str], destination: Destination, shard: Shard | None
+    sources: Sequence[AnyPath],
+    suffixes: Sequence[str],
+    destination: Destination,
+    shard: Shard | None,
 ) -> None:
     """
     Make sure that no two shards write the same file: the last one would win.
@@ -79,7 +82,7 @@ def check_outputs(
     if shard is None or not destination.write or destination.in_place:
         return
     several = len(sources) > 1
-    first: dict[Path, int] = {}
+    first: dict[AnyPath, int] = {}
     for number, (source, suffix) in enumerate(zip(sources, suffixes, strict=True)):
         output = output_path(source, suffix, destination, several=several)
         earlier = first.setdefault(output, number) if output is not None else number

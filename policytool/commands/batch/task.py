@@ -15,9 +15,9 @@ from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from policytool.formats.input_identity import InputIdentity
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
 
 Item = TypeVar("Item")
@@ -76,7 +76,7 @@ class Task(Generic[Item, Request, Result]):
     caching: Caching[Item] | None = None
     """How results are kept for later runs; None if they are not."""
 
-    places: Callable[[Item, Request], frozenset[Path]] = lambda _, __: frozenset()
+    places: Callable[[Item, Request], frozenset[AnyPath]] = lambda _, __: frozenset()
     """
     Returns the files and directories that are read or written; two items with one of them in common
     are done in their order. Drafts lie beside them.

@@ -227,11 +227,16 @@ def _check_target(place: OutputPlace) -> None:
             "target-exists", f"{target.name} is not a regular file; specify another output"
         )
     if not (place.overwrite or place.replace):
-        raise WriteError(
-            "target-exists",
-            f"would be written to {target.name}, which already exists; use --overwrite to "
-            "replace it, or -o for another name",
-        )
+        raise already_exists(target.name)
+
+
+def already_exists(name: str) -> WriteError:
+    """Return the error for an output whose name something has that is not to be replaced."""
+    return WriteError(
+        "target-exists",
+        f"would be written to {name}, which already exists; use --overwrite to replace it, or -o "
+        "for another name",
+    )
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.commands import audit, inspect, migrate
+from policytool.commands import audit, inspect, migrate, remote_migration
 from policytool.commands.batch import cluster, parallel
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
@@ -220,7 +220,9 @@ class TestCluster:
                 parts=False,
                 no_verify_reason=None,
             )
-            results = list(parallel.run_all(migrate.TASK, found, request, 2, scheduler=scheduler))
+            results = list(
+                parallel.run_all(remote_migration.TASK, found, request, 2, scheduler=scheduler)
+            )
             done = [one for one in results if isinstance(one, migrate.Migration)]
             failed = [one for one in results if isinstance(one, Failure)]
             files = {one.name: one.stat().st_size for one in output.iterdir()}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.commands import audit, fix, inspect, migrate, saved_plans
+from policytool.commands import audit, fix, inspect, remote_migration, saved_plans
 from policytool.commands.inspect import Failure
 from policytool.formats import discovery
 from policytool.formats.document import Address, Signature
@@ -278,7 +278,7 @@ def test_a_value_without_a_form_is_refused() -> None:
         codec.encode([object()])
 
 
-@pytest.mark.parametrize("module", [audit, fix, inspect, migrate, saved_plans])
+@pytest.mark.parametrize("module", [audit, fix, inspect, remote_migration, saved_plans])
 def test_every_task_is_found_by_its_module(module: ModuleType) -> None:
     """Another process imports the module by its name, and reads what the annotations say."""
     assert importlib.import_module(module.TASK.module).TASK is module.TASK

@@ -1,0 +1,271 @@
+"""
+``migrate`` of remote models and to remote outputs.
+
+A plan is made from ranges of the remote model. If it changes something, the model is copied to a
+temporary directory and migrated there as every local one, and a remote output is uploaded when the
+local one is complete and compared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from policytool.commands import migrate
+from policytool.commands.batch.task import WRITE_GRACE, Task
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result, Status, places
+from policytool.formats import rewriting
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
+from policytool.formats.rewriting.base import WriteError
+from policytool.formats.rewriting.replacement import already_exists, report_failures
+from policytool.formats.saved_model.files import GRAPH
+from policytool.numerics.tensorflow_run import TensorFlowTools  # noqa: TC001  # as above
+from policytool.support import limits
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening, transfers
+from policytool.support.files.remote_path import AnyPath, RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from policytool.commands.destinations import Destination
+
+WRITABLE: Final = ("s3", "gs", "gcs", "az", "abfs", "memory")
+"""The protocols to which outputs are written: those whose objects appear complete or not at all."""
+
+_MAKES_A_MODEL: Final = frozenset({GRAPH, "config.json"})
+"""The files by which a directory is a model; they are uploaded last."""
+
+MigrateLocal: TypeAlias = "Callable[[AnyPath, Destination], Result]"
+"""Migrates what a path leads to."""
+
+
+def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
+    """
+    Return what became of one input, as :func:`policytool.commands.migrate.attempt` does.
+
+    :raises UsageError: for options that contradict the model.
+    """
+
+    def act(path: AnyPath, destination: Destination) -> Result:
+        copy = replace(found, path=path, shown=found.display_path)
+        # the output of a copy is named in full
+        several = request.several and destination.output == request.destination.output
+        asked = replace(request, destination=destination, several=several)
+        return migrate.attempt(copy, asked, tools)
+
+    return with_local_copy(found.path, found.display_path, request.destination, act)
+
+
+def check(sources: Iterable[AnyPath], destination: Destination) -> None:
+    """
+    Make sure that outputs can go where they are to go, before anything is read.
+
+    :raises UsageError: if a remote file would be replaced in place, or a protocol is only read.
+    """
+    if not destination.write:
+        return
+    output = destination.output
+    if isinstance(output, RemotePath) and output.protocol not in WRITABLE:
+        raise UsageError(f"-o {output.shown} {_read_only(output)}")
+    for source in sources:
+        if not isinstance(source, RemotePath):
+            continue
+        if destination.in_place:
+            raise UsageError(
+                f"--in-place cannot replace {source.shown}: remote models are written to a new "
+                "object; specify it with -o"
+            )
+        if output is None and source.protocol not in WRITABLE:
+            raise UsageError(
+                f"the output of {source.shown} {_read_only(source)}; specify one with -o"
+            )
+
+
+def _read_only(path: RemotePath) -> str:
+    return (
+        f"cannot be written with {path.protocol}://; policytool writes to local paths and to "
+        f"{', '.join(f'{name}://' for name in WRITABLE if name != 'memory')}"
+    )
+
+
+def with_local_copy(
+    source: AnyPath, shown: str, destination: Destination, act: MigrateLocal
+) -> Result:
+    """
+    Return what ``act`` returns for a model; if that or the output is remote, it is called for the
+    plan, and then for a local copy.
+
+    :raises UsageError: for an output that cannot be.
+    """
+    if not isinstance(source, RemotePath) and not isinstance(destination.output, RemotePath):
+        return act(source, destination)
+    planned = act(source, replace(destination, write=False))
+    if not isinstance(planned, Migration) or planned.status is not Status.PLANNED:
+        return planned
+    if not destination.write and not (planned.plan.casts and isinstance(source, RemotePath)):
+        return planned
+    try:
+        with report_failures(shown, Path(tempfile.gettempdir())):
+            return _migrate_copy(source, planned, destination, act)
+    except ModelFileError as error:
+        return Failure(path=error.path, code=error.code, message=error.message)
+
+
+def _migrate_copy(
+    source: AnyPath, planned: Migration, destination: Destination, act: MigrateLocal
+) -> Result:
+    """Migrate a local copy; its output goes where ``planned`` says."""
+    target = planned.target
+    if destination.write and target is not None:
+        _check_free(target, destination)
+    with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
+        local = _local_copy(source, planned, Path(scratch, "input"))
+        if not isinstance(target, RemotePath) or not destination.write:
+            done = act(local, destination)
+            return (
+                replace(done, source=source, target=target) if isinstance(done, Migration) else done
+            )
+        if local.is_dir():
+            _check_links(local)
+        # beside the copy where it goes beside the original: the files that it needs are there
+        beside = isinstance(source, RemotePath) and target.parent == source.parent
+        folder = local.parent if beside else Path(scratch, "output")
+        folder.mkdir(exist_ok=True)
+        output = folder / target.name
+        done = act(local, replace(destination, output=output, is_directory=False))
+        if not isinstance(done, Migration):
+            return done
+        if done.status is Status.WRITTEN:
+            companions = () if beside else sorted({*folder.iterdir()} - {output})
+            _upload(_Upload(output, target, destination.overwrite), companions)
+        return replace(done, source=source, target=target)
+
+
+def _check_free(target: AnyPath, destination: Destination) -> None:
+    """
+    Make sure that an output may have its name, before a model is copied for it.
+
+    :raises WriteError: if something of that name stays.
+    """
+    if not opening.is_taken(target):
+        return
+    if not destination.overwrite:
+        raise already_exists(target.name)
+    if isinstance(target, RemotePath) and opening.is_directory(target):
+        raise WriteError(
+            "target-exists",
+            f"would be written to the remote directory {target.name}, whose files cannot be "
+            "replaced together; remove it, or use -o for another name",
+        )
+
+
+def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
+    """Return a local copy of what a plan needs of a model; a local model itself."""
+    if not isinstance(source, RemotePath):
+        return source
+    folder.mkdir()
+    name = source.name or "model"
+    if opening.is_directory(source):
+        transfers.download(transfers.files_below(source), folder / name)
+        return folder / name
+    transfers.download({name: source}, folder)
+    target = planned.target
+    rewriter = rewriting.rewriter_for(planned.plan.format, is_directory=False)
+    stays = isinstance(target, RemotePath) and target.parent == source.parent
+    if (
+        rewriter is not None
+        and rewriter.companions is not None
+        and not (stays and planned.plan.conversion is None)
+    ):
+        names = rewriter.companions(folder / name)
+        transfers.download({other: source.with_name(other) for other in names}, folder)
+    return folder / name
+
+
+class _Upload(NamedTuple):
+    """An output, and where it goes."""
+
+    output: Path
+    target: RemotePath
+    overwrite: bool
+
+
+def _upload(asked: _Upload, companions: Iterable[Path]) -> None:
+    """
+    Write an output to a server, and files that it needs beside it; if one cannot be written, none
+    stays.
+
+    :raises ModelFileError: if one cannot be written.
+    :raises WriteError: if one exists, or what was written cannot be removed.
+    """
+    output, target, overwrite = asked
+    files = {
+        **{file: target.with_name(file.name) for file in companions},
+        **_uploads(output, target),
+    }
+    new: list[RemotePath] = []
+    try:
+        for file, place in files.items():
+            is_new = not opening.is_taken(place)
+            transfers.upload(file, place, overwrite=overwrite)
+            new += [place] if is_new else []
+    except BaseException as error:
+        _remove(new)
+        if isinstance(error, FileExistsError):
+            raise already_exists(target.name) from error
+        raise
+
+
+def _remove(objects: Sequence[RemotePath]) -> None:
+    for place in reversed(objects):
+        try:
+            transfers.remove(place)
+        except (ModelFileError, OSError) as error:
+            raise WriteError(
+                "write-failed",
+                f"writing failed, and {place.shown} could not be removed; remove it",
+            ) from error
+
+
+def _uploads(output: Path, target: RemotePath) -> dict[Path, RemotePath]:
+    """
+    Return the files of an output and their objects, those last by which a directory is a model: an
+    upload that is interrupted leaves no model.
+    """
+    if not output.is_dir():
+        return {output: target}
+    files = [file for file in output.rglob("*") if not file.is_dir()]
+    files.sort(key=lambda file: (file.parent == output and file.name in _MAKES_A_MODEL, file))
+    return {file: target.joinpath(*file.relative_to(output).parts) for file in files}
+
+
+def _check_links(model: Path) -> None:
+    """
+    Make sure that a directory to upload has no links: one in a model from a stranger would publish
+    any file of this machine.
+
+    :raises WriteError: if it has one.
+    """
+    link = next((file for file in sorted(model.rglob("*")) if file.is_symlink()), None)
+    if link is not None:
+        raise WriteError(
+            "not-rewritable",
+            f"contains the link {link.relative_to(model)}, whose target would be uploaded; specify "
+            "a local output, or replace the link with a copy",
+        )
+
+
+TASK: Final = Task(
+    module=__name__,
+    attempt=attempt,
+    shown=lambda found: found.display_path,
+    lost=LOST,
+    time=limits.WRITE_SECONDS,
+    grace=WRITE_GRACE,
+    places=places,
+)
+"""The migration of one model, local or remote."""

@@ -1,0 +1,437 @@
+"""Remote models are migrated as local ones, and outputs on servers are complete or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+import pytest
+
+import policytool
+from policytool.commands import remote_migration
+from policytool.support.files import opening, remote_requests, transfers
+from policytool.support.files.remote_path import parse
+from tests.conftest import run
+from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
+from tests.helpers.range_server import range_server
+from tests.helpers.s3_server import BUCKET, SECRET, contents, put, s3_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MODEL: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+DIRECTORY: Final = FIXTURES / "tf2.15/global_mixed_float16"
+HOME: Final = f"s3://{BUCKET}"
+REQUEST: Final = "policytool.support.files.transfers.request"
+"""What uploads ask servers with."""
+
+pytestmark = THOROUGH
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """Start an S3 server on this machine, and give its client."""
+    with s3_bucket() as client:
+        yield client
+
+
+@pytest.fixture
+def bucket(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give the client of an empty bucket, and afterwards find no temporary directory left."""
+    for key in contents(server):
+        server.delete_object(Bucket=BUCKET, Key=key)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    opening.forget()
+    yield server
+    assert list(scratch.iterdir()) == []
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """Return the content of each file below a directory, or of a file itself."""
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return {
+        file.relative_to(path.parent).as_posix(): file.read_bytes()
+        for file in found
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("fixture", "options"),
+    [
+        ("tf2.3/exp_mf16_fixed128.h5", ()),
+        ("tf2.3/exp_mf16_fixed128.h5", ("--to", "mixed_bfloat16")),
+        ("tf2.3/exp_mf16_fixed128.h5", ("--to", "float64")),
+        ("tf2.15/global_mixed_float16", ("--to", "mixed_bfloat16")),
+        ("keras3.15/unpacked.keras.d", ("--to", "mixed_bfloat16")),
+        ("keras3.15/global_mixed_float16.json", ("--to", "float32")),
+        ("tfjs4.22/global_mixed_float16/model.json", ("--to", "float32")),
+    ],
+)
+def test_a_remote_model_becomes_what_a_local_one_becomes(
+    bucket: Any, tmp_path: Path, fixture: str, options: tuple[str, ...]
+) -> None:
+    """Byte by byte, with all files that the output needs."""
+    source = FIXTURES / fixture
+    home = source.parent if fixture.startswith("tfjs") else source
+    put(bucket, home, f"in/{home.name}")
+    url = f"{HOME}/in/{source.relative_to(home.parent).as_posix()}"
+    (tmp_path / "local").mkdir()
+    assert run("migrate", source, *options, "-o", tmp_path / "local").code == 0
+    assert run("migrate", url, *options, "-o", f"{HOME}/out/").code == 0
+    expected = {
+        f"out/{file.relative_to(tmp_path / 'local').as_posix()}": file.read_bytes()
+        for file in (tmp_path / "local").rglob("*")
+        if file.is_file()
+    }
+    assert expected
+    assert contents(bucket, "out/") == expected
+    (tmp_path / "copied").mkdir()
+    assert run("migrate", url, *options, "-o", tmp_path / "copied").code == 0
+    assert files(tmp_path / "copied") == {
+        name.replace("out/", "copied/", 1): data for name, data in expected.items()
+    }
+
+
+def test_a_conversion_is_written_beside_its_source(bucket: Any, tmp_path: Path) -> None:
+    """With the release in its name, and the report shows no local path."""
+    url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "a/model.h5")
+    ended = run("migrate", url, "--target", "tf_keras", "--no-verify", "--format", "json")
+    (found,) = ended.json["plans"]
+    assert (ended.code, found["output"]) == (0, f"{HOME}/a/model.tf_keras.h5")
+    assert str(tmp_path) not in ended.out + ended.err
+    assert run("audit", found["output"], "--target", "tf_keras").code == 0
+
+
+def test_a_tensorflow_js_model_shares_the_shards_beside_it(bucket: Any) -> None:
+    """They are neither copied nor written again."""
+    source = FIXTURES / "tfjs4.22/global_mixed_float16"
+    put(bucket, source, "web")
+    before = contents(bucket)
+    with mock.patch.object(transfers, "download", wraps=transfers.download) as download:
+        assert run("migrate", f"{HOME}/web/model.json", "--to", "float32").code == 0
+    assert [list(call.args[0]) for call in download.call_args_list] == [["model.json"]]
+    after = contents(bucket)
+    assert after.keys() - before.keys() == {"web/model.float32.json"}
+    assert {key: after[key] for key in before} == before
+
+
+@pytest.mark.parametrize(
+    "options", [("--dry-run",), ("--check",), ("--diff",), ("--target", "keras3.15", "--dry-run")]
+)
+def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None:
+    """Nothing is copied or written for it."""
+    url = put(bucket, MODEL, "model.h5")
+    with mock.patch.object(transfers, "download", side_effect=AssertionError):
+        local = run("migrate", MODEL, *options)
+        ended = run("migrate", url, *options)
+    assert ended.code == local.code
+    assert list(contents(bucket)) == ["model.h5"]
+
+
+def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
+    """As that of the local file."""
+    url = put(bucket, MODEL, "model.h5")
+    options = ("--to", "float16", "--dry-run", "--format", "json")
+    remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
+    assert remote["plans"][0]["casts"]
+    assert remote["plans"][0]["casts"] == local["plans"][0]["casts"]
+
+
+def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
+    """Its report says so."""
+    url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
+    with mock.patch.object(transfers, "download", side_effect=AssertionError):
+        ended = run("migrate", url, "--format", "json")
+    assert ended.json["plans"][0]["status"] == "unchanged"
+
+
+def test_an_existing_object_stays(bucket: Any) -> None:
+    """Unless --overwrite replaces it; --skip-existing leaves it without reading further."""
+    url = put(bucket, MODEL, "model.h5")
+    put(bucket, FIXTURES / "keras3.15/default_float32.h5", "other.h5")
+    before = contents(bucket)
+    with mock.patch.object(transfers, "download", side_effect=AssertionError):
+        ended = run("migrate", url, "-o", f"{HOME}/other.h5", "--format", "json")
+        assert (ended.code, ended.json["failures"][0]["code"]) == (3, "target-exists")
+        skipped = run("migrate", url, "-o", f"{HOME}/other.h5", "--skip-existing")
+        assert skipped.code == 0
+    assert contents(bucket) == before
+    assert run("migrate", url, "-o", f"{HOME}/other.h5", "--overwrite").code == 0
+    assert contents(bucket)["other.h5"] != before["other.h5"]
+
+
+def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
+    """Its objects cannot change together."""
+    url = put(bucket, DIRECTORY, "a/model")
+    put(bucket, DIRECTORY, "b/model")
+    before = contents(bucket)
+    options = ("--to", "mixed_bfloat16", "-o", f"{HOME}/b/")
+    ended = run("migrate", url, *options, "--overwrite", "--format", "json")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "target-exists")
+    assert "Remove it" in ended.err
+    assert contents(bucket) == before
+
+
+def test_another_writer_wins(bucket: Any) -> None:
+    """The server refuses an object that was created after the model was read."""
+    url = put(bucket, MODEL, "model.h5")
+    ask = remote_requests.request
+
+    def create(path: Any, act: Callable[[], Any], *, writes: bool) -> Any:
+        if writes:
+            bucket.put_object(Bucket=BUCKET, Key="model.migrated.h5", Body=b"another")
+        return ask(path, act, writes=writes)
+
+    with mock.patch(REQUEST, create):
+        ended = run("migrate", url, "--format", "json")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "target-exists")
+    assert contents(bucket)["model.migrated.h5"] == b"another"
+
+
+@pytest.mark.parametrize("source", [MODEL, DIRECTORY], ids=["file", "directory"])
+@pytest.mark.parametrize("error", [ConnectionResetError, KeyboardInterrupt])
+def test_a_fault_at_any_write_leaves_nothing(
+    bucket: Any, source: Path, error: type[BaseException]
+) -> None:
+    """Neither an object nor a part of one, whichever request fails."""
+    url = put(bucket, source, f"in/{source.name}")
+    before = contents(bucket)
+    ask = remote_requests.request
+    failed = 0
+    for healthy in range(100):
+        count = 0
+
+        def fail(path: Any, act: Callable[[], Any], *, writes: bool) -> Any:
+            nonlocal count, failed
+            count += 1
+            if count == healthy + 1:  # noqa: B023  # called in this round
+                failed += 1
+                raise error
+            return ask(path, act, writes=writes)
+
+        options = ("--to", "mixed_bfloat16", "-o", f"{HOME}/out/")
+        with mock.patch(REQUEST, fail):
+            ended = run("migrate", url, *options)
+        if count <= healthy:
+            assert ended.code == 0
+            break
+        assert ended.code == (130 if error is KeyboardInterrupt else 3)
+        assert contents(bucket) == before
+        assert not bucket.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+    assert failed >= len(files(source))
+
+
+def test_what_cannot_be_removed_is_named(bucket: Any) -> None:
+    """If the server fails for good after the first object."""
+    url = put(bucket, DIRECTORY, "in/model")
+    ask = remote_requests.request
+    count = 0
+
+    def fail(path: Any, act: Callable[[], Any], *, writes: bool = False) -> Any:
+        nonlocal count
+        count += writes
+        if writes and count > 6:
+            raise ConnectionResetError
+        return ask(path, act, writes=writes)
+
+    with mock.patch(REQUEST, fail):
+        ended = run("migrate", url, "--to", "float32", "-o", f"{HOME}/out", "--format", "json")
+    (left,) = contents(bucket, "out/")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "write-failed")
+    assert f"s3://{BUCKET}/{left} could not be removed" in ended.err
+
+
+def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> None:
+    """The file that makes it a model is the last one, so that a process may be killed before."""
+    url = put(bucket, DIRECTORY, "in/model")
+    placed: list[str] = []
+
+    def note(file: Path, target: Any, *, overwrite: bool) -> None:
+        placed.append(target.shown)
+        upload(file, target, overwrite=overwrite)
+
+    upload = transfers.upload
+    with mock.patch.object(transfers, "upload", note):
+        assert run("migrate", url, "--to", "float32", "-o", f"{HOME}/out").code == 0
+    assert len(placed) == len(files(DIRECTORY))
+    assert placed[-1] == f"{HOME}/out/saved_model.pb"
+
+
+def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
+    """And are whole; a part that fails leaves none of them."""
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(2**20) * 20)
+    target = parse(f"{HOME}/large")
+    transfers.upload(path, target, overwrite=False)
+    assert contents(bucket)["large"] == path.read_bytes()
+    with pytest.raises(FileExistsError):
+        transfers.upload(path, target, overwrite=False)
+    transfers.upload(MODEL, target, overwrite=True)
+    assert contents(bucket)["large"] == MODEL.read_bytes()
+
+
+def test_a_source_that_changes_meanwhile_is_not_migrated(bucket: Any) -> None:
+    """The copy may be a mixture."""
+    url = put(bucket, MODEL, "model.h5")
+    copy = shutil.copyfileobj
+
+    def change(*arguments: Any) -> None:
+        copy(*arguments)
+        put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
+
+    with mock.patch.object(shutil, "copyfileobj", change):
+        ended = run("migrate", url, "--format", "json")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "changed")
+    assert list(contents(bucket)) == ["model.h5"]
+
+
+def test_a_copy_needs_space(bucket: Any) -> None:
+    """The sentence says how much, and what to do, before bytes are transferred."""
+    url = put(bucket, MODEL, "model.h5")
+    usage = mock.Mock(free=1000)
+    with mock.patch.object(shutil, "disk_usage", return_value=usage):
+        ended = run("migrate", url)
+    assert ended.code == 3
+    assert "Set TMPDIR" in ended.err
+
+
+def test_a_denied_write_is_one_sentence(bucket: Any) -> None:
+    """With a code of its own."""
+    url = put(bucket, MODEL, "model.h5")
+    ask = remote_requests.request
+
+    def deny(path: Any, _act: Callable[[], Any], *, writes: bool) -> Any:
+        def act() -> Any:
+            raise PermissionError(SECRET)
+
+        return ask(path, act, writes=writes)
+
+    with mock.patch(REQUEST, deny):
+        ended = run("migrate", url, "--format", "json")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "remote-denied")
+    assert "not writable" in ended.err
+    assert SECRET not in ended.err
+
+
+def test_a_bucket_that_does_not_exist(bucket: Any) -> None:
+    """Nothing is created."""
+    url = put(bucket, MODEL, "model.h5")
+    ended = run("migrate", url, "-o", "s3://no-such-bucket/model.h5", "--format", "json")
+    assert ended.code == 3
+    assert len(ended.json["failures"]) == 1
+
+
+def test_a_link_is_not_followed_to_a_server(bucket: Any, tmp_path: Path) -> None:
+    """A model from a stranger could otherwise publish any file of this machine."""
+    model = tmp_path / "model"
+    shutil.copytree(DIRECTORY, model)
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    (model / "assets").mkdir(exist_ok=True)
+    (model / "assets" / "notes.txt").symlink_to(secret)
+    ended = run("migrate", model, "--to", "float32", "-o", f"{HOME}/out")
+    assert ended.code == 3
+    assert "link" in ended.err
+    assert contents(bucket) == {}
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_signed_address_is_migrated_to_a_file_of_this_machine(tmp_path: Path) -> None:
+    """No report and no message shows the signature."""
+    home = tmp_path / "web"
+    home.mkdir()
+    shutil.copy(MODEL, home / "model.h5")
+    with range_server(home) as server:
+        url = f"{server.url}/model.h5?signature={SECRET}"
+        refused = run("migrate", url)
+        ended = run("migrate", url, "-o", tmp_path / "out.h5", "--format", "json")
+    assert (refused.code, ended.code) == (2, 0)
+    assert "Specify one with -o" in refused.err
+    assert SECRET not in refused.err + ended.out + ended.err
+    expected = tmp_path / "expected.h5"
+    run("migrate", MODEL, "-o", expected)
+    assert (tmp_path / "out.h5").read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("s3://b/model.h5", "--in-place"), "--in-place cannot replace s3://b/model.h5"),
+        (("hf://o/r/model.h5",), "cannot be written with hf://"),
+        (("zip://model.h5::a.zip",), "cannot be written with zip://"),
+        ((str(MODEL), "-o", "https://h/x.h5"), "-o https://h/x.h5 cannot be written"),
+        ((str(MODEL), "-o", f"s3://key:{SECRET}@b/x.h5"), "cannot contain credentials"),
+        ((str(MODEL), "-o", "s3://b/../x.h5"), "cannot contain the part '..'"),
+        ((str(MODEL), "-o", "ssh://h/x.h5"), "nsupported protocol ssh"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused_before_anything_is_read(
+    arguments: tuple[str, ...], said: str
+) -> None:
+    """With exit code 2."""
+    with mock.patch.object(remote_requests, "request", side_effect=AssertionError):
+        ended = run("migrate", *arguments)
+    assert ended.code == 2
+    assert said in ended.err
+    assert SECRET not in ended.err
+
+
+def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) -> None:
+    """Its URL is in the plan."""
+    url = put(bucket, MODEL, "model.h5")
+    plan = tmp_path / "plan.json"
+    plan.write_text(run("migrate", url, "--dry-run", "--format", "json").out)
+    assert run("migrate", "--plan", plan).code == 0
+    local = tmp_path / "local.h5"
+    run("migrate", MODEL, "-o", local)
+    assert contents(bucket)["model.migrated.h5"] == local.read_bytes()
+
+
+def test_many_models_of_a_bucket(bucket: Any) -> None:
+    """Outputs of earlier runs are no inputs, and each result is a line."""
+    for number in range(3):
+        put(bucket, MODEL, f"all/{number}.h5")
+    for jobs in ("1", "2"):
+        options = ("--jobs", jobs, "--overwrite", "--format", "jsonl")
+        ended = run("migrate", f"{HOME}/all", *options)
+        lines = [json.loads(line) for line in ended.out.splitlines()]
+        assert ended.code == 0
+        assert lines[-1]["end"]["models_written"] == 3
+    assert len(contents(bucket, "all/")) == 6
+
+
+def test_python_returns_the_url(bucket: Any) -> None:
+    """And writes the same object."""
+    url = put(bucket, MODEL, "model.h5")
+    done = policytool.migrate(url, output=f"{HOME}/new.h5")
+    assert (done.status, done.output) == ("written", f"{HOME}/new.h5")
+    assert f"{HOME}/new.h5" in repr(done)
+    assert "new.h5" in contents(bucket)
+    with pytest.raises(policytool.UsageError):
+        policytool.migrate(url, in_place=True)
+
+
+def test_names_of_a_server_stay_in_the_copy() -> None:
+    """A listing that leads out of the model's directory is refused."""
+    home = parse(f"{HOME}/model")
+    with (
+        mock.patch.object(opening, "is_directory", side_effect=lambda path: path == home),
+        mock.patch.object(opening, "names", return_value=frozenset({".."})),
+        pytest.raises(policytool.ModelFileError, match="outside"),
+    ):
+        transfers.files_below(home)
+
+
+def test_a_protocol_that_writes_is_a_protocol() -> None:
+    """Each one is also read."""
+    for protocol in remote_migration.WRITABLE:
+        assert parse(f"{protocol}://box/model.h5").protocol == protocol
