@@ -89,6 +89,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),
         ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
         ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
+        ("policytool migrate s3://bucket/old.h5 -o s3://bucket/new.h5", "migrate in a bucket"),
     ),
     "merge": (
         ("policytool merge part-*.jsonl > audit.jsonl", "join the reports of all shards"),

@@ -111,7 +111,8 @@ _FORMATS: Final = [
     "--output",
     type=click.Path(readable=False),
     metavar="FILE|DIR",
-    help="Output file or directory.  [default: next to the input]",
+    help="Output file or directory, or a URL such as s3://BUCKET/DIR/.  [default: next to the "
+    "input]",
 )
 @click.option(
     "--in-place", is_flag=True, help="Replace the input, and keep the original as NAME.bak."
@@ -207,8 +208,9 @@ def command(
     and writes nothing. It copies weights unchanged unless their dtype changes.
 
     PATH is an HDF5 file, a .keras file, a SavedModel, an architecture in JSON or YAML, a
-    TensorFlow.js model.json, a directory that contains models, a quoted glob, or - for a list of
-    paths on stdin. Defaults to the model in the working directory if there is exactly one.
+    TensorFlow.js model.json, a directory that contains models, a quoted glob, a URL of one of
+    these, or - for a list of paths on stdin. Defaults to the model in the working directory if
+    there is exactly one. A URL is copied to a temporary directory if its model changes.
 
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
@@ -19,6 +18,7 @@ from policytool.rules import AuditOptions, Device, Needs
 from policytool.rules.finding import Audited, fails
 from policytool.rules.selection import selectors
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from policytool.rules import Rule, RuleInput
     from policytool.rules.finding import Finding, ModelCommand
     from policytool.rules.fixes import FixedModel
-    from policytool.support.files.remote_path import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +115,10 @@ def commands(
 ) -> tuple[ModelCommand, ...]:
     """Return the commands after which a model passes; nothing for one that passes already."""
     failing = any(fails(finding, options.fail_on) for finding in found)
-    if not failing or not options.plans_commands or not isinstance(path, Path):
-        return ()  # `migrate` edits only local files
+    if not failing or not options.plans_commands:
+        return ()
+    if isinstance(path, RemotePath) and path.shown != path.url:
+        return ()  # a report does not show the whole URL, and a command needs it
     from policytool.commands import model_command  # plans of conversions; few models need them
 
     return model_command.plan_commands(case, path, found, options)

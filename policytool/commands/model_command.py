@@ -9,12 +9,14 @@ Only values that the plan casts are read, and nothing is written.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands import migrate
 from policytool.commands.destinations import Destination, default_name, target_of
 from policytool.commands.migrate import MigrateRequest, Status
+from policytool.commands.remote_migration import WRITABLE
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE
@@ -27,10 +29,10 @@ from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.rules.safety import external_data, oversized_dataset
 from policytool.support.errors import ModelFileError, SpellingError, UsageError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from policytool.commands.migrate import Migration
     from policytool.formats.document import Document
@@ -56,7 +58,7 @@ class _Attempt:
     target: str | None = None
     allow_weight_rewrite: bool = False
     remedies: tuple[Remedy, ...] = ()
-    output: Path | None = None
+    output: AnyPath | None = None
     """``-o``; None for the name that migrate gives."""
 
     def options(self) -> Options:
@@ -123,6 +125,9 @@ class _Outcome:
     exists: bool = False
     """Whether the output is there already."""
 
+    output: tuple[str, ...] = ()
+    """``-o`` with a local name, if migrate cannot write beside the source."""
+
     @property
     def passes(self) -> bool:
         """Whether the result passes the audit."""
@@ -130,7 +135,7 @@ class _Outcome:
 
 
 def plan_commands(
-    case: RuleInput, source: Path, findings: Sequence[Finding], options: AuditOptions
+    case: RuleInput, source: AnyPath, findings: Sequence[Finding], options: AuditOptions
 ) -> tuple[ModelCommand, ...]:
     """Return a command for each target for which a model fails; nothing for a model that passes."""
     if not any(fails(finding, options.fail_on) for finding in findings):
@@ -150,9 +155,10 @@ def plan_commands(
 class _Planner:
     """Looks for the command of one model and one target."""
 
-    def __init__(self, case: RuleInput, source: Path, options: AuditOptions) -> None:
+    def __init__(self, case: RuleInput, source: AnyPath, options: AuditOptions) -> None:
         self._case = case
         self._source = source
+        self._is_read_only = isinstance(source, RemotePath) and source.protocol not in WRITABLE
         self._options = options
         self._outcomes: dict[_Attempt, _Outcome] = {}
         self.failing = _failing(rules.findings(case, options), options.fail_on)
@@ -164,7 +170,7 @@ class _Planner:
             outcome = self._outcome(attempt)
             if outcome.passes:
                 overwrite = ("--overwrite",) if outcome.exists else ()
-                arguments = (*attempt.arguments(), *overwrite)
+                arguments = (*attempt.arguments(), *outcome.output, *overwrite)
                 return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
             tried.append(outcome)
         return ModelCommand(target=target, reason=_no_command(tried))
@@ -184,10 +190,10 @@ class _Planner:
         if self._outcome(plain).left and self._case.document.format != _ARCHIVE:
             yield from self._with_remedies(replace(plain, output=self._archive(plain)))
 
-    def _archive(self, attempt: _Attempt) -> Path:
+    def _archive(self, attempt: _Attempt) -> AnyPath:
         """Return the name of an archive: Keras 3 restores optimizers from nothing else."""
         name = default_name(self._source, attempt.suffix, _ARCHIVE)
-        return self._source.with_name(name)
+        return Path(name) if self._is_read_only else self._source.with_name(name)
 
     def _with_remedies(self, attempt: _Attempt) -> Iterator[_Attempt]:
         """Yield an attempt, and with the remedies of what it leaves."""
@@ -236,8 +242,16 @@ class _Planner:
         output = target_of(
             self._source, attempt.suffix, destination, several=False, container=container
         )
-        left = self._left(planned, attempt)
-        return _Outcome(attempt=attempt, left=left, exists=opening.is_taken(output))
+        named: tuple[str, ...] = ()
+        if self._is_read_only and attempt.output is None:
+            output = Path(output.name)
+            named = ("-o", output.name)
+        return _Outcome(
+            attempt=attempt,
+            left=self._left(planned, attempt),
+            exists=opening.is_taken(output),
+            output=named,
+        )
 
     def _left(self, planned: Migration, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings with which a planned result fails."""

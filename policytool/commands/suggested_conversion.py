@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def with_fix(selected: Selected, found: Input) -> Selected:
     """
     Return what was selected of one model, with the command that converts it if the newest Keras
-    fails to load it: planning takes as long as reading, so that several models have none.
+    fails to load it: planning takes as long as reading, so that several models have none, and
+    repeats the requests for a remote one.
     """
     (model,) = selected.inspection.models
     newest_keras = newest(KERAS3).id

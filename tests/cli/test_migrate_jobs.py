@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import fix, migrate, remote_migration, saved_plans
+from policytool.commands import fix, remote_migration, saved_plans
 from policytool.commands.destinations import Destination
 from policytool.commands.fix import FixAttempt, FixOptions, FixRequest
 from policytool.commands.migrate import MigrateRequest
@@ -679,7 +679,7 @@ def test_what_is_asked_comes_back() -> None:
     )
     for module, request in (
         (
-            migrate,
+            remote_migration,
             MigrateRequest(options=options, destination=destination, several=True, parts=False),
         ),
         (saved_plans, SavedPlanRequest(destination=destination, parts=False)),

@@ -409,6 +409,39 @@ def test_many_models_of_a_bucket(bucket: Any) -> None:
     assert len(contents(bucket, "all/")) == 6
 
 
+def commands(url: str) -> list[str]:
+    """Return the words of the command that audit prints for Keras 3."""
+    found = run("audit", url, "--target", "keras3", "--format", "json").json
+    (command,) = found["models"][0]["commands"]
+    return [str(word) for word in command["arguments"]]
+
+
+def test_the_command_of_audit_helps_beside_the_model(bucket: Any) -> None:
+    """Its output is an object that passes."""
+    url = put(bucket, MODEL, "model.h5")
+    assert run("migrate", url, *commands(url), "--no-verify").code == 0
+    (output,) = contents(bucket).keys() - {"model.h5"}
+    assert run("audit", f"{HOME}/{output}", "--target", "keras3").code == 0
+
+
+@pytest.mark.usefixtures("bucket")
+def test_the_command_of_audit_helps_where_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its output is a local file; a signed address has no command, because it is not shown."""
+    home = tmp_path / "web"
+    home.mkdir()
+    shutil.copy(MODEL, home / "model.h5")
+    monkeypatch.chdir(tmp_path)
+    with range_server(home) as server:
+        url = f"{server.url}/model.h5"
+        assert run("migrate", url, *commands(url), "--no-verify").code == 0
+        signed = run("audit", f"{url}?key={SECRET}", "--target", "keras3", "--format", "json")
+    assert not signed.json["models"][0].get("commands")
+    (output,) = (file for file in tmp_path.iterdir() if file.is_file())
+    assert run("audit", output.name, "--target", "keras3").code == 0
+
+
 def test_python_returns_the_url(bucket: Any) -> None:
     """And writes the same object."""
     url = put(bucket, MODEL, "model.h5")
