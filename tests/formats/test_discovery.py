@@ -388,7 +388,7 @@ def test_inputs_are_lazy_values() -> None:
 )
 def test_a_url_is_refused_with_a_sentence(url: str) -> None:
     """A URL is no local file that happens not to exist."""
-    ended = run("migrate", url)
+    ended = run("check", url, "--to", "float16")
     assert ended.code == 2
     assert "is a URL" in ended.err
 
