@@ -294,6 +294,22 @@ def test_a_source_that_changes_meanwhile_is_not_migrated(bucket: Any) -> None:
     assert list(contents(bucket)) == ["model.h5"]
 
 
+def test_a_source_that_vanishes_meanwhile_is_not_migrated(bucket: Any) -> None:
+    """Its plan was made before."""
+    url = put(bucket, MODEL, "model.h5")
+    download = transfers.download
+
+    def vanish(*arguments: Any) -> None:
+        bucket.delete_object(Bucket=BUCKET, Key="model.h5")
+        opening.forget()
+        download(*arguments)
+
+    with mock.patch.object(transfers, "download", vanish):
+        ended = run("migrate", url, "--format", "json")
+    assert (ended.code, ended.json["failures"][0]["code"]) == (3, "changed")
+    assert contents(bucket) == {}
+
+
 def test_a_copy_needs_space(bucket: Any) -> None:
     """The sentence says how much, and what to do, before bytes are transferred."""
     url = put(bucket, MODEL, "model.h5")

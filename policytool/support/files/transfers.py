@@ -65,7 +65,7 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
     :raises OSError: if a local file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = {path: opening.identity(path) for path in files.values()}
+    before = {path: _identity(path) for path in files.values()}
     _check_space(sum(opening.file_size(path) for path in files.values()), folder)
     for name, path in files.items():
         target = folder / name
@@ -74,7 +74,7 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
             shutil.copyfileobj(stream, copy, _BLOCK)
     opening.forget()
     for path, identity in before.items():
-        if opening.identity(path) != identity:
+        if _identity(path) != identity:
             raise changed(path)
 
 
@@ -125,6 +125,13 @@ def remove(target: RemotePath) -> None:
     system = opening.session().system(target)
     request(target, lambda: system.rm_file(place_of(target, system)), writes=True)
     opening.forget()
+
+
+def _identity(path: RemotePath) -> object:
+    try:
+        return opening.identity(path)
+    except FileNotFoundError:
+        raise changed(path) from None
 
 
 def _check_space(needed: int, folder: Path) -> None:
