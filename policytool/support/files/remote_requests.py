@@ -7,6 +7,7 @@ backend's own error is never shown, because it may contain a signed URL.
 
 from __future__ import annotations
 
+import contextvars
 import errno
 import os
 import queue
@@ -117,7 +118,8 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
         except BaseException as error:  # noqa: BLE001  # raised again below
             answers.put((None, error))
 
-    threading.Thread(target=run, daemon=True).start()
+    context = contextvars.copy_context()  # which has the limits
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
     answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
         raise error
