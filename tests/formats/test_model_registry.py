@@ -265,6 +265,18 @@ def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
     assert SECRET not in ended.out + ended.err
 
 
+def test_credentials_are_not_sent_to_where_a_server_redirects(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server answers without them, or denies access."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    with stand_in_mlflow(server.root) as other:
+        server.redirect = other.url
+        assert run("inspect", FILE).code == 0
+        assert server.authorizations == {f"Bearer {SECRET}"}
+        assert other.authorizations == {""}
+
+
 @pytest.mark.parametrize("address", ["", "file:///tmp/none", "sqlite:///none.db", "databricks"])
 def test_no_address_of_a_server_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
@@ -489,8 +501,11 @@ def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_p
     assert set(log.read_text(encoding="utf-8").splitlines()) == {str((host, int(port)))}
 
 
-def test_settings_of_mlflow_are_as_before(server: StandInMlflow) -> None:
+def test_settings_of_mlflow_are_as_before(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that uses MLflow itself keeps them."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "false")
     before = dict(os.environ)
     for name in [name for name in sys.modules if name == "mlflow"]:
         del sys.modules[name]
@@ -569,8 +584,8 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
     del tmp_path
 
 
-def test_an_input_of_a_registry_is_remote() -> None:
-    """It goes to another process as it is."""
+def test_a_registered_model_is_no_local_file() -> None:
+    """Commands that need one refuse it."""
     found = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
         _ = found.local_path

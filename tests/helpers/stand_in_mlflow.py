@@ -67,6 +67,9 @@ class StandInMlflow:
     healthy: int = 0
     """Requests before the first of them fails."""
 
+    redirect: str = ""
+    """The server that all requests are redirected to."""
+
     stall: float = 0.0
     """Seconds before each answer."""
 
@@ -122,6 +125,11 @@ class StandInMlflow:
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         if self.failures and self.healthy < len(self.requests):
             handler.send_error(self.failures.pop(0))
+        elif self.redirect:
+            handler.send_response(HTTPStatus.TEMPORARY_REDIRECT)
+            handler.send_header("Location", f"{self.redirect}{handler.path}")
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
         elif parts.path in self.answers:
             self._send(handler, self.answers[parts.path], {})
         elif parts.path.startswith(f"{ARTIFACTS}/"):

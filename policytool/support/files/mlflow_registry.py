@@ -82,8 +82,6 @@ def _location(registry: MlflowServer, tracking: MlflowServer) -> str:
                 place = f"{base}/{match[2]}"
             else:
                 return place
-    except FileNotFoundError:
-        raise
     except Exception as error:
         if http_status(error) in _UNKNOWN:
             raise FileNotFoundError from error
