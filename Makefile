@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Contains the newest TensorFlow, tf_keras and Keras.
 COMPAT := $(VENV)/compat
+# Contains an MLflow server.
+MLFLOW := $(VENV)/mlflow
 FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Directory of the virtual environments of the TensorFlow and Keras releases.
 VENVS ?= $(HOME)/.cache/policytool/venvs
@@ -54,9 +56,10 @@ quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow; COVERAGE=yes also enforces the minimum coverage
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
-test-slow: $(VENV)/.dev  ## Set up with TensorFlow and run the slow tests and all property-test examples
+test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow tests and all property-test examples
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
+	$(PYTHON) tests/compat/environment.py $(MLFLOW) mlflow
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
 # Exactly the versions of the lock file.
 tests/browser/node_modules: tests/browser/package-lock.json

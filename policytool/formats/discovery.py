@@ -166,6 +166,7 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     """
     Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
     """
+    opening.forget()  # an alias of a registry may lead to another model than before
     try:
         found = list(_found_at(path))
     except ModelFileError:

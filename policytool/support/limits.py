@@ -383,6 +383,13 @@ REMOTE_CACHE_BYTES: Final = Limit(
     "Memory for the parts of remote files that were read. Reading the structure of the largest "
     "known models needs less than 16 MiB; beyond the limit, parts are read again.",
 )
+REMOTE_FILE_BYTES: Final = Limit(
+    "remote-file-bytes",
+    16 * 2**30,
+    BYTES,
+    "Size of the files of one MLflow model that policytool downloads to temporary files, because "
+    "the server does not deliver parts of them.",
+)
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,

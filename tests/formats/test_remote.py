@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import zipfile
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,10 +28,12 @@ from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
 from tests.helpers.s3_server import BUCKET, SECRET, put, s3_bucket
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
+from tests.helpers.stand_in_mlflow import StandInMlflow, stand_in_mlflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+REGISTERED: Final = "models:/resnet/1"
 DIRECTORIES: Final = (
     "keras3.15/global_mixed_float16.export",
     "keras3.15/unpacked.keras.d",
@@ -242,6 +245,48 @@ def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
     assert [model["path"] for model in ended.json["models"]] == urls
 
 
+def test_a_registered_model_in_a_bucket_is_read_there(bucket: Any, tmp_path: Path) -> None:
+    """By ranges, and under its own name."""
+    h5_file(tmp_path / "model.h5")
+    put(bucket, tmp_path / "model.h5", "r/data/model.h5")
+    put(bucket, FIXTURES / DIRECTORIES[0], "r/data/model")
+    bucket.put_object(Bucket=BUCKET, Key="r/", Body=b"")
+    with stand_in_mlflow(tmp_path) as registry, _registry(registry, f"s3://{BUCKET}/r/"):
+        ended = run("inspect", REGISTERED, f"{REGISTERED}/data/m*", "--format", "json")
+        assert [model["path"] for model in ended.json["models"]] == [
+            f"{REGISTERED}/data/model",
+            f"{REGISTERED}/data/model.h5",
+        ]
+        assert report(f"{REGISTERED}/data/model.h5") == report(tmp_path / "model.h5")
+        assert (
+            "byte-identical"
+            in run("diff", f"{REGISTERED}/data/model.h5", tmp_path / "model.h5").out
+        )
+        failures = run("inspect", f"{REGISTERED}/none.h5", "--format", "json").json["failures"]
+        assert [failure["code"] for failure in failures] == ["not-found"]
+        assert not any("artifacts/" in request for request in registry.requests)
+
+
+def test_a_package_for_the_bucket_of_a_registered_model_is_named(tmp_path: Path) -> None:
+    """The sentence has the model, and what installs the package."""
+    with (
+        stand_in_mlflow(tmp_path) as registry,
+        _registry(registry, "gs://bucket/r"),
+        mock.patch.object(remote, "find_spec", lambda name: None if name == "gcsfs" else name),
+    ):
+        ended = run("inspect", REGISTERED, "--format", "json")
+    (failure,) = ended.json["failures"]
+    assert (failure["path"], failure["code"]) == (REGISTERED, "remote-package")
+    assert "pip install 'policytool[remote]' gcsfs" in failure["message"]
+
+
+@contextmanager
+def _registry(registry: StandInMlflow, location: str) -> Iterator[None]:
+    registry.location = location
+    with mock.patch.dict(os.environ, {"MLFLOW_TRACKING_URI": registry.url}):
+        yield
+
+
 @pytest.mark.parametrize("url", [f"s3://{BUCKET}/none.h5", "s3://no-such-bucket/none.h5"])
 def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
     """One sentence, and the code of a missing file."""
@@ -429,7 +474,7 @@ def test_a_local_path_imports_nothing_of_this() -> None:
     """The packages are optional, and slow to import."""
     code = (
         "import sys; from policytool.formats import discovery; list(discovery.inputs(['.']));"
-        "assert not {'fsspec', 's3fs', 'aiohttp', 'policytool.support.files.remote'}"
+        "assert not {'fsspec', 's3fs', 'aiohttp', 'mlflow', 'policytool.support.files.remote'}"
         " & {*sys.modules}"
     )
     import subprocess

@@ -394,6 +394,15 @@ def test_sarif_says_where_files_are() -> None:
     assert run["originalUriBaseIds"].keys() == {"%SRCROOT%"}
 
 
+def test_sarif_has_the_address_of_a_registered_model_as_it_is() -> None:
+    """It has only one slash, and is no file below the call's directory."""
+    audit = example_audits.made()
+    moved = replace(audit, audited=(replace(audit.audited[0], path="models:/a b@c/data/m.h5"),))
+    (run,) = json.loads(rendered("sarif", moved))["runs"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": "models:/a%20b@c/data/m.h5"}
+
+
 @pytest.mark.parametrize(
     ("model", "file"),
     [

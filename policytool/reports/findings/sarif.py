@@ -8,7 +8,6 @@ fingerprints stay as models are exported anew.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
 from policytool.support import project
+from policytool.support.files.remote_path import is_url
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
 """The beginning: models have no lines, but GitHub's code scanning requires a region."""
 
@@ -176,7 +175,7 @@ def _artifact(path: str) -> dict[str, str]:
         data = path.encode("utf-8", "surrogateescape")  # the bytes of a name that is no UTF-8
     except UnicodeEncodeError:
         data = path.encode("utf-8", "surrogatepass")
-    if _SCHEME.match(path):
+    if is_url(path):
         return {"uri": quote(data, safe="/:@?=&%+~")}
     return (
         {"uri": f"file://{quote(data)}"}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
-from policytool.support.files.remote_path import PACKAGES, ZIP, RemotePath
+from policytool.support.files.remote_path import MODELS, PACKAGES, ZIP, RemotePath
 from policytool.support.files.remote_requests import changed, no_ranges, request
 
 if TYPE_CHECKING:
@@ -41,8 +41,17 @@ _MOST_AHEAD: Final = 2**20
 _MOST_AT_ONCE: Final = 8 * 2**20
 """Bytes of one request for values."""
 
+_RESOLVED: Final = (f"{ZIP}:", f"{MODELS}:")
+"""Beginnings of the names of systems that come from a file, or from what a registry said."""
+
 _ENCRYPTED: Final = 0x1
+_INSTALLED: Final = {"fsspec": "'policytool[remote]'", "mlflow": "'policytool[mlflow]'"}
+"""What installs a package that is part of an extra."""
+
 _BLOCK: Final = 2**20
+_INNER: Final = frozenset({ZIP, MODELS})
+"""Protocols whose systems name a path by its place in an archive or a registered model."""
+
 _ACCOUNT_IN_URL: Final = frozenset({"az", "abfs"})
 _VERSIONS: Final = (
     "ETag",
@@ -98,7 +107,7 @@ class Session:
         self._files.clear()
         for known in (self._statuses, self._listings, self._sources, self._pieces):
             known.clear()
-        for name in [name for name in self._systems if name.startswith(f"{ZIP}:")]:
+        for name in [name for name in self._systems if name.startswith(_RESOLVED)]:
             del self._systems[name]
         for system in self._systems.values():
             system.invalidate_cache()
@@ -114,7 +123,8 @@ class Session:
         if path.is_web and path.is_derived:
             return None
         known = self._statuses
-        if path.url not in known and path.parent.url in self._listings:
+        above = path.parent
+        if path.url not in known and above != path and above.url in self._listings:
             return None
         if path.url not in known:
             try:
@@ -158,9 +168,9 @@ class Session:
 
         :raises ModelFileError: if the server cannot be asked, or lists more than is read.
         """
-        system = self.system(path)
-        place, base = place_of(path, system), place_of(home, system).strip("/")
         try:
+            system = self.system(path)
+            place, base = place_of(path, system), place_of(home, system).strip("/")
             found = request(path, lambda: system.glob(place, detail=True))
         except FileNotFoundError:
             return ()
@@ -191,8 +201,15 @@ class Session:
         Return the file system of a path.
 
         :raises ModelFileError: if a package is missing, or an archive cannot be read.
+        :raises FileNotFoundError: if there is no such archive, or no such registered model.
         """
         systems = self._systems
+        if path.registered:
+            name = f"{MODELS}:{path.registered}"
+            if name not in systems:
+                _check_package(path)
+                systems[name] = self._registered_system(path)
+            return systems[name]
         archive = path.archive
         if archive is not None:
             name = f"{ZIP}:{path.url.partition('::')[2]}"
@@ -226,6 +243,20 @@ class Session:
             oldest, first, width = self._pieces.popleft()
             self._held -= width
             oldest.drop(first)
+
+    def _registered_system(self, path: RemotePath) -> Any:  # noqa: ANN401  # as above
+        from fsspec.implementations.dirfs import DirFileSystem
+
+        from policytool.support.files.mlflow_registry import find_files
+
+        found = find_files(path)
+        if not isinstance(found, RemotePath):
+            return found
+        try:
+            bucket = self.system(found)
+        except ModelFileError as error:
+            raise ModelFileError(path.shown, error.code, error.message) from error
+        return DirFileSystem(path=place_of(found, bucket), fs=bucket, skip_instance_cache=True)
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
         from fsspec.implementations.zip import ZipFileSystem
@@ -289,7 +320,7 @@ class _Source:
         self.size = found.size
         self._path = path
         self._session = session
-        self._fetch = _fetcher(session, path)
+        self._fetch = _fetcher(session, path, found.size)
         self._starts: list[int] = []
         self._pieces: dict[int, bytes] = {}
 
@@ -321,7 +352,7 @@ class _Source:
         ahead = min(2 * width, _MOST_AHEAD) if is_next else AFTER
         start = max(before + width, offset - BEFORE)
         stop = min(next_start, max(offset + ahead, min(end, offset + _MOST_AT_ONCE)))
-        data = request(self._path, lambda: self._fetch(start, stop))
+        data = self._fetch(start, stop)
         if len(data) != stop - start:
             raise changed(self._path)
         if len(data) <= _MOST_AHEAD + BEFORE:  # values are read once
@@ -334,11 +365,17 @@ class _Source:
         self._session.keep(self, start, len(data))
 
 
-def _fetcher(session: Session, path: RemotePath) -> Callable[[int, int], bytes]:
-    """Return what reads the bytes of a file from a place up to another."""
+def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, int], bytes]:
+    """Return what reads the bytes of a file from a place up to another, in one request or more."""
     system = session.system(path)
     if path.protocol == ZIP:
-        return _member_fetcher(session, path, system.zip)
+        local = _member_fetcher(session, path, system.zip)
+        return lambda start, stop: request(path, lambda: local(start, stop))
+    if path.registered:
+        from policytool.support.files.mlflow_artifacts import Artifacts
+
+        if isinstance(system, Artifacts):
+            return system.reader(path, size, session.own)
     place = place_of(path, system)
     handle = request(path, lambda: system.open(place, "rb", cache_type="none"))
     if not handle.seekable():
@@ -349,7 +386,7 @@ def _fetcher(session: Session, path: RemotePath) -> Callable[[int, int], bytes]:
         found: bytes = handle.read(stop - start)
         return found
 
-    return fetch
+    return lambda start, stop: request(path, lambda: fetch(start, stop))
 
 
 def _member_fetcher(
@@ -406,17 +443,17 @@ def _status(entry: Mapping[str, Any]) -> Status:
 
 def place_of(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
     """Return the name of a path in its file system of fsspec."""
-    return path.location if path.protocol == ZIP else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
+    return path.location if path.protocol in _INNER else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
 
 
 def _check_package(path: RemotePath) -> None:
     package = PACKAGES[path.protocol]
     if find_spec("fsspec") is None or find_spec(package) is None:
-        command = "'policytool[remote]'" + ("" if package == "fsspec" else f" {package}")
+        command = _INSTALLED.get(package, f"'policytool[remote]' {package}")
         raise ModelFileError(
             path.shown,
             "remote-package",
-            f"requires a Python package for {path.protocol}:// URLs; install it with: "
+            f"requires a Python package for {path.protocol}: URLs; install it with: "
             f"pip install {command}",
         )
 

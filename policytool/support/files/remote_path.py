@@ -14,8 +14,12 @@ from typing import Final, TypeAlias
 from policytool.support.errors import UsageError
 from policytool.support.suggestion import did_you_mean
 
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
-"""Two letters at least, because ``C:\\`` is a drive."""
+_URL: Final = re.compile(
+    r"(models(?=:/(?!/))|[A-Za-z][A-Za-z0-9+.-]+(?=://)):/{1,2}(.*)", re.DOTALL
+)
+"""
+Two letters at least, because ``C:\\`` is a drive; MLflow writes only one slash after ``models:``.
+"""
 
 PACKAGES: Final = {
     "s3": "s3fs",
@@ -27,6 +31,7 @@ PACKAGES: Final = {
     "http": "aiohttp",
     "https": "aiohttp",
     "memory": "fsspec",
+    "models": "mlflow",
     "zip": "fsspec",
 }
 """
@@ -37,9 +42,15 @@ The other protocols of fsspec start programs (``ssh``, ``git``), run what a file
 """
 
 ZIP: Final = "zip"
+MODELS: Final = "models"
 _WEB: Final = frozenset({"http", "https"})
 _CONTAINER_BEFORE_HOST: Final = frozenset({"az", "abfs"})
 """``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
+
+_REGISTERED: Final = re.compile(
+    r"models://([^/*?[]+@[^/*?[]+|m-[0-9a-f]{32}|[^/*?[]+/[0-9]+)(?=/|$)"
+)
+"""A model of an MLflow registry: by an alias, by its own id, or by a version."""
 
 _GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
@@ -62,6 +73,8 @@ def _shown_part(part: str) -> str:
     if match is None:
         return part
     protocol, rest = match[1].lower(), match[2]
+    if protocol == MODELS:
+        return f"{MODELS}:/{rest}"
     if protocol not in _CONTAINER_BEFORE_HOST or ":" in rest.partition("@")[0]:
         rest = _USER.sub("", rest)
     query = _WEB_QUERY if protocol in _WEB else _QUERY
@@ -78,7 +91,10 @@ class RemotePath:
     """
 
     url: str = field(repr=False)
-    """The URL, which may hold credentials: no report and no message has it."""
+    """
+    The URL, which may hold credentials: no report and no message has it. One of a model registry
+    has two slashes here, as all others do.
+    """
 
     is_derived: bool = field(default=False, compare=False)
     """Whether it was made from another path, and not given by a user."""
@@ -113,9 +129,24 @@ class RemotePath:
         return RemotePath(inner) if is_url(inner) else Path(inner)
 
     @property
+    def registered(self) -> str:
+        """
+        The model of an MLflow registry that the file belongs to, such as ``NAME/VERSION``; an empty
+        text if it belongs to none.
+        """
+        match = _REGISTERED.match(self.url)
+        return match[1] if match else ""
+
+    @property
     def location(self) -> str:
-        """What names the file on its server or in its archive, as fsspec's file systems take it."""
-        return self.url if self.is_web else self._own.partition("://")[2].strip("/")
+        """
+        What names the file on its server, or in its archive or its registered model, as fsspec's
+        file systems take it.
+        """
+        if self.is_web:
+            return self.url
+        place = self._own.partition("://")[2].strip("/")
+        return place.removeprefix(self.registered).lstrip("/")
 
     @property
     def _own(self) -> str:
@@ -140,7 +171,9 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        """The directory that it lies in; a bucket is its own."""
+        """The directory that it lies in; a bucket and a registered model are their own."""
+        if self.registered and not self.location:
+            return self
         protocol, _, place = self._own.partition("://")
         above = place.rstrip("/").rpartition("/")[0]
         return self._at(f"{protocol}://{above}") if above or self.protocol == ZIP else self
@@ -236,6 +269,8 @@ def parse(url: str) -> RemotePath:
             f"unsupported URL {shown}: only zip:// can refer to another URL, as in "
             "zip://MEMBER::s3://BUCKET/ARCHIVE.zip"
         )
+    if protocol == MODELS:
+        return RemotePath(f"{MODELS}://{_registered_place(first, shown)}")
     if protocol not in _WEB:
         if protocol not in _CONTAINER_BEFORE_HOST and _USER.match(place):
             raise UsageError(
@@ -252,6 +287,18 @@ def parse(url: str) -> RemotePath:
 def _member(place: str, shown: str) -> str:
     _check_parts(place, shown)
     return place.strip("/")
+
+
+def _registered_place(url: str, shown: str) -> str:
+    """Return what a URL of a model registry names, without the protocol."""
+    place = url.removeprefix(f"{MODELS}:/").rstrip("/")
+    if not _REGISTERED.match(f"{MODELS}://{place}"):
+        raise UsageError(
+            f"the URL {shown} does not name a registered model; use models:/NAME/VERSION, where "
+            "VERSION is a number, or models:/NAME@ALIAS"
+        )
+    _check_parts(place, shown)
+    return place
 
 
 def _archive(inner: str, shown: str) -> str:

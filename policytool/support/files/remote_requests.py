@@ -7,6 +7,7 @@ backend's own error is never shown, because it may contain a signed URL.
 
 from __future__ import annotations
 
+import contextvars
 import errno
 import os
 import queue
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_path import PACKAGES
+from policytool.support.files.remote_path import MODELS, PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,14 +50,18 @@ _CHANGED: Final = 412
 _TLS: Final = frozenset({"SSLError", "SSLValidationError", "ClientConnectorCertificateError"})
 _CONNECTION: Final = frozenset(
     {
+        "ChunkedEncodingError",
         "ClientConnectionError",
         "ClientConnectorError",
         "ClientPayloadError",
         "ServerDisconnectedError",
         "ConnectionClosedError",
+        "ConnectionError",
         "ConnectTimeoutError",
         "EndpointConnectionError",
         "HTTPClientError",
+        "ProtocolError",
+        "ReadTimeout",
         "ReadTimeoutError",
     }
 )
@@ -128,7 +133,8 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
         except BaseException as error:  # noqa: BLE001  # raised again below
             answers.put((None, error))
 
-    threading.Thread(target=run, daemon=True).start()
+    context = contextvars.copy_context()  # which has the limits
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
     answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
         raise error
@@ -142,7 +148,7 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
     """
     causes = list(_causes(error))
     names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    numbers = {_http_status(cause) for cause in causes}
+    numbers = {http_status(cause) for cause in causes}
     if any(isinstance(cause, ssl.SSLError) for cause in causes) or names & _TLS:
         return ModelFileError(
             path.shown,
@@ -154,7 +160,7 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
         return ModelFileError(
             path.shown,
             "remote-credentials",
-            f"is not {what}: no valid credentials for {path.protocol}:// were found; set them in "
+            f"is not {what}: no valid credentials for {_storage(path)} were found; set them in "
             "the environment",
         )
     if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
@@ -183,6 +189,10 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
     )
 
 
+def _storage(path: RemotePath) -> str:
+    return "the storage of its files" if path.protocol == MODELS else f"{path.protocol}://"
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what led to it."""
     for _ in range(_MOST_CAUSES):
@@ -192,7 +202,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _http_status(error: BaseException) -> int | None:
+def http_status(error: BaseException) -> int | None:
     """Return the HTTP status of a backend's error, where the backend tells it."""
     found = next(
         (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
@@ -201,6 +211,8 @@ def _http_status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
+    elif response is not None:  # requests
+        found = getattr(response, "status_code", found)
     return found if isinstance(found, int) else None
 
 

@@ -1,0 +1,591 @@
+"""Models of MLflow registries: where their files are, and how these are read within bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from unittest import mock
+
+import pytest
+
+import policytool
+from policytool.formats import discovery
+from policytool.support.errors import UsageError
+from policytool.support.files import opening, remote, remote_path, remote_requests
+from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
+from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.small_models import dense, h5_model, sequential
+from tests.helpers.stand_in_mlflow import (
+    ALIAS,
+    API,
+    ARTIFACTS,
+    HOME,
+    LOGGED,
+    NAME,
+    RUN,
+    StandInMlflow,
+    stand_in_mlflow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Bounded
+
+MODEL: Final = f"models:/{NAME}/1"
+FILE: Final = f"{MODEL}/data/model.h5"
+SECRET: Final = "hidden-secret"  # noqa: S105  # of a test
+LISTING: Final = ARTIFACTS
+"""The path under which the server lists all directories."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMlflow]:
+    """Start a server that has a model as MLflow stores it."""
+    root = tmp_path / "artifacts"
+    (root / "data").mkdir(parents=True)
+    (root / "MLmodel").write_text("flavors: {}\n", encoding="utf-8")
+    (root / "requirements.txt").touch()
+    h5_model(root / "data/model.h5", sequential(dense()))
+    with stand_in_mlflow(root) as found:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", found.url)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither an address nor a session of another test is used, and no test waits."""
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(remote_requests, "_FIRST_WAIT", 0.01)
+    opening.forget()
+    yield
+    opening.forget()
+
+
+def report(*arguments: str | Path) -> Any:
+    """Return the JSON of ``inspect`` without what depends on the place of a model."""
+    found = run("inspect", *arguments, "--format", "json").json
+    for model in found["models"]:
+        model["path"] = ""
+    return found
+
+
+def codes(*arguments: str) -> list[str]:
+    """Return the codes of the failures of ``inspect``."""
+    ended = run("inspect", *arguments, "--format", "json")
+    assert ended.code == 3
+    return [failure["code"] for failure in ended.json["failures"]]
+
+
+@pytest.mark.parametrize("model", [MODEL, f"models:/{NAME}@{ALIAS}", f"models:/{LOGGED}"])
+def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) -> None:
+    """By a version, by an alias and by the id of a logged model; its other files are no models."""
+    ended = run("inspect", model, "--format", "json")
+    assert ended.code == 0
+    assert [one["path"] for one in ended.json["models"]] == [f"{model}/data/model.h5"]
+    assert report(f"{model}/data/model.h5") == report(server.root / "data/model.h5")
+    assert report(f"{model}/data/*.h5") == report(str(server.root / "data/*.h5"))
+
+
+@pytest.mark.parametrize("source", [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL])
+@pytest.mark.parametrize(
+    ("ranges", "etags"), [(True, "same"), (True, "each"), (True, "none"), (False, "none")]
+)
+def test_a_model_is_read_as_a_local_one(
+    server: StandInMlflow, source: Path, etags: str, *, ranges: bool
+) -> None:
+    """By ranges, and of servers that deliver only whole files or copy them for each range."""
+    server.ranges, server.etags = ranges, etags
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, server.root / "data" / source.name)
+    assert report(f"{MODEL}/data/{source.name}") == report(source)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> None:
+    """Findings and differences are those of the local file, and functions read it as well."""
+    server.ranges = ranges
+    local = server.root / "data/model.h5"
+    assert "byte-identical" in run("diff", FILE, local).out
+    audits = [run("audit", "--weights", place, "--format", "json").json for place in (FILE, local)]
+    assert audits[0]["models"][0]["findings"] == audits[1]["models"][0]["findings"]
+    assert policytool.inspect(FILE).path == FILE
+
+
+@SLOW
+def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
+    """Several models have one report, in their order."""
+    shutil.copy(MIXED_KERAS, server.root / "data/second.keras")
+    ended = run_process("inspect", MODEL, "--jobs", "2", "--format", "json")
+    assert [Path(model["path"]).name for model in ended.json["models"]] == [
+        "model.h5",
+        "second.keras",
+    ]
+
+
+def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -> None:
+    """The registry then has no place of its own."""
+    local = report(server.root / "data/model.h5")
+    for location in (f"runs:/{RUN}/data", f"models:/{LOGGED}/data"):
+        server.location = location
+        assert report(f"{MODEL}/model.h5") == local
+
+
+def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
+    """Nothing is remembered from the run before."""
+    path = f"models:/{NAME}@{ALIAS}"
+    first = report(path)
+    other = server.root / "data/other"
+    other.mkdir()
+    h5_model(other / "new.h5", sequential(name="other"))
+    server.location = f"{HOME}/data/other"
+    assert report(path) != first
+    assert report(path) == report(other / "new.h5")
+
+
+def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
+    """The values are not read if the server delivers ranges."""
+    import h5py
+
+    with h5py.File(server.root / "data/model.h5", "a") as file:
+        file["model_weights"].create_dataset("large", shape=(5_000_000,), dtype="f8")[:] = 1
+    assert report(FILE) == report(server.root / "data/model.h5")
+    assert server.sent < 200_000
+    assert len(server.requests) < 30
+
+
+def test_a_server_of_whole_files_is_asked_once_for_each(server: StandInMlflow) -> None:
+    """It may copy each from a bucket first; only one range shows that it delivers none."""
+    server.ranges = False
+    path = server.root / "data/model.h5"
+    assert run("inspect", FILE).code == 0
+    assert server.sent < 3 * path.stat().st_size
+    assert len([request for request in server.requests if f"{ARTIFACTS}/" in request]) == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"models:/{NAME}/2",
+        "models:/none/1",
+        f"models:/{NAME}@none",
+        f"models:/m-{'f' * 32}",
+        f"{MODEL}/none.h5",
+        f"{MODEL}/none/*.h5",
+        f"models:/{NAME}/2/*.h5",
+    ],
+)
+def test_an_unknown_model_is_not_found(server: StandInMlflow, url: str) -> None:
+    """By name, version, alias, id or file."""
+    assert codes(url) == ["not-found"]
+    assert url in run("inspect", url).err
+    assert server.requests
+
+
+def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> None:
+    """MLflow answers it for an alias that does not exist."""
+    server.failures = [HTTPStatus.BAD_REQUEST] * 99
+    assert codes(f"models:/{NAME}@none") == ["not-found"]
+
+
+@THOROUGH
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (HTTPStatus.UNAUTHORIZED, "remote-denied"),
+        (HTTPStatus.FORBIDDEN, "remote-denied"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "remote-unavailable"),
+        (HTTPStatus.TOO_MANY_REQUESTS, "remote-unavailable"),
+        (HTTPStatus.IM_A_TEAPOT, "remote-failed"),
+    ],
+)
+def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code: str) -> None:
+    """And no sentence has the address or the credentials."""
+    with mock.patch.dict(os.environ, {"MLFLOW_TRACKING_TOKEN": SECRET}):
+        for healthy in range(6):
+            server.requests.clear()
+            server.healthy, server.failures = healthy, [status] * 99
+            ended = run("inspect", "--debug", FILE, "--format", "json")
+            failures = {failure["code"] for failure in ended.json["failures"]}
+            assert failures == ({code} if healthy < len(server.requests) else set())
+            assert SECRET not in ended.out + ended.err
+            assert server.url not in ended.out + ended.err
+            assert "Traceback" not in ended.err
+    assert server.authorizations == {f"Bearer {SECRET}"}
+
+
+def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
+    """A busy server costs time, and not the report."""
+    server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
+    assert run("inspect", FILE).code == 0
+
+
+@THOROUGH
+def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
+    """One sentence names the limit; MLflow itself would repeat the request for minutes."""
+    server.stall = 3
+    ended = run("inspect", FILE, "--format", "json", "--limit", "remote-seconds=1")
+    (failure,) = ended.json["failures"]
+    assert failure["code"] == "remote-timeout"
+    assert "--limit remote-seconds=2" in failure["message"]
+
+
+def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address may be wrong."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert codes(FILE) == ["remote-unavailable"]
+
+
+def test_a_certificate_that_nobody_signed_is_one_sentence(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server without TLS stands for one with a wrong certificate: both end the handshake."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("http://", "https://"))
+    assert codes(FILE) == ["remote-tls"]
+
+
+def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MLflow allows it."""
+    address = server.url.replace("://", f"://user:{SECRET}@")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    ended = run("inspect", FILE, f"models:/{NAME}/2", "--format", "json")
+    assert len(ended.json["models"]) == 1
+    assert all(value.startswith("Basic ") for value in server.authorizations)
+    assert SECRET not in ended.out + ended.err
+
+
+def test_credentials_are_not_sent_to_where_a_server_redirects(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server answers without them, or denies access."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    with stand_in_mlflow(server.root) as other:
+        server.redirect = other.url
+        assert run("inspect", FILE).code == 0
+        assert server.authorizations == {f"Bearer {SECRET}"}
+        assert other.authorizations == {""}
+
+
+@pytest.mark.parametrize("address", ["", "file:///tmp/none", "sqlite:///none.db", "databricks"])
+def test_no_address_of_a_server_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """And creates no database, which MLflow itself would do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    assert codes(FILE) == ["remote-location"]
+    assert "set MLFLOW_TRACKING_URI" in run("inspect", FILE).err.replace("Set", "set")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("/etc", "on the disk of the server"),
+        ("file:///etc", "on the disk of the server"),
+        ("mlflow-artifacts://192.0.2.1/home", "on another server"),
+        ("mlflow-artifacts://[::/home", "on another server"),
+        ("http://192.0.2.1/home", "in another place"),
+        ("dbfs:/home", "in another place"),
+        ("memory://home", "in another place"),
+        ("zip://a::/etc/a.zip", "in another place"),
+        ("s3://bucket/../other", "at an invalid address"),
+        ("s3://bucket/a::file:///etc", "at an invalid address"),
+        (f"s3://key:{SECRET}@bucket/a", "at an invalid address"),
+        ("s3:/etc", "at an invalid address"),
+        ("", "not one of an MLflow server"),
+        ("runs:/none/a", "does not exist"),
+        (f"models:/{LOGGED}", "not one of an MLflow server"),
+    ],
+)
+def test_a_registry_leads_only_to_its_server_and_to_buckets(
+    server: StandInMlflow, location: str, said: str
+) -> None:
+    """Anybody who may register a model names its place: no local file, and no other server."""
+    server.location = location
+    server.locations[LOGGED] = f"models:/{LOGGED}"  # which leads to itself
+    ended = run("inspect", MODEL)
+    assert ended.code == 3
+    assert said in " ".join(ended.err.split())
+    assert SECRET not in ended.err
+    assert len(server.requests) < 20
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"path": "..", "is_dir": True},
+        {"path": ".", "is_dir": True},
+        {"path": "", "is_dir": True},
+        {"path": "../../etc/passwd"},
+        {"path": "/etc/passwd"},
+        {"path": "a\0b"},
+        {"path": "\ud800"},
+        {"path": 1},
+        {"path": "a.h5", "file_size": -1},
+        {"path": "a.h5", "file_size": "1e9"},
+        {"path": "a.h5", "file_size": 10**30},
+        {"path": "a.h5", "file_size": []},
+        "a.h5",
+        None,
+    ],
+)
+def test_a_listing_with_an_invalid_entry_is_refused(server: StandInMlflow, entry: Any) -> None:
+    """No request is made for it."""
+    server.answers[LISTING] = json.dumps({"files": [entry]}).encode()
+    assert codes(MODEL) == ["remote-failed"]
+    assert all(f"{ARTIFACTS}/" not in request for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"", "remote-failed"),
+        (b"[]", "remote-failed"),
+        (b"<html>", "remote-failed"),
+        (b"\xff", "remote-failed"),
+        (b'{"files": {}}', "remote-failed"),
+        (b"[" * 10_000, "remote-limit"),
+        (b" " * 300_000, "remote-limit"),
+    ],
+)
+def test_an_answer_that_is_not_one_of_mlflow_is_refused(
+    server: StandInMlflow, bounded: Bounded, answer: bytes, code: str
+) -> None:
+    """Whatever was asked for."""
+    bounded("json-bytes", 200_000)
+    server.answers = {LISTING: answer}
+    assert codes(MODEL) == [code]
+    server.answers = {f"{API}/model-versions/get-download-uri": answer}
+    assert codes(MODEL) == [code]
+
+
+def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) -> None:
+    """Each directory contains another one."""
+    bounded("remote-names", 50)
+    server.answers[LISTING] = json.dumps({"files": [{"path": "a", "is_dir": True}] * 3}).encode()
+    assert run("inspect", MODEL).code == 3
+    assert len(server.requests) < 60
+    place = remote_path.parse(f"{MODEL}/{'a/' * 9}")
+    with pytest.raises(policytool.ModelFileError) as caught:
+        opening.matches(place / "**")
+    assert caught.value.code == "remote-limit"
+    assert "remote-names limit of 50" in str(caught.value)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("padding", [-100, 1, 20_000_000])
+def test_a_size_that_is_not_true_is_refused(
+    server: StandInMlflow, padding: int, *, ranges: bool
+) -> None:
+    """No more than the size is read, and a file that is too short is not guessed at."""
+    server.ranges, server.etags, server.padding = ranges, "each", padding
+    assert failing_read(server, 0, 150_000) == "changed"
+    assert server.sent < 15_000_000
+
+
+@pytest.mark.parametrize("etags", ["each", "same"])
+def test_a_file_that_changes_while_it_is_read_is_refused(server: StandInMlflow, etags: str) -> None:
+    """The second range has another etag, and what is downloaded then has another start."""
+    server.etags = etags
+    server.swap = b"\1" * 200_000
+    if etags == "each":
+        assert failing_read(server, 0, 150_000) == "changed"
+    else:
+        server.stable_ranges = 2
+        assert failing_read(server, 0, 150_000, 50_000) == "changed"
+
+
+def failing_read(server: StandInMlflow, *offsets: int) -> str:
+    """Read a file of 200,000 bytes at some places, and return the code of the error."""
+    (server.root / "data/large").write_bytes(b"\0" * 200_000)
+    opening.forget()
+    stream = opening.regular_stream(remote_path.parse(f"{MODEL}/data/large"))
+    with pytest.raises(policytool.ModelFileError) as caught:
+        _read_zeros(stream, offsets)
+    return caught.value.code
+
+
+def _read_zeros(stream: BinaryIO, offsets: tuple[int, ...]) -> None:
+    for offset in offsets:
+        stream.seek(offset)
+        assert stream.read(10) == b"\0" * 10
+
+
+def test_a_connection_that_ends_during_the_download_is_one_sentence(
+    server: StandInMlflow,
+) -> None:
+    """The rest cannot be requested."""
+    server.ranges, server.broken = False, True
+    assert failing_read(server, 0) == "remote-unavailable"
+
+
+def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None:
+    """It counts all files of a model, before anything is downloaded."""
+    server.ranges = False
+    for name in "ab":
+        (server.root / name).write_bytes(b"\0" * 200_000)
+    bounded("remote-file-bytes", 399_999)
+    assert opening.read_head(remote_path.parse(f"{MODEL}/a"), 1) == b"\0"
+    with pytest.raises(policytool.ModelFileError) as caught:
+        opening.read_head(remote_path.parse(f"{MODEL}/b"), 1)
+    assert caught.value.code == "remote-limit"
+    assert "the remote-file-bytes limit of" in str(caught.value)
+    assert sum(f"{ARTIFACTS}/home/b" in request for request in server.requests) == 0
+
+
+def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
+    """The directory of temporary files may be small."""
+    server.ranges = False
+    made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
+    with mock.patch("policytool.support.files.mlflow_artifacts.tempfile.TemporaryFile", made):
+        assert failing_read(server, 0) == "unreadable"
+
+
+def test_a_missing_package_is_named() -> None:
+    """The sentence has the command that installs it."""
+    with mock.patch.object(remote, "find_spec", return_value=None):
+        ended = run("inspect", MODEL)
+    assert ended.code == 3
+    assert "pip install 'policytool[mlflow]'" in ended.err
+
+
+def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it fails if its own packages have other versions."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mlflow"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mlflow.utils", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    with mock.patch.dict(sys.modules, {"requests": None}):
+        assert codes(MODEL) == ["remote-package"]
+
+
+@THOROUGH
+def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_path: Path) -> None:
+    """MLflow itself writes to the user's home, creates a database, and sends usage data."""
+    home = tmp_path / "home"
+    home.mkdir()
+    log = tmp_path / "connections"
+    environment = {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "CONNECTIONS": str(log)}
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "def hook(event, arguments):\n"
+        "    if event == 'socket.connect':\n"
+        "        with open(os.environ['CONNECTIONS'], 'a') as log:\n"
+        "            print(arguments[1], file=log)\n"
+        "sys.addaudithook(hook)\n",
+        encoding="utf-8",
+    )
+    environment["PYTHONPATH"] = str(tmp_path)
+    hidden = ("CI", "GITHUB_ACTIONS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION", "DO_NOT_TRACK")
+    with mock.patch.dict(os.environ):
+        for name in hidden:  # MLflow sends nothing if it knows of a test
+            os.environ.pop(name, None)
+        ended = run_process("inspect", FILE, cwd=home, environment=environment)
+    assert ended.code == 0
+    assert ended.err == ""
+    assert not list(home.iterdir())
+    host, port = server.url.removeprefix("http://").split(":")
+    assert set(log.read_text(encoding="utf-8").splitlines()) == {str((host, int(port)))}
+
+
+def test_settings_of_mlflow_are_as_before(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that uses MLflow itself keeps them."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "false")
+    before = dict(os.environ)
+    for name in [name for name in sys.modules if name == "mlflow"]:
+        del sys.modules[name]
+    run("inspect", FILE)
+    assert dict(os.environ) == before
+    assert server.requests
+
+
+@pytest.mark.parametrize(
+    ("url", "registered", "location"),
+    [
+        ("models:/a/1", "a/1", ""),
+        ("models:/a/12/", "a/12", ""),
+        ("models:/a b/1/data/m.h5", "a b/1", "data/m.h5"),
+        ("models:/a@b", "a@b", ""),
+        ("models:/a@b@c/data", "a@b@c", "data"),
+        (f"models:/{LOGGED}/data", LOGGED, "data"),
+    ],
+)
+def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
+    """What is shown is what was given, and can be given again."""
+    path = remote_path.parse(url)
+    assert (path.registered, path.location) == (registered, location)
+    assert path.shown == url.rstrip("/")
+    assert remote_path.parse(path.shown) == path
+    assert (path / "x").parent == path
+    assert remote_path.is_url(url)
+
+
+def test_a_registered_model_has_nothing_beside_it() -> None:
+    """Its parts lie below it."""
+    path = remote_path.parse("models:/a/1")
+    assert path.parent == path
+    assert path.with_name("b").shown == "models:/a/1/b"
+    assert not opening.links_out(path / "b", path)
+    assert opening.links_out(path / "../2/b", path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "models:/",
+        "models:/a",
+        "models:/a/latest",
+        "models:/a/Production",
+        "models:/*/1",
+        "models:/a/*",
+        "models://a/1",
+        "models:///a/1",
+        "models:/a/1/../2",
+        "models:/a/1::b",
+    ],
+)
+def test_a_url_that_names_no_registered_model_is_refused(url: str) -> None:
+    """Before anything is asked for."""
+    with pytest.raises(UsageError):
+        remote_path.parse(url)
+    assert run("inspect", url).code == 2
+
+
+@pytest.mark.parametrize("path", ["models/a.h5", "models:a/1", "model:/a/1", "C:\\models", "C:/m"])
+def test_a_local_path_is_no_url(path: str) -> None:
+    """Directories have such names."""
+    assert not remote_path.is_url(path)
+
+
+def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_path: Path) -> None:
+    """As one of any other archive."""
+    import zipfile
+
+    with zipfile.ZipFile(server.root / "all.zip", "w") as archive:
+        archive.write(server.root / "data/model.h5", "in/model.h5")
+    url = f"zip://in/model.h5::{MODEL}/all.zip"
+    assert report(url) == report(server.root / "data/model.h5")
+    assert run("inspect", url, "--format", "json").json["models"][0]["path"] == url
+    del tmp_path
+
+
+def test_a_registered_model_is_no_local_file() -> None:
+    """Commands that need one refuse it."""
+    found = discovery.Input(path=remote_path.parse(MODEL), exact=True)
+    with pytest.raises(UsageError):
+        _ = found.local_path
