@@ -441,7 +441,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
     Stdout and the other report are whole, the sentence names the file, and nothing lies beside it.
     """
     Path("old.json").write_text("old", encoding="utf-8")
-    publish, write_bytes = Draft.publish, Path.write_bytes
+    publish, open_file = Draft.publish, Path.open
     done: list[str] = []
 
     def full(original: Any) -> Any:
@@ -454,7 +454,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
         return call
 
     if place == "write":
-        monkeypatch.setattr(Path, "write_bytes", full(write_bytes))
+        monkeypatch.setattr(Path, "open", full(open_file))
     else:
         monkeypatch.setattr(Draft, "publish", full(publish))
     ended = run("inspect", "--report", "json=old.json", "--report", "csv=new.csv", "a.h5")
@@ -465,6 +465,20 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
     assert ended.out == run("inspect", "a.h5").out
     assert Path("old.json").read_text(encoding="utf-8") == "old"
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "new.csv", "old.json"]
+
+
+def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
+    """The part that was written is removed."""
+    h5_model(Path("large.h5"), sequential(*(dense(f"dense_{one}") for one in range(99))))
+    Path("old.json").write_text("old", encoding="utf-8")
+    command = f"ulimit -f 16; exec {sys.executable} -m policytool inspect --report json=old.json"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} large.h5"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr == "error: --report json=old.json could not be written: File too large.\n"
+    assert Path("old.json").read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "large.h5", "old.json"]
 
 
 # Settings files
