@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
 _PAGE: Final = re.compile(r"[/\\](?:index|\d{4,}-[^/\\]*)\.html\Z")
+_OWN: Final = re.compile(
+    rb'\{"(?:version": \d+, "tool": \{"name": "policytool"|\$schema": "\S+/sarif-)'
+)
+"""
+How a JSON report of ours begins. To parse that of an earlier run, which is replaced, would need far
+more memory than to write the new one.
+"""
+
+_OWN_LENGTH: Final = 100
 _MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
@@ -324,6 +333,8 @@ def _is_model(path: Path) -> bool:
         return True
     if not os.path.isfile(real):  # noqa: PTH113  # which raises nothing
         return os.path.isdir(real) and format_detection.is_model(real)  # noqa: PTH112
+    if _is_own_report(real):
+        return False
     try:
         from policytool.formats.tfjs.read import is_shard  # only where a report may replace one
 
@@ -337,6 +348,13 @@ def _is_model(path: Path) -> bool:
 
 def _encoded(piece: str | bytes) -> bytes:
     return piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace")
+
+
+def _is_own_report(path: Path) -> bool:
+    try:
+        return _OWN.match(opening.read_head(path, _OWN_LENGTH)) is not None
+    except OSError:  # others say so
+        return False
 
 
 def _write(path: Path, pieces: Iterable[bytes], check: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from policytool.formats import format_detection
 from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
@@ -479,6 +480,27 @@ def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
     assert done.stderr == "error: --report json=old.json could not be written: File too large.\n"
     assert Path("old.json").read_text(encoding="utf-8") == "old"
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "large.h5", "old.json"]
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_a_report_is_replaced_without_reading_it(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report of thousands of models would need far more memory than all else."""
+    call = ("audit", "--fail-on", "never", "--report", f"{form}=report", "a.h5")
+    run(*call)
+    before = Path("report").read_bytes()
+    read: list[Path] = []
+    document = format_detection.document
+
+    def noted(path: Any, shown: str) -> Any:
+        read.append(path)
+        return document(path, shown)
+
+    monkeypatch.setattr(format_detection, "document", noted)
+    assert run(*call).code == 0
+    assert Path("report").read_bytes() == before
+    assert {path.name for path in read} == {"a.h5"}
 
 
 # Settings files
