@@ -27,7 +27,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-compare load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -109,6 +109,9 @@ structure: $(VENV)/.dev  ## Print metrics of the package structure, compared wit
 
 bench-compare: $(VENV)/.dev  ## Say whether this tree is slower than another revision: make bench-compare REV=main~5
 	$(BIN)/python tests/bench/compare.py $(REV)
+
+bench-short: $(VENV)/.dev  ## Check that start-up, inspect and audit are not slower than recorded (less than two minutes on an idle machine)
+	$(BIN)/python tests/bench/short.py
 
 bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Keras, and the cost of hostile files
 	$(PYTHON) tests/compat/environment.py $(COMPAT)

@@ -30,6 +30,9 @@ pytestmark = THOROUGH
 
 FRAMEWORKS: Final = {"tensorflow", "keras", "tf_keras", "torch", "jax"}
 HEAVY: Final = {"h5py", "numpy", "rich", "google.protobuf", "yaml"}
+EXTRAS: Final = {"aiohttp", "dask", "distributed", "fsspec", "mlflow", "pyarrow", "s3fs"}
+"""What the wheel does not bring: local models and reports in text need none of it."""
+
 _LINE: Final = re.compile(r"import time:\s+\d+ \|\s+\d+ \|\s+(\S+)")
 FILES: Final = {
     "h5": MIXED_H5,
@@ -65,7 +68,7 @@ def test_inspect_imports_no_framework(format_name: str) -> None:
     """Whatever the format, neither TensorFlow nor any Keras is imported."""
     modules = imported("inspect", FILES[format_name])
     assert "policytool.model.reading" in modules
-    assert not among(modules, FRAMEWORKS)
+    assert not among(modules, FRAMEWORKS | EXTRAS)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,14 @@ def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
     """Rewriting an architecture needs no library for weights."""
     modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
     assert (tmp_path / "new.json").is_file()
-    assert not among(modules, {"h5py", "numpy", "ml_dtypes"})
+    assert not among(modules, {"h5py", "numpy", "ml_dtypes"} | EXTRAS)
+
+
+def test_audit_of_several_models_imports_no_extra() -> None:
+    """The process that starts the others reads no model and needs no cluster."""
+    modules = imported("audit", MIXED_H5, MIXED_KERAS, "--jobs", "2", "--fail-on", "never")
+    assert "policytool.support.processes.pool" in modules
+    assert not among(modules, FRAMEWORKS | EXTRAS)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,7 @@ def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
 def test_help_starts_at_once(arguments: tuple[str, ...]) -> None:
     """What only prints text imports nothing that reads files."""
     modules = imported(*arguments)
-    assert not among(modules, HEAVY | FRAMEWORKS)
+    assert not among(modules, HEAVY | FRAMEWORKS | EXTRAS)
 
 
 def test_import_of_the_package_costs_nothing() -> None:

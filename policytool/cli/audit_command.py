@@ -38,7 +38,7 @@ from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import AuditOptions, Device
-from policytool.rules.finding import Severity
+from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
@@ -48,6 +48,7 @@ from policytool.rules.selection.suppressions import (
     suppress,
 )
 from policytool.support.errors import UsageError
+from policytool.support.spilled_values import spill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
-    from policytool.rules.finding import Audited
+    from policytool.reports import View
     from policytool.rules.selection.suppressions import PerFileIgnore
 
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
@@ -246,21 +247,10 @@ def command(
             baselines.text(own, write_baseline),
         )
         passing = replace(passing, known=own.fingerprints)
-    audit = replace(
-        audit,
-        audited=tuple(
-            auditing.without_idle_commands(suppress(audited, passing), question)
-            for audited in audit.audited
-        ),
-    )
+    audit = _with_suppressions(audit, passing, question)
     unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)
-    text = (
-        diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view)
-        if diff
-        else report_option.render_report(_REPORTERS, format, audit, view)
-    )
-    click.echo(text, nl=False, color=color != "never")
+    _print(audit, migrations if diff else None, format, view, color)
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
     not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
@@ -318,6 +308,26 @@ def _print_lines(
         code = _finish(ending, tally, lines.counts["skipped"], failed=failed)
         lines.end(code)
     return code
+
+
+def _print(
+    audit: Audit, changes: tuple[Migration, ...] | None, format: str, view: View, color: str
+) -> None:
+    """Print the report, or what fixes would change."""
+    if changes is None:
+        report_option.print_report(_REPORTERS, format, audit, view, color)
+    else:
+        found = Migrations(migrations=changes, failures=())
+        report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, found, view, color)
+
+
+def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
+    """Return an audit in which what is suppressed is set apart."""
+    found = (
+        auditing.without_idle_commands(suppress(audited, passing), question)
+        for audited in audit.audited
+    )
+    return replace(audit, audited=spill(Audited, found))
 
 
 def _with_question(audit: Audit, question: AuditOptions) -> Audit:

@@ -255,11 +255,7 @@ def command(
             arguments=click.get_current_context().find_root().obj or (),
         )
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
-    click.echo(
-        report_option.render_report(CHECK_REPORTERS, format, found, options.view(color)),
-        nl=False,
-        color=color != "never",
-    )
+    report_option.print_report(CHECK_REPORTERS, format, found, options.view(color), color)
     options.troubles(found.failures, unwritten, debug=debug)
     if found.check is None or unwritten or any(run.missing for run in found.check.runs):
         return Exit.FAILURE

@@ -72,11 +72,7 @@ def command(
         outcome=comparison.try_diff(a, b, values=values, layer=layer), everything=all
     )
     unwritten = report_option.write_reports(report, DIFFERENCE_REPORTERS, found)
-    click.echo(
-        report_option.render_report(DIFFERENCE_REPORTERS, format, found, options.view(color)),
-        nl=False,
-        color=color != "never",
-    )
+    report_option.print_report(DIFFERENCE_REPORTERS, format, found, options.view(color), color)
     options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
     if compared is not None and verbose and not quiet:

@@ -29,7 +29,7 @@ from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.commands.batch.cache import ResultCache
@@ -170,13 +170,8 @@ def command(
     }:
         selected = with_fix(selected, found[0])
     unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
-    click.echo(
-        report_option.render_report(
-            _REPORTERS, format, selected, options.view(color, variables=variables)
-        ),
-        nl=False,
-        color=color != "never",
-    )
+    view = options.view(color, variables=variables)
+    report_option.print_report(_REPORTERS, format, selected, view, color)
     options.troubles(inspected.failures, unwritten)
     counts = {
         "models": len(inspected.models),
@@ -212,15 +207,16 @@ def _print_lines(
     def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return json_report.model_values(model, inspection.select_layers(model, selection)), {}
 
-    kept: list[Model | Failure | None] = []
-    names = shards.names(ending.every)
-    with LinesReport("inspect", names, codec.encode(selection), ending.shard) as lines:
+    def printed(lines: LinesReport) -> Iterator[Model | Failure | None]:
         for result in lines.write_all(results, values, json_report.FORMS):
             if isinstance(result, inspection.Failure):
                 options.troubles((result,))
-            if files:
-                kept.append(result)
-        selected = inspection.select(inspection.collect(kept), selection)
+            yield result
+
+    names = shards.names(ending.every)
+    with LinesReport("inspect", names, codec.encode(selection), ending.shard) as lines:
+        kept = inspection.collect(result for result in printed(lines) if files)
+        selected = inspection.select(kept, selection)
         unwritten = report_option.write_reports(files, _REPORTERS, selected, variables=variables)
         options.troubles((), unwritten)
         code = _finish(ending, lines.counts, unwritten)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from policytool.cli import options, report_option
 from policytool.cli.progress import track
 from policytool.commands import summary as summaries
@@ -58,8 +56,8 @@ def run(found: Sequence[Input], how: SummaryRun) -> tuple[Mapping[str, int], Seq
         keeps_records=bool(WITH_ROWS & formats),
     )
     unwritten = report_option.write_reports(how.report, REPORTERS, summary)
-    text = report_option.render_report(REPORTERS, how.format, summary, options.view(how.color))
-    click.echo(text, nl=False, color=how.color != "never")
+    view = options.view(how.color)
+    report_option.print_report(REPORTERS, how.format, summary, view, how.color)
     options.troubles(summary.failures, unwritten)
     counts = {
         "models": summary.models,

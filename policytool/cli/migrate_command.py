@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from policytool.cli.progress import left_out, steps, track
 from policytool.commands import remote_migration
 from policytool.commands.batch import shards
 from policytool.commands.destinations import Destination, without_outputs
-from policytool.commands.inspect import Failure
+from policytool.commands.inspect import Failure, take
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import (
     migrate_all,
@@ -50,10 +51,11 @@ from policytool.reports import json_lines
 from policytool.reports.plans import PLAN_REPORTERS, Migrations, json_report
 from policytool.support.errors import UsageError
 from policytool.support.files.remote_path import from_text
+from policytool.support.spilled_values import SpilledValues
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
@@ -333,12 +335,13 @@ def command(
                 verbose=verbose,
                 debug=debug,
             )
-        results = _collect(running)
+        found_all, skipped = _collect(running)
     code = _report(
-        results,
+        found_all,
         _DIFF if diff else format,
         report,
         color,
+        skipped=skipped,
         check=check,
         quiet=quiet,
         verbose=verbose,
@@ -360,20 +363,23 @@ def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlo
     return replace(tools, verify=False, no_verify_reason=reason)
 
 
-def _collect(results: Iterable[Result]) -> list[Result]:
-    """Return all results; where something ends the call before, say what was written."""
-    found: list[Result] = []
+def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
+    """
+    Return all results, and how many inputs were no models; where something ends the call before,
+    say what was written.
+    """
+    found = SpilledValues(Migration)
     try:
-        found.extend(results)
+        failures, skipped = take(results, found.append)
     except BaseException:
         for one in found:
-            if isinstance(one, Migration) and one.written is not None:
+            if one.written is not None:
                 messages.note(
                     f"{one.plan.path} was already written: "
                     f"{display_path(one.target or one.written.target)}"
                 )
         raise
-    return found
+    return Migrations(migrations=found.all(), failures=failures), skipped
 
 
 def _print_lines(
@@ -392,15 +398,16 @@ def _print_lines(
     def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return json_report.plan_values(migration), {_count_name(migration.status): 1}
 
-    kept: list[Result] = []
-    with lines:
+    def printed() -> Iterator[Result]:
         for result in lines.write_all(results, values, json_report.FORMS):
-            one = _migrations([result])
+            one = _migrations(result)
             _troubles(one, debug=debug, refusals=True)
             _notes(one.migrations, quiet=quiet)
-            if files:
-                kept.append(result)
-        unwritten = report_option.write_reports(files, PLAN_REPORTERS, _migrations(kept))
+            yield result
+
+    with lines:
+        kept, _ = _collect(result for result in printed() if files)
+        unwritten = report_option.write_reports(files, PLAN_REPORTERS, kept)
         options.troubles((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
@@ -417,43 +424,34 @@ def _count_name(status: Status) -> str:
     return f"models_{status.value}"
 
 
-def _migrations(results: Iterable[Result]) -> Migrations:
-    """Return results by kind."""
-    every = list(results)
+def _migrations(result: Result) -> Migrations:
+    """Return one result by its kind."""
     return Migrations(
-        migrations=tuple(result for result in every if isinstance(result, Migration)),
-        failures=tuple(result for result in every if isinstance(result, Failure)),
+        migrations=(result,) if isinstance(result, Migration) else (),
+        failures=(result,) if isinstance(result, Failure) else (),
     )
 
 
 def _report(
-    results: Iterable[Result],
+    found: Migrations,
     format: str,
     files: tuple[ReportFile, ...],
     color: str,
     *,
+    skipped: int,
     check: bool,
     quiet: bool,
     verbose: bool,
     debug: bool,
 ) -> int:
     """Show what happened and return the exit code."""
-    every = list(results)
-    found = _migrations(every)
     unwritten = report_option.write_reports(files, PLAN_REPORTERS, found)
-    click.echo(
-        report_option.render_report(PLAN_REPORTERS, format, found, options.view(color)),
-        nl=False,
-        color=color != "never",
-    )
+    report_option.print_report(PLAN_REPORTERS, format, found, options.view(color), color)
     options.troubles((), unwritten)
     _troubles(found, debug=debug, refusals=format != "table")
     _notes(found.migrations, quiet=quiet)
-    statuses = {
-        status: sum(migration.status is status for migration in found.migrations)
-        for status in Status
-    }
-    skipped = sum(result is None for result in every)
+    counts = Counter(migration.status for migration in found.migrations)
+    statuses = {status: counts[status] for status in Status}
     _summary(statuses, len(found.failures), skipped, quiet=quiet, verbose=verbose)
     return _code(statuses, failed=bool(found.failures or unwritten), check=check)
 

@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
 _PAGE: Final = re.compile(r"[/\\](?:index|\d{4,}-[^/\\]*)\.html\Z")
+_OWN: Final = re.compile(
+    rb'\{"(?:version": \d+, "tool": \{"name": "policytool"|\$schema": "\S+/sarif-)'
+)
+"""
+How a JSON report of ours begins. To parse that of an earlier run, which is replaced, would need far
+more memory than to write the new one.
+"""
+
+_OWN_LENGTH: Final = 100
 _MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
@@ -51,6 +60,10 @@ class Renders(Protocol[Value_contra]):
     @property
     def render(self) -> Callable[[Value_contra, View], str | bytes]:
         """The function that returns the text, or the bytes of a format that is no text."""
+
+    @property
+    def pieces(self) -> Callable[[Value_contra, View], Iterable[str | bytes]] | None:
+        """The function that makes it in pieces; None if it is made as a whole."""
 
     @property
     def render_directory(self) -> Callable[[Value_contra, View], Mapping[str, str]] | None:
@@ -203,7 +216,7 @@ def write_reports(
         if report.is_directory and reporter.render_directory is not None:
             failed += _write_directory(option, report.path, reporter.render_directory(found, view))
         else:
-            failed += write_text(option, report.path, reporter.render(found, view))
+            failed += _write_pieces(option, report.path, _pieces(reporter, found, view))
     return failed
 
 
@@ -227,27 +240,45 @@ def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[
     return []
 
 
-def render_report(
-    reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View
-) -> str | bytes:
-    """Return the report of a name."""
-    return _reporter(reporters, name).render(found, view)
+def print_report(
+    reporters: Sequence[Renders[Value_contra]],
+    name: str,
+    found: Value_contra,
+    view: View,
+    color: str,
+) -> None:
+    """Print the report of a name."""
+    for piece in _pieces(_reporter(reporters, name), found, view):
+        click.echo(piece, nl=False, color=color != "never")
+
+
+def _pieces(
+    reporter: Renders[Value_contra], found: Value_contra, view: View
+) -> Iterable[str | bytes]:
+    """Return a report in pieces, in one if it is made as a whole."""
+    if reporter.pieces is not None:
+        return reporter.pieces(found, view)
+    return (reporter.render(found, view),)
 
 
 def _reporter(reporters: Sequence[Renders[Value_contra]], name: str) -> Renders[Value_contra]:
     return next(reporter for reporter in reporters if reporter.name == name)
 
 
-def write_text(option: str, path: Path, text: str | bytes) -> list[str]:
-    """Write a text or bytes, whole or not at all, and return a sentence if that failed."""
+def write_text(option: str, path: Path, text: str) -> list[str]:
+    """Write a text, whole or not at all, and return a sentence if that failed."""
+    return _write_pieces(option, path, (text,))
+
+
+def _write_pieces(option: str, path: Path, pieces: Iterable[str | bytes]) -> list[str]:
+    """Write pieces, all or none, and return a sentence if that failed."""
 
     def refuse_model() -> None:
         if _is_model(path):  # a migration, or someone else, may have made it one
             raise ReportError(f"{option} was not written because it would replace a model")
 
     try:
-        data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
-        _write(path, data, refuse_model)
+        _write(path, map(_encoded, pieces), refuse_model)
     except ReportError as error:
         return [clean(str(error))]
     except OSError as error:
@@ -304,6 +335,8 @@ def _is_model(path: Path) -> bool:
         return True
     if not os.path.isfile(real):  # noqa: PTH113  # which raises nothing
         return os.path.isdir(real) and format_detection.is_model(real)  # noqa: PTH112
+    if _is_own_report(real):
+        return False
     try:
         from policytool.formats.tfjs.read import is_shard  # only where a report may replace one
 
@@ -315,7 +348,18 @@ def _is_model(path: Path) -> bool:
     return True
 
 
-def _write(path: Path, data: bytes, check: Callable[[], None]) -> None:
+def _encoded(piece: str | bytes) -> bytes:
+    return piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace")
+
+
+def _is_own_report(path: Path) -> bool:
+    try:
+        return _OWN.match(opening.read_head(path, _OWN_LENGTH)) is not None
+    except OSError:  # others say so
+        return False
+
+
+def _write(path: Path, pieces: Iterable[bytes], check: Callable[[], None]) -> None:
     """
     Give a file this content, in one step and after a last check; a link stays, and what is no
     regular file (a pipe, ``/dev/null``) is written to.
@@ -323,7 +367,7 @@ def _write(path: Path, data: bytes, check: Callable[[], None]) -> None:
     :raises OSError: where the system fails; the file then is what it was.
     """
     if path.exists() and not path.is_file():  # by this name, because that of a pipe leads nowhere
-        opening.write_stream(path, data)
+        opening.write_stream(path, pieces)
         return
     target = Path(os.path.realpath(path))
     # hashlib, random and socket, only where a file is written
@@ -331,6 +375,7 @@ def _write(path: Path, data: bytes, check: Callable[[], None]) -> None:
 
     remove_stale(target.parent)
     with Draft.beside(target) as draft:
-        draft.path.write_bytes(data)
+        with draft.path.open("wb") as file:
+            file.writelines(pieces)
         like = target if target.exists() else None
         draft.publish(target, like=like, overwrite=True, check=check)

@@ -263,11 +263,7 @@ def command(
         arguments=click.get_current_context().find_root().obj or (),
     )
     unwritten = report_option.write_reports(report, TUNE_REPORTERS, results)
-    click.echo(
-        report_option.render_report(TUNE_REPORTERS, format, results, options.view(color)),
-        nl=False,
-        color=color != "never",
-    )
+    report_option.print_report(TUNE_REPORTERS, format, results, options.view(color), color)
     options.troubles(results.failures, unwritten, debug=debug)
     return _exit(results, is_unwritten=bool(unwritten))
 

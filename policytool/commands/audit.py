@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import CACHING, Failure, divide, failure_of
+from policytool.commands.inspect import CACHING, Failure, failure_of, take
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
@@ -19,9 +19,10 @@ from policytool.rules.finding import Audited, fails
 from policytool.rules.selection import selectors
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files.remote_path import AnyPath, RemotePath
+from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from policytool.rules import Rule, RuleInput
     from policytool.rules.finding import Finding, ModelCommand
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Audit:
     """What a call found."""
 
-    audited: tuple[Audited, ...]
+    audited: Sequence[Audited]
     failures: tuple[Failure, ...] = ()
     passed_over: int = 0
     """Files found in directories or by globs that are no models."""
@@ -199,5 +200,6 @@ def _with_values(case: RuleInput, path: AnyPath, asked: AuditOptions) -> RuleInp
 
 def collect(results: Iterable[Audited | Failure | None]) -> Audit:
     """Return the results as one value, in their order."""
-    audited, failures, passed_over = divide(results)
-    return Audit(audited=audited, failures=failures, passed_over=passed_over)
+    audited = SpilledValues(Audited)
+    failures, passed_over = take(results, audited.append)
+    return Audit(audited=audited.all(), failures=failures, passed_over=passed_over)

@@ -12,12 +12,13 @@ from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.input_identity import InputIdentity, input_identity
 from policytool.model import policy_map, reading
-from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates annotations
+from policytool.model.model import Layer, Model  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
+from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NO_MODEL: Final = frozenset(
     {
@@ -69,7 +70,7 @@ class Failure:
 class Inspection:
     """What a call found."""
 
-    models: tuple[Model, ...]
+    models: Sequence[Model]
     failures: tuple[Failure, ...]
     passed_over: int = 0
     """Files found in directories or by globs that are no models."""
@@ -143,8 +144,9 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
 
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     """Return the results as one value, in their order."""
-    models, failures, passed_over = divide(results)
-    return Inspection(models=models, failures=failures, passed_over=passed_over)
+    models = SpilledValues(Model)
+    failures, passed_over = take(results, models.append)
+    return Inspection(models=models.all(), failures=failures, passed_over=passed_over)
 
 
 def divide(
@@ -209,17 +211,21 @@ class Selected:
     """An inspection, and for each of its models the layers to show."""
 
     inspection: Inspection
-    layers: tuple[tuple[Layer, ...], ...]
-    every_release: bool = False
-    """Whether to show every release's verdict, and not only those of current ones."""
-
-    is_selection: bool = False
-    """Whether layers were selected by name or policy, so that each is shown."""
-
+    selection: Selection = Selection()
     fixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """
     By a model's path, the arguments of ``migrate`` after which the newest Keras loads it, planned.
     """
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether layers were selected by name or policy, so that each is shown."""
+        return self.selection.layer is not None or self.selection.only is not None
+
+    def shown(self) -> Iterator[tuple[Model, tuple[Layer, ...]]]:
+        """Yield each model with the layers to show."""
+        for model in self.inspection.models:
+            yield model, select_layers(model, self.selection)
 
 
 def select(inspection: Inspection, selection: Selection) -> Selected:
@@ -228,12 +234,10 @@ def select(inspection: Inspection, selection: Selection) -> Selected:
 
     :raises UsageError: for a pattern that is no regular expression.
     """
-    return Selected(
-        inspection=inspection,
-        layers=tuple(select_layers(model, selection) for model in inspection.models),
-        every_release=selection.every_release,
-        is_selection=selection.layer is not None or selection.only is not None,
-    )
+    if selection.layer is not None:
+        for model in inspection.models:
+            _path_test(selection.layer, model)
+    return Selected(inspection=inspection, selection=selection)
 
 
 def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:

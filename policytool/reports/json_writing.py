@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.commands.inspect import Failure
 from policytool.model.model import TrainingVerdict, Verdict
@@ -12,7 +13,7 @@ from policytool.support.text.codec import attributes
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from policytool.support.text.codec import Forms
 
@@ -53,12 +54,67 @@ def with_version(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": number, "tool": {"name": "policytool", "version": VERSION}, **values}
 
 
+class JsonItems(NamedTuple):
+    """The items of a list, which are made one after the other."""
+
+    values: Iterable[object]
+
+
+def json_pieces(values: object, forms: Forms = FAILURES, *, unicode: bool) -> Iterator[str]:
+    """
+    Yield a report as :func:`json_text` returns it, with a piece for each of the ``JsonItems`` in
+    it.
+    """
+    yield from _pieces(values, lambda value: _one_line(value, forms, unicode=unicode))
+    yield "\n"
+
+
+def _pieces(values: object, encode: Callable[[object], str]) -> Iterator[str]:
+    """Yield the text of values; parts without ``JsonItems`` are encoded as a whole."""
+    match values:
+        case JsonItems():
+            yield from _enclosed("[", ((encode(item),) for item in values.values), "]")
+        case dict() if _has_items(values):
+            members = (
+                chain((encode(key), ": "), _pieces(value, encode)) for key, value in values.items()
+            )
+            yield from _enclosed("{", members, "}")
+        case list() if _has_items(values):
+            yield from _enclosed("[", (_pieces(value, encode) for value in values), "]")
+        case _:
+            yield encode(values)
+
+
+def _enclosed(opening: str, parts: Iterable[Iterable[str]], closing: str) -> Iterator[str]:
+    yield opening
+    for number, part in enumerate(parts):
+        yield from (", ",) if number else ()
+        yield from part
+    yield closing
+
+
+def _has_items(values: object) -> bool:
+    """Return whether there are ``JsonItems`` in values."""
+    match values:
+        case JsonItems():
+            return True
+        case dict():
+            return any(map(_has_items, values.values()))
+        case list():
+            return any(map(_has_items, values))
+    return False
+
+
 def json_text(values: object, forms: Forms = FAILURES, *, unicode: bool) -> str:
     """
     Return a report as one line of JSON, in which ``forms`` say what stands for a class; without
     ``unicode``, or if a character would not be seen, it is escaped as JSON does it.
     """
+    return _one_line(values, forms, unicode=unicode) + "\n"
+
+
+def _one_line(values: object, forms: Forms, *, unicode: bool) -> str:
     text = codec.encode(values, forms, ascii_only=not unicode, nan=False)
     if text.isascii():
-        return text.replace("\x7f", "\\u007f") + "\n"
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+        return text.replace("\x7f", "\\u007f")
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

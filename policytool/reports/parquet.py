@@ -11,7 +11,9 @@ from policytool.reports.rows import CellType
 from policytool.support.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from _typeshed import ReadableBuffer
 
     from policytool.reports.layout import View
     from policytool.reports.rows import RowColumn
@@ -29,10 +31,13 @@ def parquet_reporter(
 ) -> BinaryReporter[Value]:
     """Return the reporter that writes the same rows as Parquet."""
 
-    def render(value: Value, view: View) -> bytes:
-        return parquet_bytes(columns, rows(value, view))
+    def pieces(value: Value, view: View) -> Iterator[bytes]:
+        return parquet_pieces(columns, rows(value, view))
 
-    return BinaryReporter(name="parquet", render=render, check=check_installed)
+    def render(value: Value, view: View) -> bytes:
+        return b"".join(pieces(value, view))
+
+    return BinaryReporter(name="parquet", render=render, pieces=pieces, check=check_installed)
 
 
 def check_installed() -> None:
@@ -50,9 +55,38 @@ def check_installed() -> None:
         ) from error
 
 
-def parquet_bytes(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) -> bytes:
+class _Sink(io.RawIOBase):
+    """A file that passes on what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = 0
+        self._new = bytearray()
+
+    def writable(self) -> bool:
+        """Return that it can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """Return how much was written."""
+        return self._size
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write some bytes."""
+        count = memoryview(data).nbytes
+        self._size += count
+        self._new += data
+        return count
+
+    def new_bytes(self) -> bytes:
+        """Return what was written since the last call."""
+        new, self._new = bytes(self._new), bytearray()
+        return new
+
+
+def parquet_pieces(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """
-    Return the rows as a Parquet file; every column may have nulls.
+    Yield the rows as a Parquet file; every column may have nulls.
 
     An integer beyond 64 bits is null, and lone surrogates are escaped: Parquet has no such values.
 
@@ -71,7 +105,7 @@ def parquet_bytes(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) -
         CellType.FLAG: pa.bool_(),
     }
     schema = pa.schema([(column.name, types[column.type]) for column in columns])
-    file = io.BytesIO()
+    file = _Sink()
     left = iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
         while group := list(islice(left, _GROUP)):
@@ -80,7 +114,8 @@ def parquet_bytes(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) -
                 for index, column in enumerate(columns)
             ]
             writer.write_table(pa.table(values, schema=schema))
-    return file.getvalue()
+            yield file.new_bytes()
+    yield file.new_bytes()
 
 
 def _value(value: Any, kind: CellType) -> Any:  # noqa: ANN401  # JSON

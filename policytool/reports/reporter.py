@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from policytool.reports.layout import View
     from policytool.reports.page import Page
@@ -27,6 +27,9 @@ class Reporter(Generic[Value]):
     empty.
     """
 
+    pieces: Callable[[Value, View], Iterable[str]] | None = None
+    """The same text in pieces, so that it is never in memory as a whole; None if it has to be."""
+
     render_directory: Callable[[Value, View], Mapping[str, str]] | None = None
     """
     The texts of a directory by file name, the index last; None if the report is always one file.
@@ -43,6 +46,9 @@ class BinaryReporter(Generic[Value]):
     render: Callable[[Value, View], bytes]
     """Pure: the same values give the same bytes."""
 
+    pieces: Callable[[Value, View], Iterable[bytes]]
+    """The same bytes in pieces."""
+
     check: Callable[[], None]
     """
     Raises MissingPackageError if a package that it needs is not installed; called before anything
@@ -51,6 +57,17 @@ class BinaryReporter(Generic[Value]):
 
     render_directory: None = None
     """It is always one file."""
+
+
+def streaming_reporter(
+    name: str, pieces: Callable[[Value, View], Iterable[str]]
+) -> Reporter[Value]:
+    """Return the reporter that makes its text in pieces."""
+
+    def render(value: Value, view: View) -> str:
+        return "".join(pieces(value, view))
+
+    return Reporter(name=name, render=render, pieces=pieces)
 
 
 def reporters_for_people(

@@ -10,20 +10,26 @@ from __future__ import annotations
 import io
 import json
 from enum import Enum, auto
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from policytool.reports.layout import clean
-from policytool.reports.reporter import Reporter
+from policytool.reports.reporter import streaming_reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from policytool.reports.layout import View
+    from policytool.reports.reporter import Reporter
 
 Value = TypeVar("Value")
 
 _FORMULAS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
 """What begins a formula, in full width too; and the apostrophe itself."""
+
+
+_GROUP: Final = 1_000
+"""Rows of a piece."""
 
 
 class CellType(Enum):
@@ -61,16 +67,19 @@ def csv_reporter(
 ) -> Reporter[Value]:
     """Return the reporter that writes rows as CSV; without a row it is the header alone."""
 
-    def render(value: Value, view: View) -> str:
+    def pieces(value: Value, view: View) -> Iterator[str]:
         import csv  # 3 ms at start
 
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
-        writer.writerow([column.name for column in columns])
-        writer.writerows([cell(one) for one in row] for row in rows(value, view))
-        return text.getvalue()
+        left = chain(
+            ([column.name for column in columns],),
+            ([cell(one) for one in row] for row in rows(value, view)),
+        )
+        while some := list(islice(left, _GROUP)):
+            text = io.StringIO(newline="")
+            csv.writer(text).writerows(some)
+            yield text.getvalue()
 
-    return Reporter(name="csv", render=render)
+    return streaming_reporter("csv", pieces)
 
 
 def value_at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # JSON

@@ -98,7 +98,7 @@ class Model(Result):
         from policytool.commands.inspect import Inspection, Selected
 
         inspection = Inspection(models=(self._value,), failures=())
-        return Selected(inspection=inspection, layers=(self._value.layers,))
+        return Selected(inspection=inspection)
 
     def _report(self) -> Report[Selected]:
         from policytool.reports.inspection import REPORTERS, page

@@ -1,6 +1,7 @@
 """
 The shortest script that reads what ``inspect`` reads, with the same libraries: the JSON config, and
-name, shape and dtype of every variable.
+name, shape and dtype of every variable. Of a directory, it reads all models; it only loads the
+files of a SavedModel.
 """
 
 from __future__ import annotations
@@ -55,14 +56,41 @@ def show(name: str, item: h5py.Dataset | h5py.Group) -> None:
         sys.stdout.write(f"{name} {item.shape} {item.dtype}\n")
 
 
-path = sys.argv[1]
-if path.endswith(".keras"):
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
-        weights = h5py.File(Window(archive, "model.weights.h5"), "r")
+def show_config(config: Any) -> None:
+    """Write down how many layers a model has."""
+    sys.stdout.write(f"{len(config['config']['layers'])} layers\n")
+
+
+def show_weights(path: str) -> None:
+    """Write down what an HDF5 or `.keras` file contains."""
+    if path.endswith(".keras"):
+        with zipfile.ZipFile(path) as archive:
+            config = json.loads(archive.read("config.json"))
+            weights = h5py.File(Window(archive, "model.weights.h5"), "r")
+    else:
+        weights = h5py.File(path, "r")
+        config = json.loads(weights.attrs["model_config"])
+    show_config(config)
+    weights.visititems(show)
+    weights.close()
+
+
+def show_model(path: str) -> None:
+    """Write down what a model contains."""
+    if os.path.isdir(path):  # noqa: PTH112  # pathlib takes longer to import than this script
+        for name in ("saved_model.pb", "keras_metadata.pb"):
+            with open(f"{path}/{name}", "rb") as file:  # noqa: PTH123
+                sys.stdout.write(f"{name} {len(file.read())} bytes\n")
+    elif path.endswith(".json"):
+        with open(path, "rb") as file:  # noqa: PTH123
+            show_config(json.load(file))
+    else:
+        show_weights(path)
+
+
+given = sys.argv[1]
+if os.path.isdir(given):  # noqa: PTH112
+    for entry in sorted(os.listdir(given)):  # noqa: PTH208
+        show_model(f"{given}/{entry}")
 else:
-    weights = h5py.File(path, "r")
-    config = json.loads(weights.attrs["model_config"])
-sys.stdout.write(f"{len(config['config']['layers'])} layers\n")
-weights.visititems(show)
-weights.close()
+    show_model(given)

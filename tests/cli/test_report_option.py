@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from policytool.formats import format_detection
 from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
@@ -441,7 +442,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
     Stdout and the other report are whole, the sentence names the file, and nothing lies beside it.
     """
     Path("old.json").write_text("old", encoding="utf-8")
-    publish, write_bytes = Draft.publish, Path.write_bytes
+    publish, open_file = Draft.publish, Path.open
     done: list[str] = []
 
     def full(original: Any) -> Any:
@@ -454,7 +455,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
         return call
 
     if place == "write":
-        monkeypatch.setattr(Path, "write_bytes", full(write_bytes))
+        monkeypatch.setattr(Path, "open", full(open_file))
     else:
         monkeypatch.setattr(Draft, "publish", full(publish))
     ended = run("inspect", "--report", "json=old.json", "--report", "csv=new.csv", "a.h5")
@@ -465,6 +466,41 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
     assert ended.out == run("inspect", "a.h5").out
     assert Path("old.json").read_text(encoding="utf-8") == "old"
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "new.csv", "old.json"]
+
+
+def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
+    """The part that was written is removed."""
+    h5_model(Path("large.h5"), sequential(*(dense(f"dense_{one}") for one in range(99))))
+    Path("old.json").write_text("old", encoding="utf-8")
+    command = f"ulimit -f 16; exec {sys.executable} -m policytool inspect --report json=old.json"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} large.h5"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr == "error: --report json=old.json could not be written: File too large.\n"
+    assert Path("old.json").read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "large.h5", "old.json"]
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_a_report_is_replaced_without_reading_it(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report of thousands of models would need far more memory than all else."""
+    call = ("audit", "--fail-on", "never", "--report", f"{form}=report", "a.h5")
+    run(*call)
+    before = Path("report").read_bytes()
+    read: list[Path] = []
+    document = format_detection.document
+
+    def noted(path: Any, shown: str) -> Any:
+        read.append(path)
+        return document(path, shown)
+
+    monkeypatch.setattr(format_detection, "document", noted)
+    assert run(*call).code == 0
+    assert Path("report").read_bytes() == before
+    assert {path.name for path in read} == {"a.h5"}
 
 
 # Settings files

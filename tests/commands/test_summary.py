@@ -56,7 +56,7 @@ def _reports() -> tuple[dict[str, Any], dict[str, Any]]:
         (model_record(one, request) if isinstance(one, Model) else one for one in results), request
     )
     return (
-        json.loads(json_report.render(selected, View())),
+        json.loads(json_report.REPORTER.render(selected, View())),
         json.loads(summary_json.render(summary, View())),
     )
 

@@ -67,7 +67,7 @@ def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
     Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's
     name.
     """
-    layers = json.loads(json_report.render(selected, View()))["models"][0]["layers"]
+    layers = json.loads(json_report.REPORTER.render(selected, View()))["models"][0]["layers"]
     read = rows(selected)
     assert len(read) == len(layers)
     for row, layer in zip(read, layers, strict=True):

@@ -129,7 +129,7 @@ def test_the_first_line_names_current_releases_alone() -> None:
     assert "loads in TF 2.3" in first
     assert "fails in Keras 3.15: policies use" in first
     assert "TF 1.15" not in TABLE.render(selected, View(width=300))
-    every = replace(selected, every_release=True)
+    every = replace(selected, selection=Selection(every_release=True))
     assert "fails in   TF 1.15" in TABLE.render(every, View(width=300))
 
 
@@ -322,7 +322,9 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
 def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence replaces the table."""
     found = inspected(MODELS[0]).inspection
-    assert "No layer is selected." in TABLE.render(Selected(inspection=found, layers=((),)), View())
+    assert "No layer is selected." in TABLE.render(
+        Selected(inspection=found, selection=Selection(layer="none")), View()
+    )
     (model,) = found.models
     assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())
 

@@ -39,7 +39,7 @@ class TestJson(ReporterContract):
 
 def report_of(selected: Selected) -> Any:
     """Return the report as JSON values."""
-    return json.loads(json_report.render(selected, View()))
+    return json.loads(json_report.REPORTER.render(selected, View()))
 
 
 @cache

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from policytool.commands.inspect import Selected
+from policytool.commands.inspect import Selected, Selection
 from policytool.reports import View
 from policytool.reports._markdown import code, prose
 from policytool.reports.inspection import REPORTERS
@@ -202,7 +202,7 @@ def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence stands for the table."""
     found = inspected(MODELS[0]).inspection
     assert "No layer is selected." in MARKDOWN.render(
-        Selected(inspection=found, layers=((),)), View()
+        Selected(inspection=found, selection=Selection(layer="none")), View()
     )
     (model,) = found.models
     assert "The file has no layers." in MARKDOWN.render(whole(replace(model, layers=())), View())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from policytool.reports import View, findings, inspection, parquet
 from policytool.reports.layout import clean
-from policytool.reports.parquet import parquet_bytes
+from policytool.reports.parquet import parquet_pieces
 from policytool.reports.rows import CellType, RowColumn, csv_reporter
 from policytool.support.errors import MissingPackageError
 from tests.contracts.reporter_contract import MODELS, inspected
@@ -63,7 +63,7 @@ def test_parquet_has_the_rows_of_csv(selected: Selected) -> None:
     reporter = next(one for one in inspection.REPORTERS if one.name == "csv")
     read = _read(inspection.PARQUET_REPORTER.render(selected, View()))
     rows = _csv_rows(reporter.render(selected, View()))
-    assert len(read) == len(rows) == len(selected.layers[0])
+    assert len(read) == len(rows) == len(selected.inspection.models[0].layers)
     for row, cells in zip(read, rows, strict=True):
         assert list(row) == list(cells)
         for name, value in row.items():
@@ -143,7 +143,7 @@ def test_same_rows_give_the_same_bytes() -> None:
 def test_odd_values_have_a_place(index: int, value: object, expected: object) -> None:
     """What a file holds ends no report."""
     row = [None] * index + [value] + [None] * (len(COLUMNS) - index - 1)
-    (read,) = _read(parquet_bytes(COLUMNS, [row]))
+    (read,) = _read(b"".join(parquet_pieces(COLUMNS, [row])))
     assert [*read.values()][index] == expected
     assert [one for place, one in enumerate(read.values()) if place != index] == [None] * 5
 
@@ -154,7 +154,7 @@ def test_every_row_is_in_a_group(count: int) -> None:
     rows = [[str(number), [], "", number, 0.5, True] for number in range(count)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "_GROUP", 3)
-        data = parquet_bytes(COLUMNS, rows)
+        data = b"".join(parquet_pieces(COLUMNS, rows))
     assert [row["integer"] for row in _read(data)] == list(range(count))
     assert pyarrow.parquet.ParquetFile(io.BytesIO(data)).num_row_groups == -(-count // 3)
 

@@ -55,6 +55,9 @@ class Totals:
     fixes: Mapping[Fix, int]
     """Findings that ``migrate`` fixes, by what it does to what is computed."""
 
+    within_reach: Mapping[Fix, int]
+    """Those of them that ``audit`` fixes, which starts no TensorFlow."""
+
     suppressed: int
     failures: int
 
@@ -206,28 +209,25 @@ def places(findings: Iterable[Finding]) -> str:
 
 def totals(audit: Audit) -> Totals:
     """Return how many there are of what."""
-    severities = Counter(
-        finding.severity for audited in audit.audited for finding in audited.findings
-    )
-    fixes = Counter(remedy.fix for remedy in _remedies_of(audit))
+    clean = suppressed = 0
+    severities = Counter[Severity]()
+    fixes, within_reach = Counter[Fix](), Counter[Fix]()
+    for audited in audit.audited:
+        clean += not audited.findings
+        suppressed += len(audited.suppressed)
+        severities.update(finding.severity for finding in audited.findings)
+        found = [one.remedy for one in audited.findings if one.remedy is not None]
+        fixes.update(remedy.fix for remedy in found)
+        within_reach.update(remedy.fix for remedy in found if not remedy.retrace)
     return Totals(
         models=len(audit.audited),
-        clean=sum(not audited.findings for audited in audit.audited),
+        clean=clean,
         severities={severity: severities[severity] for severity in Severity},
         fixes={fix: fixes[fix] for fix in Fix},
-        suppressed=sum(len(audited.suppressed) for audited in audit.audited),
+        within_reach={fix: within_reach[fix] for fix in Fix},
+        suppressed=suppressed,
         failures=len(audit.failures),
     )
-
-
-def _remedies_of(audit: Audit) -> list[Remedy]:
-    """Return the remedy of each finding that has one."""
-    return [
-        finding.remedy
-        for audited in audit.audited
-        for finding in audited.findings
-        if finding.remedy is not None
-    ]
 
 
 def summary(audit: Audit) -> str:
@@ -235,7 +235,7 @@ def summary(audit: Audit) -> str:
     count = totals(audit)
     sentences = []
     if count.models:
-        found = counts(finding for audited in audit.audited for finding in audited.findings)
+        found = _severity_words(count.severities)
         failing = count.models - count.clean
         several = f" in {_count_words(failing, 'model')}" if found and count.models > 1 else ""
         checked_for = _releases(audit)
@@ -243,10 +243,7 @@ def summary(audit: Audit) -> str:
             f"Checked {_count_words(count.models, 'model')}{checked_for}: "
             f"{found or 'no findings'}{several}"
         )
-    within_reach = Counter(
-        remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace
-    )  # audit starts no TensorFlow
-    safe, unsafe = within_reach[Fix.SAFE], within_reach[Fix.UNSAFE]
+    safe, unsafe = count.within_reach[Fix.SAFE], count.within_reach[Fix.UNSAFE]
     if safe or unsafe:
         parts = [f"{safe} fixable with --fix"] * bool(safe) + [
             f"{unsafe} {'more ' if safe else ''}fixable with --unsafe-fixes"
@@ -272,11 +269,14 @@ def _releases(audit: Audit) -> str:
 
 def counts(findings: Iterable[Finding]) -> str:
     """Return how many findings there are of each severity; nothing without any."""
-    severities = Counter(finding.severity for finding in findings)
+    return _severity_words(Counter(finding.severity for finding in findings))
+
+
+def _severity_words(severities: Mapping[Severity, int]) -> str:
     return ", ".join(
         _count_words(severities[severity], severity.value)
         for severity in Severity
-        if severities[severity]
+        if severities.get(severity)
     )
 
 

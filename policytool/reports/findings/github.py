@@ -14,38 +14,37 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports.findings._content import fixing, rules_of
 from policytool.reports.layout import clean
-from policytool.reports.reporter import Reporter
+from policytool.reports.reporter import streaming_reporter
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
 
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def render(audit: Audit, _view: View) -> str:
-    """Return a command a line: files that could not be read, then findings, the worst first."""
-    lines = [
-        _command("error", failure.path, failure.code, failure.message) for failure in audit.failures
-    ]
+def pieces(audit: Audit, _view: View) -> Iterator[str]:
+    """Yield a command a line: files that could not be read, then findings, the worst first."""
+    for failure in audit.failures:
+        yield _command("error", failure.path, failure.code, failure.message)
     rules = rules_of(audit)
-    found = [(audited, finding) for audited in audit.audited for finding in audited.findings]
-    for audited, finding in sorted(found, key=lambda pair: pair[1].severity.rank):
-        text = " ".join(filter(None, (f"{finding.message}.", fixing(audited, finding))))
-        lines.append(
-            _command(
-                _COMMANDS[finding.severity],
-                audited.path,
-                f"{finding.rule} {rules[finding.rule].name}",
-                text,
-            )
-        )
-    return "".join(f"{line}\n" for line in lines)
+    for severity in sorted(Severity, key=lambda one: one.rank):
+        for audited in audit.audited:
+            for finding in audited.findings:
+                if finding.severity is severity:
+                    yield _command(
+                        _COMMANDS[severity],
+                        audited.path,
+                        f"{finding.rule} {rules[finding.rule].name}",
+                        " ".join(filter(None, (f"{finding.message}.", fixing(audited, finding)))),
+                    )
 
 
 def _command(name: str, file: str, title: str, message: str) -> str:
-    return f"::{name} file={_property(file)},title={_property(title)}::{_data(message)}"
+    return f"::{name} file={_property(file)},title={_property(title)}::{_data(message)}\n"
 
 
 def _data(text: str) -> str:
@@ -57,4 +56,4 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-REPORTER: Final = Reporter(name="github", render=render)
+REPORTER: Final = streaming_reporter("github", pieces)

@@ -8,15 +8,15 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.findings._content import rules_of, totals, with_fingerprints
-from policytool.reports.json_writing import FAILURES, json_text, with_version
-from policytool.reports.reporter import Reporter
+from policytool.reports.json_writing import FAILURES, JsonItems, json_pieces, with_version
+from policytool.reports.reporter import streaming_reporter
 from policytool.rules.finding import Finding, Remedy
 from policytool.rules.fixes import FixedModel, UnfixedFinding
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
@@ -28,16 +28,16 @@ VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
-def render(audit: Audit, view: View) -> str:
-    """Return the report as JSON text."""
+def pieces(audit: Audit, view: View) -> Iterator[str]:
+    """Yield the report as JSON text."""
     rules = rules_of(audit)
     values = {
-        "models": [model_values(audited, rules) for audited in audit.audited],
+        "models": JsonItems(model_values(audited, rules) for audited in audit.audited),
         "fixes": audit.fixed,
         "failures": audit.failures,
         "summary": _summary(audit),
     }
-    return json_text(with_version(VERSION, values), FORMS, unicode=view.unicode)
+    return json_pieces(with_version(VERSION, values), FORMS, unicode=view.unicode)
 
 
 _MODEL: Final = attributes("path", "format", "layers", written_by="generation")
@@ -109,4 +109,4 @@ FORMS: Final[Forms] = {
 }
 """The forms of the values in a model."""
 
-REPORTER: Final = Reporter(name="json", render=render)
+REPORTER: Final = streaming_reporter("json", pieces)

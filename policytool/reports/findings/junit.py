@@ -15,12 +15,12 @@ from xml.etree import ElementTree as ET
 
 from policytool.reports.findings._content import fixing, rules_of
 from policytool.reports.layout import clean
-from policytool.reports.reporter import Reporter
+from policytool.reports.reporter import streaming_reporter
 from policytool.reports.rule_reference import plain
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.commands.audit import Audit
     from policytool.commands.inspect import Failure
@@ -32,26 +32,43 @@ _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped
 """Attribute of a suite to the element that it counts."""
 
 
-def render(audit: Audit, view: View) -> str:
+def pieces(audit: Audit, view: View) -> Iterator[str]:
     """
-    Return the report as XML 1.0, which has no place for most control characters: they are escaped
-    as on a terminal.
+    Yield the report as XML 1.0, which has no place for most control characters: they are escaped as
+    on a terminal.
+
+    The suites are made twice, because their counts come first.
     """
-    rules = rules_of(audit)
-    suites = [_suite(audited, rules, suppressed=view.suppressed) for audited in audit.audited] + [
-        _unread(failure) for failure in audit.failures
-    ]
     root = ET.Element("testsuites", name="policytool audit")
-    root.extend(suites)
-    for suite in suites:
-        _count(suite)
-    for name in ("tests", "failures", "errors"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
-    ET.indent(root)
-    text = (
-        ET.tostring(root, encoding="unicode") if view.unicode else ET.tostring(root).decode("ascii")
-    )
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    totals = dict.fromkeys(("tests", "failures", "errors"), 0)
+    for suite in _suites(audit, view):
+        for name in totals:
+            totals[name] += int(suite.get(name, "0"))
+    for name, total in totals.items():
+        root.set(name, str(total))
+    is_empty = not (audit.audited or audit.failures)
+    start, _, end = _text(root, view, is_short=is_empty).partition("</")
+    yield f'<?xml version="1.0" encoding="UTF-8"?>\n{start}'
+    for suite in _suites(audit, view):
+        ET.indent(suite, level=1)
+        yield f"\n  {_text(suite, view)}"
+    yield "\n" if is_empty else f"\n</{end}\n"
+
+
+def _text(element: ET.Element, view: View, *, is_short: bool = True) -> str:
+    """Return the text of an element; without ``is_short``, one without content has two tags."""
+    encoding = "unicode" if view.unicode else "us-ascii"
+    found: str | bytes = ET.tostring(element, encoding, short_empty_elements=is_short)
+    return found if isinstance(found, str) else found.decode("ascii")
+
+
+def _suites(audit: Audit, view: View) -> Iterator[ET.Element]:
+    """Yield the suite of each file, with its counts."""
+    rules = rules_of(audit)
+    for audited in audit.audited:
+        yield _counted(_suite(audited, rules, suppressed=view.suppressed))
+    for failure in audit.failures:
+        yield _counted(_unread(failure))
 
 
 def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> ET.Element:
@@ -115,10 +132,11 @@ def _child(parent: ET.Element, tag: str, *lines: str, **attributes: str) -> ET.E
     return child
 
 
-def _count(suite: ET.Element) -> None:
+def _counted(suite: ET.Element) -> ET.Element:
     suite.set("tests", str(len(suite)))
     for attribute, tag in _COUNTED.items():
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+    return suite
 
 
-REPORTER: Final = Reporter(name="junit", render=render)
+REPORTER: Final = streaming_reporter("junit", pieces)

@@ -13,14 +13,16 @@ from urllib.parse import quote
 
 from policytool.reports import rule_reference
 from policytool.reports.findings._content import fixing, with_fingerprints
-from policytool.reports.json_writing import json_text
+from policytool.reports.json_writing import JsonItems, json_pieces
 from policytool.reports.layout import clean
-from policytool.reports.reporter import Reporter
+from policytool.reports.reporter import streaming_reporter
 from policytool.support import project
 from policytool.support.files.remote_path import is_url
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.commands.audit import Audit
     from policytool.commands.inspect import Failure
     from policytool.reports.layout import View
@@ -33,14 +35,14 @@ _REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1
 """The beginning: models have no lines, but GitHub's code scanning requires a region."""
 
 
-def render(audit: Audit, view: View) -> str:
-    """Return the report as JSON text."""
-    return json_text(document(audit, suppressed=view.suppressed), unicode=view.unicode)
+def pieces(audit: Audit, view: View) -> Iterator[str]:
+    """Yield the report as JSON text."""
+    return json_pieces(_document(audit, suppressed=view.suppressed), unicode=view.unicode)
 
 
-def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
+def _document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     """
-    Return the report as JSON values.
+    Return the report as JSON values, whose results are made one after the other.
 
     What was let pass is in it only where that is asked for: GitHub makes open alerts of it, because
     it does not read ``suppressions`` (https://github.com/github/codeql-action/issues/1230).
@@ -62,11 +64,11 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
             _ROOT: {"description": {"text": "The directory in which policytool was run."}}
         },
         "invocations": [invocation],
-        "results": [
+        "results": JsonItems(
             result
             for audited in audit.audited
             for result in _results(audited, positions, suppressed=suppressed)
-        ],
+        ),
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -204,4 +206,4 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-REPORTER: Final = Reporter(name="sarif", render=render)
+REPORTER: Final = streaming_reporter("sarif", pieces)

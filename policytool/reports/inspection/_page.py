@@ -59,8 +59,7 @@ def page(selected: Selected, view: View) -> Page:
     """Return the page, with a group for each model."""
     return Page(
         groups=tuple(
-            tuple(_model(selected, model, layers, view))
-            for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
+            tuple(_model(selected, model, layers, view)) for model, layers in selected.shown()
         ),
         failures=failure_facts(selected.inspection.failures),
     )
@@ -73,7 +72,7 @@ def _model(
     if (arguments := selected.fixes.get(model.path)) is not None:
         words = ("policytool", "migrate", shell.file(model.path), *arguments)
         yield Command(label="fix", words=words)
-    yield Facts(facts=tuple(_facts(model, every_release=selected.every_release)))
+    yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
     if view.is_searchable:
         yield from charts(layers)
     if layers:

@@ -71,7 +71,7 @@ def rows(model: Model, layers: Iterable[Layer]) -> Iterator[list[Any]]:
 
 
 def _every_row(selected: Selected, _view: View) -> Iterator[list[Any]]:
-    for model, layers in zip(selected.inspection.models, selected.layers, strict=True):
+    for model, layers in selected.shown():
         yield from rows(model, layers)
 
 

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.model import Layer
 from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
-from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
-from policytool.reports.reporter import Reporter
+from policytool.reports.json_writing import (
+    FAILURES,
+    VERDICTS,
+    JsonItems,
+    json_pieces,
+    with_version,
+)
+from policytool.reports.reporter import streaming_reporter
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.commands.inspect import Selected
     from policytool.model.model import Model
     from policytool.reports.layout import View
@@ -25,20 +33,16 @@ VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
-def render(selected: Selected, view: View) -> str:
+def pieces(selected: Selected, view: View) -> Iterator[str]:
     """
-    Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does
+    Yield the report as JSON text; where the stream lacks characters, they are escaped as JSON does
     it.
     """
-    inspection = selected.inspection
     values = {
-        "models": [
-            model_values(model, layers)
-            for model, layers in zip(inspection.models, selected.layers, strict=True)
-        ],
-        "failures": inspection.failures,
+        "models": JsonItems(model_values(model, layers) for model, layers in selected.shown()),
+        "failures": selected.inspection.failures,
     }
-    return json_text(with_version(VERSION, values), FORMS, unicode=view.unicode)
+    return json_pieces(with_version(VERSION, values), FORMS, unicode=view.unicode)
 
 
 def model_values(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
@@ -90,4 +94,4 @@ FORMS: Final[Forms] = {
 }
 """The forms of the values in a model."""
 
-REPORTER: Final = Reporter(name="json", render=render)
+REPORTER: Final = streaming_reporter("json", pieces)

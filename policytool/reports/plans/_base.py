@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
 
@@ -14,5 +16,5 @@ if TYPE_CHECKING:
 class Migrations:
     """What a call did."""
 
-    migrations: tuple[Migration, ...]
+    migrations: Sequence[Migration]
     failures: tuple[Failure, ...]

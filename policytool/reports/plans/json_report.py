@@ -12,12 +12,20 @@ from policytool.formats.edits import Edit
 from policytool.migration.plan import Conversion, ConversionChange
 from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
-from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
+from policytool.reports.json_writing import (
+    FAILURES,
+    VERDICTS,
+    JsonItems,
+    json_pieces,
+    with_version,
+)
 from policytool.reports.plans._verification import verification_values
-from policytool.reports.reporter import Reporter
+from policytool.reports.reporter import streaming_reporter
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.commands.migrate import Migration
     from policytool.formats.edits import Cast
     from policytool.reports.layout import View
@@ -28,13 +36,13 @@ VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
-def render(found: Migrations, _view: View) -> str:
-    """Return the report as JSON text; escapes keep it valid whatever names the files hold."""
+def pieces(found: Migrations, _view: View) -> Iterator[str]:
+    """Yield the report as JSON text; escapes keep it valid whatever names the files hold."""
     values = {
-        "plans": [plan_values(migration) for migration in found.migrations],
+        "plans": JsonItems(plan_values(migration) for migration in found.migrations),
         "failures": found.failures,
     }
-    return json_text(with_version(VERSION, values), FORMS, unicode=False)
+    return json_pieces(with_version(VERSION, values), FORMS, unicode=False)
 
 
 _PLAN: Final = attributes("format", "suffix", "base_policy", "edits", written_by="generation")
@@ -120,4 +128,4 @@ FORMS: Final[Forms] = {
 }
 """The forms of the values in a plan."""
 
-REPORTER: Final = Reporter(name="json", render=render)
+REPORTER: Final = streaming_reporter("json", pieces)

@@ -28,7 +28,7 @@ from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from policytool.support.files.remote import Session, Status
     from policytool.support.files.remote_path import AnyPath
@@ -250,10 +250,10 @@ def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
     )
 
 
-def write_stream(path: Path, data: bytes) -> None:
+def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
     """
-    Write to a pipe or a device; a reader that takes nothing for :data:`limits.PIPE_SECONDS` ends
-    it.
+    Write pieces to a pipe or a device; a reader that takes nothing for
+    :data:`limits.PIPE_SECONDS` ends it.
 
     :raises TimeoutError: where nothing is taken in time.
     :raises OSError: where nobody reads it, or it cannot be written to.
@@ -262,13 +262,14 @@ def write_stream(path: Path, data: bytes) -> None:
 
     descriptor = _open_read(path)
     try:
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(descriptor, view) :]
-            except BlockingIOError:
-                if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
-                    raise _too_late(path, "its reader read nothing within") from None
+        for piece in pieces:
+            left = memoryview(piece)
+            while left:
+                try:
+                    left = left[os.write(descriptor, left) :]
+                except BlockingIOError:
+                    if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
+                        raise _too_late(path, "its reader read nothing within") from None
     finally:
         os.close(descriptor)
 
