@@ -15,6 +15,7 @@ from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
+from policytool.support.processes import interrupts
 from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
@@ -125,7 +126,13 @@ TASK: Final = Task(
 
 
 def failure_of(found: Input, error: ModelFileError) -> Failure | None:
-    """Return the failure of an input; None for what was found and is no model."""
+    """
+    Return the failure of an input; None for what was found and is no model.
+
+    :raises KeyboardInterrupt: if a signal has arrived: in the middle of a C library, it makes a
+        healthy file look like a damaged one.
+    """
+    interrupts.check()
     if is_passed_over(found, error):
         return None
     return Failure(path=error.path, code=error.code, message=error.message)

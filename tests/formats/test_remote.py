@@ -26,7 +26,7 @@ from tests.conftest import run, run_process
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
-from tests.helpers.s3_server import BUCKET, SECRET, put, s3_bucket
+from tests.helpers.s3_server import BUCKET, SECRET, forget_servers, put, s3_bucket
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 from tests.helpers.stand_in_mlflow import StandInMlflow, stand_in_mlflow
 
@@ -521,11 +521,9 @@ def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
     environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
     server.failures = [HTTPStatus.FORBIDDEN] * 99
     with mock.patch.dict(os.environ, environment):
-        opening._sessions.clear()  # noqa: SLF001  # which has another server
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        forget_servers()
         ended = run("inspect", f"s3://{BUCKET}/p/*.h5", "--format", "json")
-    opening._sessions.clear()  # noqa: SLF001  # as above
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    forget_servers()
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-denied"]
 
 

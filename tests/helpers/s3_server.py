@@ -7,6 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+import fsspec
+
+from policytool.support.files import opening
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -32,10 +36,18 @@ def s3_bucket() -> Iterator[Any]:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     with mock.patch.dict(os.environ, environment):
+        forget_servers()
         client = boto3.client("s3")
         client.create_bucket(Bucket=BUCKET)
         yield client
+    forget_servers()
     server.stop()
+
+
+def forget_servers() -> None:
+    """Let the next URL of this process find its server in the environment."""
+    opening._sessions.clear()  # noqa: SLF001  # a user's process has one environment
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 def put(bucket: Any, path: Path, key: str) -> str:

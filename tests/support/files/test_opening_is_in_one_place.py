@@ -99,6 +99,11 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"system.open"}),
         "opens files of servers, for policytool.support.files.opening",
     ),
+    "support.files.mlflow_artifacts": (
+        frozenset({"self.server.open"}),
+        "opens files of servers, for policytool.support.files.opening",
+    ),
+    "support.files.mlflow_server": (frozenset({"self.open"}), "sends a request to a server"),
     "support.files.transfers": (
         frozenset({"system.open", "target.open"}),
         "creates files in a temporary directory of this process, and objects on servers",
