@@ -25,7 +25,14 @@ from tests.conftest import run, run_process
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
-from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
+from tests.helpers.small_models import (
+    dense,
+    h5_model,
+    keras_members,
+    keras_zip,
+    sequential,
+    weights_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +97,29 @@ def report(*arguments: str | Path) -> Any:
 def h5_file(path: Path) -> Path:
     """Write a small model in HDF5."""
     return h5_model(path, sequential(dense()))
+
+
+def h5_with_names(path: Path) -> None:
+    """Write a model in HDF5 with names of any length and a larger array."""
+    import h5py
+
+    with h5py.File(h5_file(path), "a") as file:
+        file["model_weights/dense_a/dense_a/large:0"] = np.zeros(5000, dtype="float32")
+        file["model_weights/dense_a"].attrs["weight_names"] = ["dense_a/kernel:0", "dense_a/bias:0"]
+
+
+def archive_with_names(path: Path) -> None:
+    """Write a subclassed model in an archive, with the names of its layers and a larger array."""
+    import io
+
+    import h5py
+
+    buffer = io.BytesIO(weights_bytes())
+    with h5py.File(buffer, "a") as file:
+        file["layers/dense/vars/2"] = np.zeros(5000, dtype="float32")
+        file["layers/dense/vars"].attrs["name"] = "dense_a"
+    config = {"class_name": "Net", "config": {"name": "net"}}
+    keras_zip(path, {**keras_members(config), "model.weights.h5": buffer.getvalue()})
 
 
 @pytest.mark.parametrize("build", [h5_file, keras_zip])
@@ -222,6 +252,18 @@ def test_little_is_transferred_of_a_large_file(server: RangeServer, tmp_path: Pa
     assert report(f"{server.url}/model.h5") == report(tmp_path / "model.h5")
     assert server.sent < 200_000
     assert len(server.requests) < 20
+
+
+@pytest.mark.parametrize("build", [h5_with_names, archive_with_names])
+def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, build: Any) -> None:
+    """
+    Keras 3 writes names of any length, and a file is larger than the bound on them; a member of an
+    archive has no descriptor, whether the archive is remote or not.
+    """
+    build(tmp_path / "model")
+    with limits.override({"h5-text-bytes": 1000}):
+        assert report(f"{server.url}/model") == report(tmp_path / "model")
+        assert policytool.inspect(tmp_path / "model").summary.parameters == 5014
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)

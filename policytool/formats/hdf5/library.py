@@ -16,7 +16,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import h5py
 import numpy as np
@@ -153,8 +153,11 @@ def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.Fi
     try:
         if isinstance(source, Path):
             return _open_path(source)
-        stream = opening.regular_stream(source) if isinstance(source, RemotePath) else source
-        return h5py.File(stream, "r")
+        return _open_stream(
+            opening.regular_stream(source)
+            if isinstance(source, RemotePath)
+            else cast("BinaryIO", source)
+        )
     except (opening.NotRegularError, FileNotFoundError, IsADirectoryError):
         raise
     except (OSError, RuntimeError, SystemError) as error:
@@ -169,6 +172,12 @@ def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.Fi
             f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
             "again",
         ) from error
+
+
+def _open_stream(stream: BinaryIO) -> h5py.File:
+    file = h5py.File(stream, "r")
+    text_sizes.remember_stream(file.id, stream)
+    return file
 
 
 def _open_path(path: Path) -> h5py.File:

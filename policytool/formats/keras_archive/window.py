@@ -47,3 +47,7 @@ class Window(SeekableStream):
         buffer[: len(piece)] = piece
         self._position += len(piece)
         return len(piece)
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Return so many bytes at an offset, fewer at the window's end."""
+        return self._read(max(0, min(count, self._size - offset)), self._offset + offset)
