@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.bench.compare import FEWEST, Interval, interval
+from tests.bench.remote_table import Row, clusters
 from tests.bench.sections import sections_after, write_section
+from tests.helpers.large_models import LargeModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +55,22 @@ def test_a_section_is_replaced_where_it_stands(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == f"{PAGE.replace('B', 'D')}\n## Three\n\nE\n"
     assert sections_after(page, "## Method") == "\n## One\n\nD\n\n## Two\n\nC\n\n## Three\n\nE\n"
     assert not sections_after(tmp_path / "missing.md", "## Method")
+
+
+def test_places_that_are_close_together_are_one_cluster() -> None:
+    """In whatever order they are read, and although one is within another."""
+    assert clusters([]) == 0
+    assert clusters([(0, 100), (90_000, 90_001), (20, 30), (20_000, 60_000)]) == 1
+    assert clusters([(100_000, 100_001), (0, 100), (40_000, 40_001)]) == 3
+
+
+def test_a_row_of_the_table_of_requests_has_units() -> None:
+    """And the singular of one vector."""
+    model = LargeModel(layers=2, matrix=(3, 4), vectors=1, optimizer=True)
+    row = Row(
+        layout="`.keras`", model=model, size=2**31, clusters=3, requests=4, transferred=56_000
+    )
+    assert row.cells() == (
+        "| `.keras` | 2.0 GiB | 2 matrices, each followed by 1 vector, each with 2 arrays of the "
+        "optimizer | 3 | 4 | 0.1 MB |"
+    )
