@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import policytool
 from policytool.support.files import remote
-from policytool.support.files.range_windows import REQUEST
+from policytool.support.files.range_windows import NEAR
 from tests.bench.sections import write_section
 from tests.helpers.large_models import LargeModel, write_archive, write_keras2, write_keras3
 from tests.helpers.range_server import range_server
@@ -56,7 +56,7 @@ ABOUT: Final = f"""\
 HDF5 writes metadata between the values, so that a large model has a cluster of metadata after each
 large array. policytool learns from the first clusters of a file how many bytes the next ones need,
 and sends about one request for each cluster. The table counts clusters that are more than
-{REQUEST // KIB} KiB apart; usually, megabytes of values separate them. S3 returns one range for
+{NEAR // KIB} KiB apart; usually, megabytes of values separate them. S3 returns one range for
 each request, so a model with 750 clusters cannot be read with 400 requests.
 
 `audit --weights` and `diff` without `--no-values` read the values, and so nearly the whole file.
@@ -92,9 +92,9 @@ class Row:
 
 def clusters(reads: Iterable[tuple[int, int]]) -> int:
     """Return how many groups of places, far from each other, were read."""
-    count, end = 0, -REQUEST - 1
+    count, end = 0, -NEAR - 1
     for start, stop in sorted(reads):
-        count += start > end + REQUEST
+        count += start > end + NEAR
         end = max(end, stop)
     return count
 

@@ -38,10 +38,10 @@ LARGEST: Final = (
 @pytest.mark.parametrize(
     ("model", "most_requests", "most_bytes"),
     [
-        (VECTORS, 130, 2_400_000),
-        (FEW_VECTORS, 250, 1_900_000),
-        (MATRICES, 430, 1_950_000),
-        (OPTIMIZER, 112, 2_800_000),
+        (VECTORS, 126, 2_370_000),
+        (FEW_VECTORS, 235, 2_100_000),
+        (MATRICES, 430, 1_960_000),
+        (OPTIMIZER, 96, 2_900_000),
     ],
     ids=["vectors", "few-vectors", "matrices", "optimizer"],
 )

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-REQUEST: Final = 32 * 2**10
-"""
-Bytes that cost as much as one more request: 30 milliseconds at 1 MiB per second.
+REQUEST: Final = 48 * 2**10
+"""Bytes that cost as much as one more request: 50 milliseconds at 1 MB per second."""
 
-Places that are closer together than this belong to one cluster.
+NEAR: Final = 28 * 2**10
+"""
+Bytes between two places, up to which both belong to one cluster, and are read with one request.
+
+Fewer than :data:`REQUEST`, because a cluster may end after the first place.
 """
 
 BEFORE: Final = 2 * 2**10
@@ -115,8 +118,8 @@ class RangeWindows:
                 return max(gap.start, start - before), min(gap.stop, max(stop, start + after))
             self._extend(cluster, start, stop)
         return (
-            gap.start if start - gap.start <= REQUEST else start - BEFORE,
-            gap.stop if gap.stop - stop <= REQUEST else max(stop, start + AFTER),
+            gap.start if start - gap.start <= NEAR else start - BEFORE,
+            gap.stop if gap.stop - stop <= NEAR else max(stop, start + AFTER),
         )
 
     def _expected(self, size: int) -> tuple[int, int]:
@@ -133,7 +136,7 @@ class RangeWindows:
     def _near(self, start: int, stop: int) -> Cluster | None:
         index = bisect.bisect_right(self._starts, start)
         for one in self._clusters[max(0, index - 1) : index + 1]:
-            if one.start - REQUEST <= stop and start <= one.stop + REQUEST:
+            if one.start - NEAR <= stop and start <= one.stop + NEAR:
                 return one
         return None
 
@@ -158,7 +161,11 @@ def best_extent(needed: Sequence[int]) -> int:
     Return how many bytes to request on one side of a place, by those that were needed on this side
     of other places: the number for which bytes and further requests cost the least.
     """
-    return min(
-        sorted(set(needed)),
-        key=lambda extent: sum(extent if one <= extent else one + REQUEST for one in needed),
-    )
+    return min(sorted(set(needed)), key=lambda extent: sum(cost(extent, one) for one in needed))
+
+
+def cost(extent: int, needed: int) -> int:
+    """Return the cost of the needed bytes, if a first request has so many of them."""
+    if needed <= extent:
+        return extent
+    return needed + REQUEST * (1 + (needed - extent) // AFTER)

@@ -16,6 +16,7 @@ from policytool.support.files.range_windows import (
     Gap,
     RangeWindows,
     best_extent,
+    cost,
 )
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ def test_a_window_is_bounded() -> None:
 
 def test_the_bytes_between_two_parts_of_a_cluster_are_requested() -> None:
     """They cost less than one more request."""
-    first, second = requests(RangeWindows(), cluster(1, (0, 30_000)))
-    assert second == (first[1], STRIDE + 30_000 + AFTER)
+    first, second = requests(RangeWindows(), cluster(1, (0, 25_000)))
+    assert second == (first[1], STRIDE + 25_000 + AFTER)
 
 
 def test_a_file_is_read_from_front_to_back_in_growing_requests() -> None:
@@ -150,11 +151,18 @@ def test_reads_that_jump_around_need_no_more_requests_than_with_fixed_windows(
 def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
     """Of all that were needed; between two of them, bytes are wasted."""
 
-    def cost(extent: int) -> int:
-        return sum(extent if one <= extent else one + REQUEST for one in needed)
+    def total(extent: int) -> int:
+        return sum(cost(extent, one) for one in needed)
 
     assert best_extent(needed) in needed
-    assert all(cost(best_extent(needed)) <= cost(one) for one in needed)
+    assert all(total(best_extent(needed)) <= total(one) for one in needed)
+
+
+def test_bytes_that_are_left_out_cost_further_requests() -> None:
+    """One for each fixed window."""
+    assert cost(1000, 900) == cost(1000, 1000) == 1000
+    assert cost(1000, 1001) == 1001 + REQUEST
+    assert cost(1000, 1000 + AFTER) == 1000 + AFTER + 2 * REQUEST
 
 
 def test_a_rare_large_extent_is_not_worth_its_bytes() -> None:
