@@ -118,6 +118,7 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
+	$(BIN)/python tests/bench/remote_table.py --write docs/how-to/remote.md
 	$(BIN)/python docs/generators/generate.py
 
 load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run

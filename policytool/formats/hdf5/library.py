@@ -16,7 +16,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import h5py
 import numpy as np
@@ -24,6 +24,7 @@ from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
 
 from policytool.formats.document import Observation, Tensor
 from policytool.formats.hdf5 import text_sizes
+from policytool.formats.hdf5.group_links import GroupLinks
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
@@ -31,7 +32,7 @@ from policytool.support.files.remote_path import RemotePath
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
     from policytool.formats.base import Probe
@@ -153,8 +154,11 @@ def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.Fi
     try:
         if isinstance(source, Path):
             return _open_path(source)
-        stream = opening.regular_stream(source) if isinstance(source, RemotePath) else source
-        return h5py.File(stream, "r")
+        return _open_stream(
+            opening.regular_stream(source)
+            if isinstance(source, RemotePath)
+            else cast("BinaryIO", source)
+        )
     except (opening.NotRegularError, FileNotFoundError, IsADirectoryError):
         raise
     except (OSError, RuntimeError, SystemError) as error:
@@ -169,6 +173,12 @@ def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.Fi
             f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
             "again",
         ) from error
+
+
+def _open_stream(stream: BinaryIO) -> h5py.File:
+    file = h5py.File(stream, "r")
+    text_sizes.remember_stream(file.id, stream)
+    return file
 
 
 def _open_path(path: Path) -> h5py.File:
@@ -339,42 +349,57 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     Return every dataset below ``group`` with its shape and dtype.
 
     With ``attributes`` also the names of layers, and the order of weights in groups that have
-    several.
+    several. All of a group is read before the next group is opened, because its metadata are close
+    together in the file.
 
     :raises ModelFileError: beyond the bounds on objects, depth and rank.
     """
     contents = Contents()
-    pending: list[tuple[h5g.GroupID, tuple[str, ...], int | None]] = [(group.id, (), None)]
-    count = characters = 0
-    while pending:
-        parent, path, first = pending.pop()
-        if first is not None:  # everything below it was visited
-            if len(contents.tensors) - first > 1:
-                _remember_order(parent, path, contents)
+    links = GroupLinks(probe)
+    parts: list[Contents] = []
+
+    def enter(item: h5g.GroupID, path: tuple[str, ...]) -> _Entered:
+        part = Contents()
+        parts.append(part)
+        groups = _groups_of(probe, item, path, links.of(item, path), part)
+        return _Entered(item, path, part, groups)
+
+    entered = [enter(group.id, ())]
+    while entered:
+        here = entered[-1]
+        if (below := next(here.groups, None)) is not None:
+            if attributes:
+                _remember_name(*below, here.part)
+            entered.append(enter(*below))
             continue
-        first = len(contents.tensors)
-        links: list[tuple[bytes, int]] = []
-        parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
-        count += len(links)
-        characters += len(links) * sum(map(len, path))
-        _check_extent(probe, count, len(path), characters)
-        below = list(_groups_of(probe, parent, path, links, contents))
-        if attributes:
-            _remember_names(below, contents)
-            if path and h5a.get_num_attrs(parent):
-                pending.append((parent, path, first))
-        pending.extend((item, child, None) for item, child in reversed(below))
+        entered.pop()
+        count = here.below + len(here.part.tensors)
+        if attributes and here.path and count > 1 and h5a.get_num_attrs(here.group):
+            _remember_order(here.group, here.path, contents)
+        if entered:
+            entered[-1].below += count
+    for part in parts:
+        contents.tensors += part.tensors
+        contents.observations += part.observations
+        contents.has_objects |= part.has_objects
+        contents.names |= part.names
     return contents
 
 
-def _check_extent(probe: Probe, count: int, depth: int, characters: int) -> None:
-    """Raise for more objects, deeper groups or longer paths than are read."""
-    if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-        raise probe.failure("h5-limit", f"has paths of {beyond}")
-    if beyond := limits.H5_OBJECTS.exceeded_message(
-        count, counting=True
-    ) or limits.H5_DEPTH.exceeded_message(depth, counting=True):
-        raise probe.failure("h5-limit", f"has groups with {beyond}")
+@dataclass(slots=True)
+class _Entered:
+    """A group whose groups are being walked through."""
+
+    group: h5g.GroupID
+    path: tuple[str, ...]
+    part: Contents
+    """What it contains itself; complete when the walk leaves it."""
+
+    groups: Iterator[tuple[h5g.GroupID, tuple[str, ...]]]
+    """Its groups that were not entered yet."""
+
+    below: int = 0
+    """Datasets in the groups that the walk has left."""
 
 
 def _groups_of(
@@ -398,21 +423,6 @@ def _groups_of(
             contents.tensors.append(_tensor(probe, item, child, contents))
 
 
-def _collecting(
-    links: list[tuple[bytes, int]], most: int
-) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
-    """
-    Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``:
-    an index that leads in circles has no end.
-    """
-
-    def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
-        links.append((name, info.type))
-        return True if len(links) > most else None
-
-    return collect
-
-
 def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
     if h5a.exists(group, name.encode()):
         yield name.encode()
@@ -425,12 +435,9 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         yield f"{name}{index}".encode()
 
 
-def _remember_names(
-    groups: Iterable[tuple[h5g.GroupID, tuple[str, ...]]], contents: Contents
-) -> None:
-    for group, path in groups:
-        if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
-            contents.names["/".join(path[:-1])] = name
+def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
+    if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
+        contents.names["/".join(path[:-1])] = name
 
 
 def _remember_order(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:

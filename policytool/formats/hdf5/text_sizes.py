@@ -12,14 +12,20 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO, Final
+from weakref import WeakValueDictionary
 
 from h5py import h5i, h5o
+
+from policytool.support.files.random_access import positioned_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from h5py import h5d, h5g
+    from h5py import h5d, h5f, h5g
+
+    from policytool.support.files.random_access import PositionedRead
 
 _REFERENCE: Final = struct.Struct("<I12x")
 _SIZES: Final = (8, 8)
@@ -43,6 +49,10 @@ _Part = tuple[int, int]
 """A place and a size."""
 
 
+_streams: Final[WeakValueDictionary[int, BinaryIO]] = WeakValueDictionary()
+"""The streams that h5py reads open files from, by the library's number of the file."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Make:
     """How the messages of a header are written."""
@@ -60,6 +70,11 @@ class _Make:
     """Bytes of it behind them: a checksum."""
 
 
+def remember_stream(file: h5f.FileID, stream: BinaryIO) -> None:
+    """Remember which stream h5py reads a file from: the library knows only descriptors."""
+    _streams[h5o.get_info(file).fileno] = stream
+
+
 def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> int | None:
     """
     Return how many bytes the texts of an attribute have together; None if its file cannot be read
@@ -71,11 +86,13 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
     if file.get_create_plist().get_sizes() != _SIZES:
         return None
     try:
-        descriptor = file.get_vfd_handle()
+        info = h5o.get_info(holder)
+        stream = _streams.get(info.fileno)
+        read = positioned_read(stream) if stream else partial(os.pread, file.get_vfd_handle())
         start = file.get_create_plist().get_userblock()
         found = [
             data
-            for kind, flags, body in _messages(descriptor, start, h5o.get_info(holder).addr)
+            for kind, flags, body in _messages(read, start, info.addr)
             if kind == _ATTRIBUTE_TYPE
             and not flags & _SHARED
             and (data := _attribute_data(body, name)) is not None
@@ -88,13 +105,13 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
     return sum(int(length) for (length,) in lengths)
 
 
-def _messages(descriptor: int, start: int, address: int) -> Iterator[_Message]:
+def _messages(read: PositionedRead, start: int, address: int) -> Iterator[_Message]:
     """
     Yield the messages of an object's header, in all its parts.
 
     :raises ValueError: for a header of another version, and one that is too large.
     """
-    head = os.pread(descriptor, 64, start + address)
+    head = read(64, start + address)
     make, part = _new_make(address, head) if head[:4] == b"OHDR" else _old_make(address, head)
     parts, left = [part], _MOST
     while parts:
@@ -102,7 +119,7 @@ def _messages(descriptor: int, start: int, address: int) -> Iterator[_Message]:
         left -= size
         if left < 0:
             raise ValueError(size)
-        data = os.pread(descriptor, size, start + place)
+        data = read(size, start + place)
         position = 0
         while position + make.head.size + make.extra <= len(data):
             kind, length, flags = make.head.unpack_from(data, position)

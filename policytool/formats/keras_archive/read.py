@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
-from policytool.formats.keras_archive.window import Window
+from policytool.formats.keras_archive.window import BLOCK, Window
 from policytool.support import limits
 from policytool.support.files import opening
 from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     import zipfile
@@ -329,7 +330,9 @@ def weights_source(
                 f"is a damaged zip archive: {info.filename} has no header; copy or download "
                 "it again",
             )
-        yield Window(read, start, info.file_size)
+        # of a remote file, bytes that are not needed would cost requests
+        least = 0 if isinstance(probe.path, RemotePath) else BLOCK
+        yield Window(read, start, info.file_size, least=least)
         return
     import tempfile
 

@@ -9,7 +9,7 @@ from policytool.support.files.random_access import SeekableStream
 if TYPE_CHECKING:
     from policytool.support.files.random_access import PositionedRead
 
-_BLOCK: Final = 2048
+BLOCK: Final = 2048
 """Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
 
 
@@ -19,12 +19,15 @@ class Window(SeekableStream):
 
     h5py over ``zipfile``'s own file object reads from the member's start again at each backward
     seek.
+
+    :param least: bytes that are read at once, at least
     """
 
-    def __init__(self, read: PositionedRead, offset: int, size: int) -> None:
+    def __init__(self, read: PositionedRead, offset: int, size: int, *, least: int = BLOCK) -> None:
         super().__init__(size)
         self._read = read
         self._offset = offset
+        self._least = least
         self._block = b""
         self._block_start = 0
 
@@ -40,10 +43,14 @@ class Window(SeekableStream):
         end = start + len(buffer)
         if start < 0 or end > len(self._block):
             self._block_start = self._position
-            wanted = min(max(len(buffer), _BLOCK), max(0, self._size - self._position))
+            wanted = min(max(len(buffer), self._least), max(0, self._size - self._position))
             self._block = self._read(wanted, self._offset + self._position)
             start, end = 0, len(buffer)
         piece = self._block[start:end]
         buffer[: len(piece)] = piece
         self._position += len(piece)
         return len(piece)
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Return so many bytes at an offset, fewer at the window's end."""
+        return self._read(max(0, min(count, self._size - offset)), self._offset + offset)

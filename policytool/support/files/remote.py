@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
+from policytool.support.files.range_windows import BEFORE, MOST_AHEAD, Gap, RangeWindows
 from policytool.support.files.remote_path import MODELS, PACKAGES, ZIP, RemotePath
 from policytool.support.files.remote_requests import changed, no_ranges, request
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from policytool.support.files.remote_path import AnyPath
-
-BEFORE: Final = 2 * 2**10
-AFTER: Final = 14 * 2**10
-"""
-Bytes that are read before and after a place that was not read yet.
-
-HDF5 places metadata in blocks of 2 KiB between values, and meets a block in the middle as often as
-at its start: with 2 KiB before it, half as many requests read 1,500 datasets.
-"""
-
-_MOST_AHEAD: Final = 2**20
-"""Bytes of one request while a file is read from front to back."""
 
 _MOST_AT_ONCE: Final = 8 * 2**20
 """Bytes of one request for values."""
@@ -323,6 +312,7 @@ class _Source:
         self._fetch = _fetcher(session, path, found.size)
         self._starts: list[int] = []
         self._pieces: dict[int, bytes] = {}
+        self._windows = RangeWindows()
 
     def read(self, count: int, offset: int) -> bytes:
         """Return so many bytes at an offset, fewer at the end of the file."""
@@ -346,16 +336,15 @@ class _Source:
         before = self._starts[index - 1] if index else 0
         width = len(self._pieces[before]) if index else 0
         if offset < before + width:
+            self._windows.touch(offset, end)
             return before, self._pieces[before]
         next_start = self._starts[index] if index < len(self._starts) else self.size
-        is_next = bool(index) and offset == before + width
-        ahead = min(2 * width, _MOST_AHEAD) if is_next else AFTER
-        start = max(before + width, offset - BEFORE)
-        stop = min(next_start, max(offset + ahead, min(end, offset + _MOST_AT_ONCE)))
+        gap = Gap(start=before + width, stop=next_start, held_before=width)
+        start, stop = self._windows.window(offset, min(end, offset + _MOST_AT_ONCE), gap)
         data = self._fetch(start, stop)
         if len(data) != stop - start:
             raise changed(self._path)
-        if len(data) <= _MOST_AHEAD + BEFORE:  # values are read once
+        if len(data) <= MOST_AHEAD + BEFORE:  # values are read once
             self._keep(start, data)
         return start, data
 

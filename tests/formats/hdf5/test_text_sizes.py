@@ -55,7 +55,7 @@ def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path)
 
 
 def test_a_file_in_memory_has_an_unknown_length() -> None:
-    """Members of archives are read through Python, and have no descriptor."""
+    """It has no descriptor, and only streams that the library module opens are known."""
     with h5py.File(io.BytesIO(), "w") as file:
         file.attrs["names"] = ["a", "b"]
         file.flush()

@@ -122,5 +122,6 @@ def test_window_reads_as_a_file_of_its_own(
             window.seek(position)
             assert window.read(size) == data[position : position + size]
             assert window.tell() == position + len(data[position : position + size])
+            assert window.pread(size, position) == data[position : position + size]
     finally:
         os.close(descriptor)

@@ -1,0 +1,96 @@
+"""The links of groups, in name order, within the bounds on objects, depth and paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from h5py import h5
+
+from policytool.support import limits
+from policytool.support.files.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from h5py import h5g, h5l
+
+    from policytool.formats.base import Probe
+
+    Link = tuple[bytes, int]
+    """A name, and the type of the link."""
+
+_BATCH: Final = 16
+"""
+Links of a remote group that are read first; later batches are larger, because the library searches
+each from the first link on.
+"""
+
+
+class GroupLinks:
+    """The links of the groups of one file, and how many were read."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._in_batches = isinstance(probe.path, RemotePath)
+        self._count = 0
+        self._characters = 0
+
+    def of(self, group: h5g.GroupID, path: tuple[str, ...]) -> Iterator[Link]:
+        """
+        Yield the links of a group in name order.
+
+        Those of a remote file are read in batches: the index of a large group is scattered over the
+        file, each part close to the objects that it refers to.
+
+        :raises ModelFileError: beyond the bounds.
+        """
+        start = 0
+        while self._in_batches:
+            size = max(_BATCH, start // _BATCH)
+            links = self._read(group, path, size, idx=start, order=h5.ITER_NATIVE)
+            if not start and links != sorted(links):  # its index has another key than the name
+                break
+            self._count_links(links[:size], path)
+            yield from links[:size]
+            if len(links) <= size:
+                return
+            start += size
+        links = self._read(group, path, limits.H5_OBJECTS.value)
+        self._count_links(links, path)
+        yield from links
+
+    def _read(
+        self, group: h5g.GroupID, path: tuple[str, ...], most: int, **which: int
+    ) -> list[Link]:
+        """Return links of a group; one more than ``most`` if there are more."""
+        links: list[Link] = []
+        most = min(most, limits.H5_OBJECTS.value - self._count)
+        group.links.iterate(_collecting(links, most), info=True, **which)
+        self._check(self._count + len(links), path)
+        return links
+
+    def _count_links(self, links: list[Link], path: tuple[str, ...]) -> None:
+        self._count += len(links)
+        self._characters += len(links) * sum(map(len, path))
+        if beyond := limits.PATH_CHARACTERS.exceeded_message(self._characters, counting=True):
+            raise self._probe.failure("h5-limit", f"has paths of {beyond}")
+
+    def _check(self, count: int, path: tuple[str, ...]) -> None:
+        """Raise for more objects or deeper groups than are read."""
+        if beyond := limits.H5_OBJECTS.exceeded_message(
+            count, counting=True
+        ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
+            raise self._probe.failure("h5-limit", f"has groups with {beyond}")
+
+
+def _collecting(links: list[Link], most: int) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
+    """
+    Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``:
+    an index that leads in circles has no end.
+    """
+
+    def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
+        links.append((name, info.type))
+        return True if len(links) > most else None
+
+    return collect

@@ -1,0 +1,171 @@
+"""Which bytes of a remote file are requested, by what was read before."""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.support.files.range_windows import (
+    AFTER,
+    BEFORE,
+    MOST_AHEAD,
+    REQUEST,
+    Gap,
+    RangeWindows,
+    best_extent,
+    cost,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Part = tuple[int, int]
+    """Where bytes start and stop."""
+
+SIZE = 2**40
+STRIDE = 2**23
+EXTENTS = st.lists(st.integers(0, 100_000), min_size=1, max_size=32)
+PLACES = st.builds(
+    lambda base, offset: base * 100_000 + offset, st.integers(0, 9), st.integers(0, 99_999)
+)
+READS = st.lists(st.tuples(PLACES, st.sampled_from([1, 328, 512, 4096, 20_000])), max_size=60)
+
+
+class FixedWindows(RangeWindows):
+    """Windows that do not depend on what was read before."""
+
+    def window(self, start: int, stop: int, gap: Gap) -> Part:
+        """Return a few bytes before and after a place."""
+        return max(gap.start, start - BEFORE), min(gap.stop, max(stop, start + AFTER))
+
+
+def requests(windows: RangeWindows, reads: Iterable[Part]) -> list[Part]:
+    """Return the requests for reads, which are checked to be possible."""
+    held: list[Part] = []
+    made: list[Part] = []
+    for place, size in reads:
+        start = place
+        while start < place + size:
+            index = bisect.bisect_right(held, (start, SIZE))
+            before = held[index - 1] if index else (0, 0)
+            if start < before[1]:
+                windows.touch(start, place + size)
+                start = before[1]
+                continue
+            after = held[index][0] if index < len(held) else SIZE
+            gap = Gap(start=before[1], stop=after, held_before=before[1] - before[0])
+            window = windows.window(start, place + size, gap)
+            assert gap.start <= window[0] <= start
+            assert min(gap.stop, place + size) <= window[1] <= gap.stop
+            held.insert(index, window)
+            made.append(window)
+            start = window[1]
+    return made
+
+
+def cluster(number: int, offsets: Sequence[int], size: int = 500) -> list[Part]:
+    """Return reads of this size at offsets from a place far from others."""
+    return [(number * STRIDE + offset, size) for offset in offsets]
+
+
+def test_an_unknown_place_has_a_fixed_window() -> None:
+    """Nothing predicts anything yet."""
+    assert requests(RangeWindows(), [(STRIDE, 500)]) == [(STRIDE - BEFORE, STRIDE + AFTER)]
+
+
+def test_similar_clusters_need_one_request_each() -> None:
+    """As soon as two are known; with a fixed window, each needs two."""
+    reads = [read for number in range(1, 50) for read in cluster(number, (0, 20_000, -1000, 9000))]
+    assert len(requests(FixedWindows(), reads)) == 2 * 49
+    made = requests(RangeWindows(), reads)
+    assert len(made) == 49 + 2
+    assert made[-1] == (49 * STRIDE - 1000, 49 * STRIDE + 20_500)
+
+
+def test_small_clusters_need_few_bytes() -> None:
+    """No more than is read."""
+    reads = [read for number in range(1, 50) for read in cluster(number, (0, 600))]
+    assert requests(RangeWindows(), reads)[-1] == (49 * STRIDE, 49 * STRIDE + 1100)
+
+
+def test_each_kind_of_place_has_its_own_window() -> None:
+    """The size of the first read tells a part of an index from the header of an object."""
+    windows = RangeWindows()
+    for number in range(1, 40, 2):
+        requests(windows, [*cluster(number, (0, 3000)), *cluster(number + 1, (0, -5000), size=300)])
+    first, second = requests(windows, [*cluster(50, (0,)), *cluster(51, (0,), size=300)])
+    assert first == (50 * STRIDE, 50 * STRIDE + 3500)
+    assert second == (51 * STRIDE - 5000, 51 * STRIDE + 300)
+
+
+def test_clusters_that_are_not_complete_predict_nothing() -> None:
+    """Parts of an index are read first, and what is around them later."""
+    windows = RangeWindows()
+    requests(windows, [read for number in range(1, 8) for read in cluster(number, (0,))])
+    assert requests(windows, cluster(9, (0,))) == [(9 * STRIDE - BEFORE, 9 * STRIDE + AFTER)]
+
+
+def test_a_window_is_bounded() -> None:
+    """Small arrays without large ones between them are one cluster, whatever its size."""
+    windows = RangeWindows()
+    for number in range(1, 20):
+        requests(windows, cluster(number, range(0, 2**20, 5000)))
+    (start, stop), *_ = requests(windows, cluster(50, (0,)))
+    assert stop - start == 2**17
+
+
+def test_the_bytes_between_two_parts_of_a_cluster_are_requested() -> None:
+    """They cost less than one more request."""
+    first, second = requests(RangeWindows(), cluster(1, (0, 25_000)))
+    assert second == (first[1], STRIDE + 25_000 + AFTER)
+
+
+def test_a_file_is_read_from_front_to_back_in_growing_requests() -> None:
+    """Whatever the size of the reads."""
+    made = requests(RangeWindows(), [(place, 4096) for place in range(0, 2**23, 4096)])
+    assert len(made) < 20
+    assert max(stop - start for start, stop in made) == MOST_AHEAD
+
+
+def test_no_more_is_requested_after_values_than_is_read() -> None:
+    """They are larger than any window."""
+    windows = RangeWindows()
+    requests(windows, cluster(1, (0,)))
+    assert requests(windows, [(3 * STRIDE, 2**22)]) == [(3 * STRIDE - BEFORE, 3 * STRIDE + 2**22)]
+
+
+@given(READS)
+def test_reads_that_jump_around_need_no_more_requests_than_with_fixed_windows(
+    reads: list[Part],
+) -> None:
+    """But for one for each cluster, whose window may be too small."""
+    clusters = {place // 100_000 for place, _ in reads}
+    fixed = requests(FixedWindows(), reads)
+    assert len(requests(RangeWindows(), reads)) <= len(fixed) + 2 * len(clusters)
+
+
+@given(EXTENTS)
+def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
+    """Of all that were needed; between two of them, bytes are wasted."""
+
+    def total(extent: int) -> int:
+        return sum(cost(extent, one) for one in needed)
+
+    assert best_extent(needed) in needed
+    assert all(total(best_extent(needed)) <= total(one) for one in needed)
+
+
+def test_bytes_that_are_left_out_cost_further_requests() -> None:
+    """One for each fixed window."""
+    assert cost(1000, 900) == cost(1000, 1000) == 1000
+    assert cost(1000, 1001) == 1001 + REQUEST
+    assert cost(1000, 1000 + AFTER) == 1000 + AFTER + 2 * REQUEST
+
+
+def test_a_rare_large_extent_is_not_worth_its_bytes() -> None:
+    """A common one is."""
+    assert best_extent([1000] * 31 + [50_000]) == 1000
+    assert best_extent([1000] * 10 + [20_000] * 22) == 20_000
