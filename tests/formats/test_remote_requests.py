@@ -41,7 +41,7 @@ LARGEST: Final = (
         (VECTORS, 126, 2_370_000),
         (FEW_VECTORS, 235, 2_100_000),
         (MATRICES, 430, 1_960_000),
-        (OPTIMIZER, 96, 2_900_000),
+        (OPTIMIZER, 110, 2_650_000),
     ],
     ids=["vectors", "few-vectors", "matrices", "optimizer"],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REQUEST: Final = 48 * 2**10
 """Bytes that cost as much as one more request: 50 milliseconds at 1 MB per second."""
 
-NEAR: Final = 28 * 2**10
+NEAR: Final = 24 * 2**10
 """
 Bytes between two places, up to which both belong to one cluster, and are read with one request.
 
