@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import errno
 import os
+import weakref
 import zipfile
 from collections import deque
 from importlib.util import find_spec
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
-from policytool.support.files.remote_path import PACKAGES, ZIP, RemotePath
-from policytool.support.files.remote_requests import changed, no_ranges, request
+from policytool.support.files.remote_path import AZURE, PACKAGES, ZIP, RemotePath
+from policytool.support.files.remote_requests import changed, no_ranges, request, silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +44,6 @@ _MOST_AT_ONCE: Final = 8 * 2**20
 
 _ENCRYPTED: Final = 0x1
 _BLOCK: Final = 2**20
-_ACCOUNT_IN_URL: Final = frozenset({"az", "abfs"})
 _VERSIONS: Final = (
     "ETag",
     "etag",
@@ -89,6 +89,8 @@ class Session:
         self._pieces: deque[tuple[_Source, int, int]] = deque()
         self._held = 0
         self._files: list[BinaryIO] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._abandon)
 
     def forget(self) -> None:
         """Forget what was learned about files, so that servers are asked again."""
@@ -199,7 +201,7 @@ class Session:
                 systems[name] = self._archive_system(path, archive)
             return systems[name]
         name = path.protocol
-        if name in systems and name not in _ACCOUNT_IN_URL:
+        if name in systems and name not in AZURE:
             return systems[name]
         _check_package(path)
         import fsspec
@@ -209,6 +211,7 @@ class Session:
             return kind(**kind._get_kwargs_from_urls(path.url))  # noqa: SLF001  # as fsspec.core does
 
         systems[name] = request(path, make)
+        silence(PACKAGES[path.protocol])
         return systems[name]
 
     def own(self, file: BinaryIO) -> BinaryIO:
@@ -224,6 +227,16 @@ class Session:
             oldest, first, width = self._pieces.popleft()
             self._held -= width
             oldest.drop(first)
+
+    def _abandon(self) -> None:
+        """
+        Leave the connections to the process that opened them. The backend of Azure closes its own
+        at the end of a process, and a copy would wait there for a thread that it does not have.
+        """
+        for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+            found = finalizer.peek()
+            if found is not None and any(found[0] is system for system in self._systems.values()):
+                finalizer.detach()
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
         from fsspec.implementations.zip import ZipFileSystem

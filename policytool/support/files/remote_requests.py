@@ -8,6 +8,7 @@ backend's own error is never shown, because it may contain a signed URL.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import queue
 import ssl
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_path import PACKAGES
+from policytool.support.files.remote_path import AZURE, HUB, PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+_THREAD: Final = "policytool-request"
+_NO_HANDLER: Final = logging.NullHandler()
 _FIRST_WAIT: Final = 0.5
 _ATTEMPTS: Final = 4
 _CREDENTIALS: Final = frozenset(
@@ -103,6 +106,21 @@ def request(path: RemotePath, act: Callable[[], Answer]) -> Answer:
     ) from None
 
 
+def silence(package: str) -> None:
+    """
+    Keep off stderr what a backend logs during requests, such as its own repetitions: a failure has
+    one sentence.
+    """
+    logger = logging.getLogger(package)
+    logger.addHandler(_NO_HANDLER)  # without any handler, Python prints warnings
+    for handler in logger.handlers:
+        handler.addFilter(_is_of_others)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.threadName != _THREAD
+
+
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     """
     Return what a function returns; it runs in a thread, which is left behind where it takes longer.
@@ -117,7 +135,7 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
         except BaseException as error:  # noqa: BLE001  # raised again below
             answers.put((None, error))
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name=_THREAD, daemon=True).start()
     answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
         raise error
@@ -136,12 +154,20 @@ def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
             "is not readable: the TLS connection failed; check the server's certificate, or set "
             "SSL_CERT_FILE if it has a private one",
         )
-    if names & _CREDENTIALS:
+    is_unset = path.protocol in AZURE and isinstance(error, ValueError)  # what adlfs raises
+    if is_unset or names & _CREDENTIALS:
         return ModelFileError(
             path.shown,
             "remote-credentials",
             f"is not readable: no valid credentials for {path.protocol}:// were found; set them in "
             "the environment",
+        )
+    if path.protocol == HUB and (numbers & _DENIED or "RepositoryNotFoundError" in names):
+        return ModelFileError(
+            path.shown,
+            "remote-denied",
+            "is not readable: its repository does not exist, or is private or gated; check the "
+            "address, and set HF_TOKEN to a token that has access",
         )
     if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
         return ModelFileError(
@@ -161,6 +187,12 @@ def _failure(path: RemotePath, error: Exception) -> ModelFileError | None:
         )
     if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
         return None
+    if path.protocol == HUB and isinstance(error, ValueError):
+        return ModelFileError(
+            path.shown,
+            "remote-failed",
+            "does not name a repository; use an address such as hf://OWNER/REPOSITORY/FILE",
+        )
     if path.is_web and isinstance(error, ValueError):
         return no_ranges(path)
     return ModelFileError(
@@ -188,6 +220,8 @@ def _http_status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
+    elif found is None:  # huggingface_hub
+        found = getattr(response, "status_code", None)
     return found if isinstance(found, int) else None
 
 
