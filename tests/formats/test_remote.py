@@ -25,6 +25,7 @@ from tests.conftest import run, run_process
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
+from tests.helpers.s3_server import s3_server
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
@@ -50,24 +51,8 @@ def server(tmp_path: Path) -> Iterator[RangeServer]:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Any]:
     """Start an S3 server on this machine, and give the client of an empty bucket."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    with mock.patch.dict(os.environ, environment):
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=BUCKET)
+    with s3_server(BUCKET, SECRET) as client:
         yield client
-    server.stop()
 
 
 def put(bucket: Any, path: Path, key: str) -> str:

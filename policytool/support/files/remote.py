@@ -51,6 +51,10 @@ _VERSIONS: Final = (
     "blob_id",
     "Content-MD5",
     "Digest",
+)
+"""Keys under which backends tell the version of a file's content, the best first."""
+
+_TIMES: Final = (
     "CRC",
     "LastModified",
     "last_modified",
@@ -59,7 +63,9 @@ _VERSIONS: Final = (
     "mtime",
     "created",
 )
-"""Keys under which backends tell the version of a file, the best first."""
+"""Keys of what may be equal for two contents, as times are that have a resolution of a second."""
+
+_WEAK_ETAG: Final = "W/"
 
 
 class Status(NamedTuple):
@@ -71,6 +77,9 @@ class Status(NamedTuple):
 
     version: str
     """What differs between two contents of one name: an etag or a generation, else a time."""
+
+    is_exact: bool = False
+    """Whether two contents cannot have the same version."""
 
 
 class Session:
@@ -408,10 +417,12 @@ def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo)
 
 def _status(entry: Mapping[str, Any]) -> Status:
     size = entry.get("size")
+    exact = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
     return Status(
         is_directory=entry.get("type") == "directory",
         size=int(size) if size is not None else None,
-        version=next((str(entry[key]) for key in _VERSIONS if entry.get(key)), ""),
+        version=exact or next((str(entry[key]) for key in _TIMES if entry.get(key)), ""),
+        is_exact=bool(exact) and not exact.startswith(_WEAK_ETAG),
     )
 
 
