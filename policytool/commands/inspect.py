@@ -11,10 +11,12 @@ from policytool.commands.batch.task import Caching, Task
 from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.input_identity import InputIdentity, input_identity
+from policytool.formats.remote_identity import remote_identity
 from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
 from policytool.support.processes import interrupts
 from policytool.support.spilled_values import SpilledValues
 
@@ -103,20 +105,29 @@ def attempt(found: Input, _request: None = None) -> Model | Failure | None:
 
 
 def _identity(found: Input) -> InputIdentity | None:
-    """Return the identity of an input; None for a remote one, whose results are not kept."""
-    return input_identity(found.path) if isinstance(found.path, Path) else None
+    """Return the identity of an input; None if nothing tells whether it has changed."""
+    path = found.path
+    return input_identity(path) if isinstance(path, Path) else remote_identity(path)
+
+
+def _refresh(found: Input) -> None:
+    """Have the server of a remote input asked again."""
+    if isinstance(found.path, RemotePath):
+        opening.forget()
 
 
 def _is_complete(found: Input) -> bool:
     """Return whether no file of an input names others, which may be any beside it."""
     try:
         detected = format_detection.format_of(Probe(found.path, found.display_path))
-    except OSError:
+    except (OSError, ModelFileError):
         return False
     return detected is None or not detected.names_parts
 
 
-CACHING: Final[Caching[Input]] = Caching(identity=_identity, is_complete=_is_complete)
+CACHING: Final[Caching[Input]] = Caching(
+    identity=_identity, is_complete=_is_complete, refresh=_refresh
+)
 """How results of reading a model are kept."""
 
 TASK: Final = Task(

@@ -429,6 +429,7 @@ def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
         ("https://u:p@host:1/a/b.h5?x=1#y", "https://host:1/a/b.h5"),
         ("https://host/a?x", "https://host/a"),
         ("s3://bucket/a?b.h5", "s3://bucket/a?b.h5"),
+        ("s3://bucket/a#b.h5", "s3://bucket/a#b.h5"),
         ("az://box/a.h5?sv=1&sig=2", "az://box/a.h5"),
         ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
         ("zip://a.h5::https://u:p@host/b.zip?sig=1", "zip://a.h5::https://host/b.zip"),
@@ -522,6 +523,22 @@ def test_a_local_path_imports_nothing_of_this() -> None:
     import sys
 
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_copy_of_a_process_closes_no_connection() -> None:
+    """The backend of Azure waits forever if a copy does at its end."""
+    code = (
+        "import os, weakref; from policytool.support.files import opening;"
+        "system = type('System', (), {})();"
+        "weakref.finalize(system, lambda kept: os.write(1, b'closed'), system);"
+        "opening._session()._systems['az'] = system;"
+        "child = os.fork(); child and os.waitpid(child, 0)"
+    )
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert done.stdout == b"closed"
 
 
 def test_a_drive_is_no_protocol() -> None:

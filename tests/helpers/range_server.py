@@ -48,6 +48,9 @@ class RangeServer:
     changing: bool = False
     """Whether each answer has another etag."""
 
+    etag: str | None = None
+    """The etag of every file, empty for none; by default, each file has one."""
+
     def respond(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
         self.requests.append(f"{handler.command} {handler.path}")
@@ -68,7 +71,9 @@ class RangeServer:
             HTTPStatus.PARTIAL_CONTENT if asked and self.ranges else HTTPStatus.OK
         )
         handler.send_header("Content-Length", str(end - start))
-        handler.send_header("ETag", f'"{len(self.requests) if self.changing else size}"')
+        own = f'"{len(self.requests) if self.changing else size}"'
+        if etag := own if self.etag is None else self.etag:
+            handler.send_header("ETag", etag)
         if self.ranges:
             handler.send_header("Accept-Ranges", "bytes")
             handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")

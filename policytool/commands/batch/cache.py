@@ -242,7 +242,10 @@ class CachedResults(Generic[Item, Request, Result]):
         Failures are not kept: many depend on the machine, and a model that cannot be read may be
         readable the next time.
         """
-        if key is None or isinstance(result, Failure) or not self._caching.is_complete(item):
+        if key is None or isinstance(result, Failure):
+            return False
+        self._caching.refresh(item)
+        if not self._caching.is_complete(item):
             return False
         identity = self._caching.identity(item)
         if identity is None or self._key(item, identity) != key:

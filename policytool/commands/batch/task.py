@@ -46,6 +46,9 @@ class Caching(Generic[Item]):
     Returns, once an item was read, whether its result depends on nothing that the identity omits.
     """
 
+    refresh: Callable[[Item], None]
+    """Forgets what is known of an item, so that its identity is determined anew."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task(Generic[Item, Request, Result]):

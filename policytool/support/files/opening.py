@@ -92,6 +92,9 @@ class RemoteIdentity(NamedTuple):
     version: str
     """What the server says of it, such as an etag."""
 
+    is_exact: bool = False
+    """Whether another content would have another version."""
+
 
 def open_regular(path: Path) -> int:
     """
@@ -434,7 +437,9 @@ def identity(path: AnyPath) -> Identity | RemoteIdentity:
     """
     if isinstance(path, RemotePath):
         status = _existing(path)
-        return RemoteIdentity(path=path.shown, size=status.size, version=status.version)
+        return RemoteIdentity(
+            path=path.shown, size=status.size, version=status.version, is_exact=status.is_exact
+        )
     found = path.stat()
     return Identity(
         path=str(path.absolute()),

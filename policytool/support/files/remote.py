@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import errno
 import os
+import weakref
 import zipfile
 from collections import deque
 from importlib.util import find_spec
@@ -19,8 +20,8 @@ from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.range_windows import BEFORE, MOST_AHEAD, Gap, RangeWindows
-from policytool.support.files.remote_path import MODELS, PACKAGES, ZIP, RemotePath
-from policytool.support.files.remote_requests import changed, no_ranges, request
+from policytool.support.files.remote_path import AZURE, MODELS, PACKAGES, ZIP, RemotePath
+from policytool.support.files.remote_requests import changed, no_ranges, request, silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +42,6 @@ _BLOCK: Final = 2**20
 _INNER: Final = frozenset({ZIP, MODELS})
 """Protocols whose systems name a path by its place in an archive or a registered model."""
 
-_ACCOUNT_IN_URL: Final = frozenset({"az", "abfs"})
 _VERSIONS: Final = (
     "ETag",
     "etag",
@@ -49,6 +49,10 @@ _VERSIONS: Final = (
     "blob_id",
     "Content-MD5",
     "Digest",
+)
+"""Keys under which backends tell the version of a file's content, the best first."""
+
+_TIMES: Final = (
     "CRC",
     "LastModified",
     "last_modified",
@@ -57,7 +61,9 @@ _VERSIONS: Final = (
     "mtime",
     "created",
 )
-"""Keys under which backends tell the version of a file, the best first."""
+"""Keys of what may be equal for two contents, as times are that have a resolution of a second."""
+
+_WEAK_ETAG: Final = "W/"
 
 
 class Status(NamedTuple):
@@ -69,6 +75,9 @@ class Status(NamedTuple):
 
     version: str
     """What differs between two contents of one name: an etag or a generation, else a time."""
+
+    is_exact: bool = False
+    """Whether two contents cannot have the same version."""
 
 
 class Session:
@@ -87,6 +96,8 @@ class Session:
         self._pieces: deque[tuple[_Source, int, int]] = deque()
         self._held = 0
         self._files: list[BinaryIO] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._abandon)
 
     def forget(self) -> None:
         """Forget what was learned about files, so that servers are asked again."""
@@ -207,7 +218,7 @@ class Session:
                 systems[name] = self._archive_system(path, archive)
             return systems[name]
         name = path.protocol
-        if name in systems and name not in _ACCOUNT_IN_URL:
+        if name in systems and name not in AZURE:
             return systems[name]
         _check_package(path)
         import fsspec
@@ -217,6 +228,7 @@ class Session:
             return kind(**kind._get_kwargs_from_urls(path.url))  # noqa: SLF001  # as fsspec.core does
 
         systems[name] = request(path, make)
+        silence(PACKAGES[path.protocol])
         return systems[name]
 
     def own(self, file: BinaryIO) -> BinaryIO:
@@ -246,6 +258,16 @@ class Session:
         except ModelFileError as error:
             raise ModelFileError(path.shown, error.code, error.message) from error
         return DirFileSystem(path=place_of(found, bucket), fs=bucket, skip_instance_cache=True)
+
+    def _abandon(self) -> None:
+        """
+        Leave the connections to the process that opened them. The backend of Azure closes its own
+        at the end of a process, and a copy would wait there for a thread that it does not have.
+        """
+        for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+            found = finalizer.peek()
+            if found is not None and any(found[0] is system for system in self._systems.values()):
+                finalizer.detach()
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
         from fsspec.implementations.zip import ZipFileSystem
@@ -423,10 +445,12 @@ def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo)
 
 def _status(entry: Mapping[str, Any]) -> Status:
     size = entry.get("size")
+    exact = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
     return Status(
         is_directory=entry.get("type") == "directory",
         size=int(size) if size is not None else None,
-        version=next((str(entry[key]) for key in _VERSIONS if entry.get(key)), ""),
+        version=exact or next((str(entry[key]) for key in _TIMES if entry.get(key)), ""),
+        is_exact=bool(exact) and not exact.startswith(_WEAK_ETAG),
     )
 
 

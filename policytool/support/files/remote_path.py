@@ -43,8 +43,9 @@ The other protocols of fsspec start programs (``ssh``, ``git``), run what a file
 
 ZIP: Final = "zip"
 MODELS: Final = "models"
+HUB: Final = "hf"
 _WEB: Final = frozenset({"http", "https"})
-_CONTAINER_BEFORE_HOST: Final = frozenset({"az", "abfs"})
+AZURE: Final = frozenset({"az", "abfs"})
 """``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
 
 _REGISTERED: Final = re.compile(
@@ -54,7 +55,7 @@ _REGISTERED: Final = re.compile(
 
 _GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
-_QUERY: Final = re.compile(r"\?.*=.*|#.*", re.DOTALL)
+_QUERY: Final = re.compile(r"\?.*=.*", re.DOTALL)
 _WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
@@ -75,7 +76,7 @@ def _shown_part(part: str) -> str:
     protocol, rest = match[1].lower(), match[2]
     if protocol == MODELS:
         return f"{MODELS}:/{rest}"
-    if protocol not in _CONTAINER_BEFORE_HOST or ":" in rest.partition("@")[0]:
+    if protocol not in AZURE or ":" in rest.partition("@")[0]:
         rest = _USER.sub("", rest)
     query = _WEB_QUERY if protocol in _WEB else _QUERY
     return f"{protocol}://{query.sub('', rest)}"
@@ -272,7 +273,7 @@ def parse(url: str) -> RemotePath:
     if protocol == MODELS:
         return RemotePath(f"{MODELS}://{_registered_place(first, shown)}")
     if protocol not in _WEB:
-        if protocol not in _CONTAINER_BEFORE_HOST and _USER.match(place):
+        if protocol not in AZURE and _USER.match(place):
             raise UsageError(
                 f"the URL {shown} cannot contain credentials; set them in the "
                 "environment, as its fsspec package documents"

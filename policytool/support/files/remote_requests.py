@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import errno
+import logging
 import os
 import queue
 import ssl
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_path import MODELS, PACKAGES
+from policytool.support.files.remote_path import AZURE, HUB, MODELS, PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+_THREAD: Final = "policytool-request"
+_NO_HANDLER: Final = logging.NullHandler()
 _FIRST_WAIT: Final = 0.5
 _ATTEMPTS: Final = 4
 _CREDENTIALS: Final = frozenset(
@@ -119,6 +122,21 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
     ) from None
 
 
+def silence(package: str) -> None:
+    """
+    Keep off stderr what a backend logs during requests, such as its own repetitions: a failure has
+    one sentence.
+    """
+    logger = logging.getLogger(package)
+    logger.addHandler(_NO_HANDLER)  # without any handler, Python prints warnings
+    for handler in logger.handlers:
+        handler.addFilter(_is_of_others)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.threadName != _THREAD
+
+
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     """
     Return what a function returns; it runs in a thread, which is left behind where it takes longer.
@@ -134,7 +152,7 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
             answers.put((None, error))
 
     context = contextvars.copy_context()  # which has the limits
-    threading.Thread(target=context.run, args=(run,), daemon=True).start()
+    threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True).start()
     answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
         raise error
@@ -156,12 +174,20 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
             f"is not {what}: the TLS connection failed; check the server's certificate, or set "
             "SSL_CERT_FILE if it has a private one",
         )
-    if names & _CREDENTIALS:
+    is_unset = path.protocol in AZURE and isinstance(error, ValueError)  # what adlfs raises
+    if is_unset or names & _CREDENTIALS:
         return ModelFileError(
             path.shown,
             "remote-credentials",
             f"is not {what}: no valid credentials for {_storage(path)} were found; set them in "
             "the environment",
+        )
+    if path.protocol == HUB and (numbers & _DENIED or "RepositoryNotFoundError" in names):
+        return ModelFileError(
+            path.shown,
+            "remote-denied",
+            f"is not {what}: its repository does not exist, or is private or gated; check the "
+            "address, and set HF_TOKEN to a token that has access",
         )
     if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
         return ModelFileError(
@@ -180,6 +206,12 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
         )
     if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
         return None
+    if path.protocol == HUB and isinstance(error, ValueError):
+        return ModelFileError(
+            path.shown,
+            "remote-failed",
+            "does not name a repository; use an address such as hf://OWNER/REPOSITORY/FILE",
+        )
     if path.is_web and isinstance(error, ValueError):
         return no_ranges(path)
     return ModelFileError(
@@ -211,7 +243,7 @@ def http_status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
-    elif response is not None:  # requests
+    elif response is not None:  # requests, and huggingface_hub
         found = getattr(response, "status_code", found)
     return found if isinstance(found, int) else None
 
