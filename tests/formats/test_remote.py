@@ -531,7 +531,7 @@ def test_a_copy_of_a_process_closes_no_connection() -> None:
         "import os, weakref; from policytool.support.files import opening;"
         "system = type('System', (), {})();"
         "weakref.finalize(system, lambda kept: os.write(1, b'closed'), system);"
-        "opening._session()._systems['az'] = system;"
+        "opening.session()._systems['az'] = system;"
         "child = os.fork(); child and os.waitpid(child, 0)"
     )
     import subprocess
