@@ -33,6 +33,7 @@ from policytool.reports import (
     tuning,
 )
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import PACKAGE, ROOT
 from tests.helpers.source_tree import SourceTree, cycles, room
 
@@ -158,6 +159,7 @@ def test_no_module_hides_a_public_function() -> None:
     assert not set(TREE.rooms) & (planned | set(policytool.__all__))
 
 
+@THOROUGH
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_each_library_has_one_home(library: str) -> None:
     """A third-party library is imported in its home and nowhere else."""
@@ -185,6 +187,7 @@ def test_nothing_imports_what_executes_files() -> None:
     assert not found
 
 
+@THOROUGH
 def test_the_child_stands_alone() -> None:
     """
     No module imports what runs in the child, and that imports nothing of policytool's: another
@@ -337,6 +340,7 @@ def test_schemas_list_every_document_format(command: str, listed: set[str]) -> N
     assert [set(json.loads(enum)) for enum in enums] == [listed]
 
 
+@THOROUGH
 def test_everything_public_says_what_it_is() -> None:
     """
     Public modules, classes, functions, methods and properties have docstrings that begin with a

@@ -438,6 +438,7 @@ def test_the_page_shows_the_permissions_of_the_action() -> None:
     assert set(ACTION["inputs"]) <= table
 
 
+@THOROUGH
 def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None:
     """With what policytool says; there is then no report of an earlier run to upload."""
     (runner.work / "policytool.sarif").write_text("{}", encoding="utf-8")
@@ -483,6 +484,7 @@ def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name:
     assert runner.outputs()["exit-code"] != "0"
 
 
+@THOROUGH
 def test_a_report_whose_name_looks_like_an_option_is_a_file(runner: Runner) -> None:
     """Of an earlier run it is removed, too."""
     (runner.work / "-rf").write_text("{}", encoding="utf-8")

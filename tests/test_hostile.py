@@ -620,6 +620,7 @@ def test_links_and_outside_storage_are_reported_and_not_followed(
     assert "float16" not in json.dumps(model)
 
 
+@THOROUGH
 @pytest.mark.skipif(sys.platform == "win32", reason="named pipes are POSIX")
 def test_link_targets_are_never_opened(tmp_path: Path) -> None:
     """A named pipe as target of every link would block whoever opens it; inspecting does not."""

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.helpers.marks import THOROUGH
 from tests.helpers.user_texts import Text, all_texts
 
 PATTERNS: Final = {
@@ -123,6 +124,7 @@ def texts() -> list[Text]:
     return list(all_texts())
 
 
+@THOROUGH
 def test_texts_have_no_phrase_without_a_correct_use(texts: list[Text]) -> None:
     """A match is rewritten, or is one of the few exceptions."""
     found = matches(texts)

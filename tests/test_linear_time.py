@@ -18,7 +18,7 @@ import pytest
 
 from policytool.cli.exit_codes import Exit
 from tests.conftest import MIXED_H5, run
-from tests.helpers.marks import ALONE, SLOW
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,6 +180,7 @@ def _dense(names: list[str], dtype: str = "float32") -> dict[str, Any]:
     return {"class_name": "Sequential", "config": {"name": "net", "layers": layers}}
 
 
+@THOROUGH
 @pytest.mark.parametrize("make", [_one_long_name, _long_names, _dtypes])
 @ALONE
 def test_time_grows_with_names(

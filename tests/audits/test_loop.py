@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.audits.loop import Turn, turns
-from tests.helpers.marks import SLOW
+from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
 
 OTHERS: Final = os.environ.get("POLICYTOOL_LOOP_MODELS")
@@ -42,6 +42,7 @@ def broken(found: list[Turn]) -> list[Turn]:
     return [turn for turn in found if turn.outcome in {"failed", "still"}]
 
 
+@THOROUGH
 @pytest.mark.parametrize("target", ["keras3", None])
 def test_a_command_is_printed_and_fixes_the_model(target: str | None, tmp_path: Path) -> None:
     """Whatever the format, and with options for weights, loss scales and containers."""

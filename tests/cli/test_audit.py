@@ -18,6 +18,7 @@ from policytool.rules import Needs
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import MIXED_SAVEDMODEL, Ended, run
 from tests.helpers import stand_in_rules
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -476,6 +477,7 @@ def others() -> list[str]:
     return [*OTHER_DATA, "measurements.h5"]
 
 
+@THOROUGH
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_skip_unrecognized_skips_named_files_that_are_not_models(
     others: list[str], jobs: str

@@ -40,6 +40,8 @@ from tests.helpers.small_models import h5_model, sequential, small_saved_model
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = THOROUGH
+
 SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAML)
 FAST: Final = AuditOptions(plans_commands=False)
 MOMENT: Final = 0.03

@@ -12,6 +12,7 @@ import pytest
 
 from policytool.numerics.user_functions import UserFunction, file_or_function
 from tests.conftest import Ended, run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import h5_model, sequential
 
 _LABELLED: Final = ("--inputs", "x.npy", "--labels", "y.npy")
@@ -43,6 +44,7 @@ def test_a_directory_stands_for_its_one_model() -> None:
     assert "one/a.h5: no-such-python cannot be run" in found.err
 
 
+@THOROUGH
 def test_a_directory_with_several_models_needs_a_name() -> None:
     """The sentence lists them, and offers no glob, which check does not take."""
     found = check("two")

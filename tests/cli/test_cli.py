@@ -70,6 +70,7 @@ def test_version_is_the_package_version() -> None:
     assert metadata.version("policytool") == VERSION
 
 
+@THOROUGH
 def test_module_and_script_are_the_same() -> None:
     """``python -m policytool`` and the installed script say the same."""
     script = Path(sys.executable).parent / "policytool"

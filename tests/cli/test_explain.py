@@ -13,6 +13,7 @@ import policytool
 from policytool.cli.exit_codes import Exit
 from policytool.support import project
 from tests.conftest import run, run_process
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,7 @@ def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
     assert ended.err.count("\n") == 1
 
 
+@THOROUGH
 def test_a_message_beyond_the_limit_is_invalid_usage() -> None:
     """The error names the option that raises the limit."""
     ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)

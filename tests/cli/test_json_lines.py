@@ -160,6 +160,7 @@ def test_shards_in_other_formats_have_each_model_once(name: str) -> None:
         assert sum(file in ended.out for ended in ends) == 1
 
 
+@THOROUGH
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_migrated_shards_write_each_output_once(jobs: str) -> None:

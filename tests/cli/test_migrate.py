@@ -19,6 +19,7 @@ from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.helpers import small_models
 from tests.helpers.changes import held
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
@@ -93,6 +94,7 @@ def test_migrating_twice_changes_nothing_the_second_time(model: Path, place: Pat
         assert not (place / "second.h5").exists()
 
 
+@THOROUGH
 def test_several_models_are_listed_and_none_is_chosen(model: Path, place: Path) -> None:
     """Without a path there has to be one model."""
     shutil.copy(MIXED_KERAS, place / "other.keras")

@@ -14,6 +14,7 @@ from policytool.formats import remote_identity
 from policytool.model import reading
 from policytool.support.files import remote_path
 from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import range_server
 from tests.helpers.s3_server import BUCKET, SECRET, s3_bucket
@@ -21,6 +22,8 @@ from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+pytestmark = THOROUGH
 
 PREFIX: Final = "models"
 DIRECTORY: Final = FIXTURES / "keras3.15/global_mixed_float16.export"

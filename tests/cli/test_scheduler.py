@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import MIXED_H5, run
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = THOROUGH
 
 COMMANDS = ("inspect", "audit", "migrate")
 

@@ -18,9 +18,12 @@ from policytool.cli import inspect_summary
 from policytool.cli.inspect_summary import SummaryRun
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from tests.conftest import Ended
+
+pytestmark = THOROUGH
 
 
 def _sentence(ended: Ended) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import Ended, run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 
 TO: Final = ("--to", "mixed_float16")
@@ -43,6 +44,7 @@ def test_the_model_in_the_working_directory_is_tuned() -> None:
     assert (ended.code, "[no-python]" in ended.err) == (3, True)
 
 
+@THOROUGH
 def test_a_directory_with_several_models_needs_a_name() -> None:
     """It lists them, and exits with 2."""
     ended = tune("two", *TO)

@@ -14,6 +14,7 @@ from policytool.commands.check_trials import Budget
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import check, output, run
+from tests.helpers.marks import THOROUGH
 from tests.numerics.verdicts.test_origins import model, traced
 
 NAMES = tuple(f"net/l{number}" for number in range(8))
@@ -56,6 +57,7 @@ def explained(trials: Any, budget: Budget = PLENTY, choices: Choices | None = CH
     return check_trials.explain(failed, choices, trials, budget)
 
 
+@THOROUGH
 @given(st.sets(st.sampled_from(NAMES), min_size=1, max_size=4), st.data())
 @settings(max_examples=100, deadline=None)
 def test_the_set_is_found_and_is_minimal(needed: set[str], data: st.DataObject) -> None:

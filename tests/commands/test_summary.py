@@ -246,6 +246,7 @@ def test_records_are_kept_only_on_request() -> None:
     assert len(summarize([_record()] * 50, REQUEST).largest) == LARGEST
 
 
+@THOROUGH
 def test_memory_does_not_grow_with_the_number_of_models() -> None:
     """Records are counted as they arrive; a list of them would take a hundred times as much."""
 

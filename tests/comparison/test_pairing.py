@@ -15,6 +15,7 @@ from policytool.comparison.pairing import out_of_order
 from policytool.comparison.result import Aspect, Pairing, Presence
 from policytool.comparison.variables import Opened
 from policytool.formats.document import Document, Layout, Tensor
+from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, sequential
 
 if TYPE_CHECKING:
@@ -389,6 +390,7 @@ def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
     assert (Aspect.SHARED, "['inner/common']", "[]") in changes
 
 
+@THOROUGH
 def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
     """Thousands of layers, all renamed, and configs as deep as JSON is read."""
     many = [dense(f"a{number}") for number in range(4_000)]

@@ -22,7 +22,7 @@ from tests.crash.campaign import WAYS, Subject, total
 from tests.crash.judging import LOST, State
 from tests.crash.paths import PATHS
 from tests.crash.run import RECORD
-from tests.helpers.marks import ALONE, SLOW
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ def test_a_whole_report_stands_for_the_expected_one(data: bytes, is_whole: bool)
     assert judging.is_whole_report(data, b'{"models": [1], "version": 1}') is is_whole
 
 
+@THOROUGH
 def test_a_fork_waits_when_strace_is_attached(
     servers: tuple[Path, runs.Server, runs.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from policytool.support.errors import UsageError
 from policytool.support.files import opening, range_windows, remote, remote_path, remote_requests
 from policytool.support.text import codec
 from tests.conftest import run, run_process
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
 from tests.helpers.s3_server import BUCKET, SECRET, forget_servers, put, s3_bucket
@@ -38,6 +39,8 @@ from tests.helpers.stand_in_mlflow import StandInMlflow, stand_in_mlflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = THOROUGH
 
 REGISTERED: Final = "models:/resnet/1"
 DIRECTORIES: Final = (

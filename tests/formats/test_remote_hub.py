@@ -15,12 +15,15 @@ from huggingface_hub import HfFileSystem
 from policytool.support.files import opening
 from tests.conftest import run, run_process
 from tests.helpers.hub_server import HubServer, hub_server
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = THOROUGH
 
 TOKEN: Final = "hf_hidden"  # noqa: S105  # of a test
 UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"

@@ -21,6 +21,7 @@ import pytest
 import policytool
 from policytool.model.model import Layer, Source
 from policytool.releases.policy import Dynamic, Fixed
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -396,6 +397,7 @@ then, 3.0's JSON has not.
 """
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
     """Class and loss scale of the optimizer equal the live optimizer's."""

@@ -38,6 +38,7 @@ from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding import inputs as fed
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -327,6 +328,7 @@ def verified(
     return run
 
 
+@THOROUGH
 def test_each_side_has_its_process(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
@@ -356,6 +358,7 @@ def test_each_side_has_its_process(
     assert not Path(source["inputs"]).exists()
 
 
+@THOROUGH
 def test_reports_say_which_library_loaded_which_file(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
@@ -378,6 +381,7 @@ def test_reports_say_which_library_loaded_which_file(
     assert verification["versions_after"]["library"] == "keras"
 
 
+@THOROUGH
 def test_predictions_that_are_too_far_apart(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
@@ -390,6 +394,7 @@ def test_predictions_that_are_too_far_apart(
         verified(tmp_path, workers)
 
 
+@THOROUGH
 @pytest.mark.parametrize(("target", "side"), [("tf2.4", "source"), ("keras3.15", "target")])
 def test_a_library_that_is_missing_is_one_sentence(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path, target: str, side: str

@@ -31,6 +31,7 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run
 from tests.helpers import changed_fixtures
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -456,6 +457,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     assert checkpoint.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
+@THOROUGH
 def test_the_command_says_it_all(
     child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

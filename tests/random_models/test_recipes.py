@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.random_models.description import Graph, Recipe, from_json, short_form, to_json
 from tests.random_models.pruning import prune, references
@@ -62,6 +63,7 @@ def recipes(library: str) -> tuple[Recipe, ...]:
     return tuple(recipe_from_seed(seed, library) for seed in SEEDS)
 
 
+@THOROUGH
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_another_process_draws_the_same(library: str) -> None:
     """A seed reproduces a failure, whatever the order of sets is."""
@@ -86,6 +88,7 @@ def digest(library: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@THOROUGH
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_descriptions_survive_json(library: str) -> None:
     """In full, and as people are shown them."""
@@ -133,6 +136,7 @@ def _check_order(graph: Graph) -> None:
     assert prune(graph).nodes == graph.nodes
 
 
+@THOROUGH
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_shrinking_gives_smaller_models_that_can_be_built(library: str) -> None:
     """Each candidate is a model with outputs; those with a node less are in order."""

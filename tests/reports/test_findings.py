@@ -35,6 +35,7 @@ from policytool.rules.selection.suppressions import Suppression, Suppressions, s
 from policytool.support import project
 from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def test_same_input_gives_same_bytes(reporter: str) -> None:
     assert not re.search(r"\d\d:\d\d|20\d\d-\d\d", text)
 
 
+@THOROUGH
 @pytest.mark.parametrize("reporter", NAMES)
 @given(audit=example_audits.audits())
 def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) -> None:
@@ -346,6 +348,7 @@ def test_the_schema_allows_nothing_else() -> None:
 # SARIF
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
     """

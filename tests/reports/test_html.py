@@ -37,6 +37,7 @@ from tests.contracts.reporter_contract import MODELS
 from tests.helpers import example_checks, example_pages, example_tunings
 from tests.helpers.drawn_models import models
 from tests.helpers.example_pages import HOSTILE, PAGES
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def test_hostile_names_are_text() -> None:
     assert clean(HOSTILE[0]) in read.texts["h2"][0]
 
 
+@THOROUGH
 @given(models())
 def test_every_layer_has_a_row(selected: Selected) -> None:
     """Whatever the names, each row has as many cells as the header."""
@@ -209,6 +211,7 @@ def test_histograms_and_ranges_share_an_axis() -> None:
     assert f"v-{drawn.row / 2:.1f}" in one.path
 
 
+@THOROUGH
 def test_other_formats_import_no_template_engine() -> None:
     """Jinja2 is imported for HTML only."""
     code = (

@@ -18,6 +18,7 @@ from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
+from tests.helpers.marks import THOROUGH
 
 MARKDOWN = next(reporter for reporter in REPORTERS if reporter.name == "markdown")
 
@@ -94,6 +95,7 @@ def read(text: str) -> tuple[str, list[list[str]]]:
     return headings[0], rows
 
 
+@THOROUGH
 @given(models())
 def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
     """

@@ -21,6 +21,7 @@ from policytool.support.errors import MissingPackageError
 from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import example_audits
 from tests.helpers.drawn_models import models
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
@@ -57,6 +58,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+@THOROUGH
 @given(models())
 def test_parquet_has_the_rows_of_csv(selected: Selected) -> None:
     """Each cell, whatever the names; lists and numbers are values and no texts."""

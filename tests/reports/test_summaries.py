@@ -26,6 +26,7 @@ from policytool.reports.summaries import SUMMARY_REPORTERS
 from policytool.support.version import VERSION
 from tests.contracts.reporter_contract import MODELS, compared
 from tests.helpers.drawn_models import models
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _rendered(name: str, summary: FleetSummary, view: View | None = None) -> str
     return reporter.render(summary, view or View())
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", ["many", "releases", "one", "failure"])
 @pytest.mark.parametrize("name", ["markdown", "csv", "json"])
 def test_golden_file(name: str, case: str) -> None:
@@ -116,6 +118,7 @@ def test_no_line_is_wider_whatever_the_names(selected: Selected) -> None:
     assert max(map(width_of, text.splitlines())) <= 60
 
 
+@THOROUGH
 @given(models())
 def test_markup_in_names_is_text(selected: Selected) -> None:
     """No policy or path becomes HTML or Markdown."""
@@ -132,6 +135,7 @@ def test_markup_in_names_is_text(selected: Selected) -> None:
     ]
 
 
+@THOROUGH
 @given(models())
 def test_every_report_of_drawn_models_is_of_the_schema(selected: Selected) -> None:
     """Whatever the file holds."""

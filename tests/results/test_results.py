@@ -20,6 +20,7 @@ from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.inspection import csv_report
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run
 from tests.helpers import example_checks, small_models
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def test_dictionaries_are_the_json_of_the_command(name: str) -> None:
     assert found == json.loads(run(*COMMANDS[name], "--format", "json").out)
 
 
+@THOROUGH
 def test_the_dictionary_of_a_check_is_its_json_report() -> None:
     """Numbers that JSON lacks are strings."""
     for case in example_checks.CASES.values():
@@ -314,6 +316,7 @@ def test_frames_without_pandas_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         policytool.inspect(MIXED_H5).to_pandas()
 
 
+@THOROUGH
 def test_html_is_imported_for_notebooks_only() -> None:
     """Neither functions nor lines nor dictionaries need jinja2."""
     script = (

@@ -16,7 +16,7 @@ from policytool.troubleshooting import ENTRIES
 from policytool.troubleshooting.entry import Specificity
 from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text
 from policytool.troubleshooting.message_text import plain_lines
-from tests.helpers.marks import ALONE
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
 
 RECORD: Final[dict[str, dict[str, Any]]] = json.loads(
@@ -237,6 +237,7 @@ HOSTILE: Final = {
 }
 
 
+@THOROUGH
 @ALONE
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_grows_with_the_length_of_the_text(name: str) -> None:

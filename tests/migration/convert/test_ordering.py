@@ -17,6 +17,7 @@ from policytool.migration.convert.architecture import Call, Network, Reference, 
 from policytool.migration.convert.implicit_casts import implicit_edges
 from policytool.migration.convert.ordering import order, order_layers
 from policytool.migration.convert.target import Target
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,6 +215,7 @@ def test_chains_keep_their_order_and_nested_models_do_not() -> None:
     assert [one.name for one in below.units] == ["a", "b"]
 
 
+@THOROUGH
 @pytest.mark.parametrize("outputs", [to("l4999"), [to("in"), to("l4999")]])
 def test_depth_has_no_limit(outputs: Argument) -> None:
     """A chain deeper than Python's stack."""

@@ -13,6 +13,7 @@ from policytool.migration.convert.rewrites import REWRITES, ConversionContext, R
 from policytool.migration.convert.target import Target
 from policytool.model import reading
 from policytool.releases.releases import KERAS2, KERAS3, newest
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def test_rewrites_stand_behind_those_that_they_need() -> None:
     assert names[-1] == "measured"
 
 
+@THOROUGH
 def test_another_order_that_is_declared_gives_the_same() -> None:
     """Rewrites that do not name each other can change places."""
     other = another_order()

@@ -17,7 +17,7 @@ from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
 from policytool.support.text.jsonedit import EditError
 from policytool.support.text.jsontext import ABSENT
-from tests.helpers.marks import ALONE, examples
+from tests.helpers.marks import ALONE, THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 from tests.support.text.test_jsonedit import edits
 
@@ -150,6 +150,7 @@ def events(text: str) -> list[tuple[object, ...]]:
     ]
 
 
+@THOROUGH
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
@@ -170,6 +171,7 @@ def test_no_edit_changes_nothing(text: str) -> None:
     assert apply(text, [("", value, value)]) == text
 
 
+@THOROUGH
 @settings(max_examples=300)
 @given(texts(), texts(), st.sampled_from(["", "'", '"']))
 def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
@@ -345,6 +347,7 @@ def test_an_edit_reaches_one_place_of_a_shared_value(
     assert apply(ALIASED, changes) == edited
 
 
+@THOROUGH
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
@@ -367,6 +370,7 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
     assert jsonedit.same(parsed(apply(text, changes)), wanted)
 
 
+@THOROUGH
 @settings(max_examples=200)
 @given(
     st.dictionaries(WORDS, SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=3),
@@ -501,6 +505,7 @@ def test_text_that_is_no_yaml_is_refused(text: str) -> None:
         apply(text, [("/a", 1, 2)])
 
 
+@THOROUGH
 @ALONE
 def test_many_edits_and_many_aliases_take_little_time() -> None:
     """A thousand edits beside a thousand aliases: each is looked up, none is searched."""
