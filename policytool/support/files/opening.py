@@ -30,8 +30,9 @@ from policytool.support.files.remote_path import RemotePath
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from policytool.support.files.remote import Session, Status
+    from policytool.support.files.remote import Session
     from policytool.support.files.remote_path import AnyPath
+    from policytool.support.files.remote_status import Status
     from policytool.support.limits import Limit
 
 Answer = TypeVar("Answer")

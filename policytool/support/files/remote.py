@@ -10,21 +10,22 @@ import bisect
 import errno
 import os
 import weakref
-import zipfile
 from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
+from policytool.support.files.random_access import SeekableStream
 from policytool.support.files.range_windows import BEFORE, MOST_AHEAD, Gap, RangeWindows
+from policytool.support.files.remote_archive import archive_system, member_fetcher
 from policytool.support.files.remote_path import AZURE, MODELS, PACKAGES, ZIP, RemotePath
 from policytool.support.files.remote_requests import changed, no_ranges, request, silence
+from policytool.support.files.remote_status import Status, status_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from policytool.support.files.remote_path import AnyPath
 
@@ -34,50 +35,11 @@ _MOST_AT_ONCE: Final = 8 * 2**20
 _RESOLVED: Final = (f"{ZIP}:", f"{MODELS}:")
 """Beginnings of the names of systems that come from a file, or from what a registry said."""
 
-_ENCRYPTED: Final = 0x1
 _INSTALLED: Final = {"fsspec": "'policytool[remote]'", "mlflow": "'policytool[mlflow]'"}
 """What installs a package that is part of an extra."""
 
-_BLOCK: Final = 2**20
 _INNER: Final = frozenset({ZIP, MODELS})
 """Protocols whose systems name a path by its place in an archive or a registered model."""
-
-_VERSIONS: Final = (
-    "ETag",
-    "etag",
-    "generation",
-    "blob_id",
-    "Content-MD5",
-    "Digest",
-)
-"""Keys under which backends tell the version of a file's content, the best first."""
-
-_TIMES: Final = (
-    "CRC",
-    "LastModified",
-    "last_modified",
-    "Last-Modified",
-    "updated",
-    "mtime",
-    "created",
-)
-"""Keys of what may be equal for two contents, as times are that have a resolution of a second."""
-
-_WEAK_ETAG: Final = "W/"
-
-
-class Status(NamedTuple):
-    """What a server tells about a file or a directory."""
-
-    is_directory: bool
-    size: int | None
-    """Bytes; None where the server does not say."""
-
-    version: str
-    """What differs between two contents of one name: an etag or a generation, else a time."""
-
-    is_exact: bool = False
-    """Whether two contents cannot have the same version."""
 
 
 class Session:
@@ -129,7 +91,7 @@ class Session:
         if path.url not in known:
             try:
                 system = self.system(path)
-                known[path.url] = _status(
+                known[path.url] = status_from(
                     request(path, lambda: system.info(place_of(path, system)))
                 )
             except FileNotFoundError:
@@ -152,7 +114,7 @@ class Session:
             if beyond := limits.REMOTE_NAMES.exceeded_message(len(entries)):
                 raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
             found = {
-                name.rpartition("/")[2]: _status(entry)
+                name.rpartition("/")[2]: status_from(entry)
                 for entry in entries
                 # S3 lists an empty object as well, which stands for the directory itself
                 if (name := str(entry["name"]).strip("/")) != place.strip("/")
@@ -177,7 +139,7 @@ class Session:
         if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
             raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {beyond}")
         below = {
-            home / name.strip("/").removeprefix(base).lstrip("/"): _status(entry)
+            home / name.strip("/").removeprefix(base).lstrip("/"): status_from(entry)
             for name, entry in sorted(found.items())
         }
         self._statuses.update((child.url, status) for child, status in below.items())
@@ -270,8 +232,6 @@ class Session:
                 finalizer.detach()
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
-        from fsspec.implementations.zip import ZipFileSystem
-
         try:
             opened = (
                 self.own(self._open_local(archive))
@@ -283,15 +243,7 @@ class Session:
         except OSError as error:
             message = f"is a member of an archive that cannot be read: {error.strerror}"
             raise ModelFileError(path.shown, "unreadable", message) from error
-        try:
-            system = ZipFileSystem(fo=opened, mode="r", skip_instance_cache=True)
-        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, EOFError):
-            raise _bad_archive(path) from None
-        if beyond := limits.ZIP_MEMBERS.exceeded_message(len(system.zip.infolist())):
-            raise ModelFileError(
-                path.shown, "zip-limit", f"is a member of a zip archive that has {beyond}"
-            )
-        return system
+        return archive_system(path, opened)
 
 
 class RemoteStream(SeekableStream):
@@ -380,7 +332,7 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
     """Return what reads the bytes of a file from a place up to another, in one request or more."""
     system = session.system(path)
     if path.protocol == ZIP:
-        local = _member_fetcher(session, path, system.zip)
+        local = member_fetcher(session.own, path, system.zip)
         return lambda start, stop: request(path, lambda: local(start, stop))
     if path.registered:
         from policytool.support.files.mlflow_artifacts import Artifacts
@@ -400,60 +352,6 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
     return lambda start, stop: request(path, lambda: fetch(start, stop))
 
 
-def _member_fetcher(
-    session: Session, path: RemotePath, archive: zipfile.ZipFile
-) -> Callable[[int, int], bytes]:
-    """
-    Return what reads a member of an archive: where it stands, or of a temporary file without a name
-    where it is compressed.
-    """
-    info = archive.getinfo(path.location)
-    stream = cast("BinaryIO", archive.fp)
-    if info.compress_type or info.flag_bits & _ENCRYPTED:
-        beyond = limits.INFLATED_BYTES.exceeded_message(
-            info.file_size
-        ) or limits.ZIP_RATIO.exceeded_message(-(-info.file_size // max(info.compress_size, 1)))
-        if beyond:
-            raise ModelFileError(
-                path.shown, "zip-limit", f"is a compressed member that would expand to {beyond}"
-            )
-        stream, first = session.own(_inflated(path, archive, info)), 0
-    else:
-        header = member_start(positioned_read(stream), info.header_offset)
-        if header is None or info.file_size != info.compress_size:
-            raise _bad_archive(path)
-        first = header
-    return lambda start, stop: positioned_read(stream)(stop - start, first + start)
-
-
-def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
-    import tempfile
-    import zlib
-
-    made: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
-    left = info.file_size
-    try:
-        with archive.open(info) as member:
-            while left and (block := member.read(min(left, _BLOCK))):
-                made.write(block)
-                left -= len(block)
-    except (RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise _bad_archive(path) from None
-    made.flush()
-    return made
-
-
-def _status(entry: Mapping[str, Any]) -> Status:
-    size = entry.get("size")
-    exact = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
-    return Status(
-        is_directory=entry.get("type") == "directory",
-        size=int(size) if size is not None else None,
-        version=exact or next((str(entry[key]) for key in _TIMES if entry.get(key)), ""),
-        is_exact=bool(exact) and not exact.startswith(_WEAK_ETAG),
-    )
-
-
 def place_of(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
     """Return the name of a path in its file system of fsspec."""
     return path.location if path.protocol in _INNER else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
@@ -469,11 +367,3 @@ def _check_package(path: RemotePath) -> None:
             f"requires a Python package for {path.protocol}: URLs; install it with: "
             f"pip install {command}",
         )
-
-
-def _bad_archive(path: RemotePath) -> ModelFileError:
-    return ModelFileError(
-        path.shown,
-        "truncated",
-        "is a member of a truncated or damaged zip archive; copy or download it again",
-    )
