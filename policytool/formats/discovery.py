@@ -83,8 +83,11 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     :param remote: whether the caller reads URLs
     :raises UsageError: for a URL where it is not read, and for what can be no path.
     """
+    given = list(arguments) or ["."]
+    if remote and any(map(remote_path.is_url, given)):
+        opening.forget()  # what servers said when this process last looked for models
     seen: set[AnyPath] = set()
-    for found in _expand(list(arguments) or ["."], remote=remote):
+    for found in _expand(given, remote=remote):
         meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
         path = meant.path
         identity = path if isinstance(path, RemotePath) else Path(os.path.realpath(path))

@@ -101,6 +101,18 @@ def test_second_run_costs_a_listing(bucket: Any, calls: list[str], command: str)
     assert calls[2:] == ["list_objects_v2"] * 4  # the prefix, "below", "d" and "d/variables"
 
 
+def test_second_run_of_several_prefixes_costs_their_listings(bucket: Any, calls: list[str]) -> None:
+    """What is known of the first one is still known when all were listed."""
+    assert bucket
+    urls = [f"s3://{BUCKET}/{PREFIX}/{name}/" for name in ("below", "d")]
+    arguments = ("inspect", *urls, "--cache", "cache", "-v")
+    run(*arguments)
+    calls.clear()
+    assert "3 of 3 results" in run(*arguments).err
+    assert calls.count("get_object") == 0
+    assert calls.count("head_object") == 2  # of the prefixes themselves
+
+
 def test_second_run_of_one_file_costs_its_status(bucket: Any, calls: list[str]) -> None:
     """Its directory is not listed."""
     assert bucket
