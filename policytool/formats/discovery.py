@@ -85,7 +85,7 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     """
     given = list(arguments) or ["."]
     if remote and any(map(remote_path.is_url, given)):
-        opening.forget()  # what servers said when this process last looked for models
+        opening.forget()  # objects, and aliases of a registry, may differ from the last search
     seen: set[AnyPath] = set()
     for found in _expand(given, remote=remote):
         meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
@@ -169,7 +169,6 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     """
     Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
     """
-    opening.forget()  # an alias of a registry may lead to another model than before
     try:
         found = list(_found_at(path))
     except ModelFileError:
