@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 import fsspec
+import h5py
 import numpy as np
 import pytest
 
@@ -489,6 +491,25 @@ def test_the_bound_on_names_of_a_directory() -> None:
         opening.names(path)
     assert caught.value.code == "remote-limit"
     assert "remote-names limit of 2" in str(caught.value)
+
+
+def test_no_request_waits_for_garbage_of_h5py() -> None:
+    """Its lock is held while HDF5 reads, and another thread would need it to free an object."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(20_000)  # more than this thread makes, and less than the other one
+    objects: list[Any] = [h5py.h5s.create(h5py.h5s.SCALAR)]
+    objects.append(objects)
+    del objects  # a cycle, which only a collection frees
+    try:
+        with limits.override({"remote-seconds": 5}), h5py._objects.phil:  # noqa: SLF001  # as HDF5 has it
+            found = remote_requests.request(
+                remote_path.parse("s3://box/model"), lambda: [[number] for number in range(100_000)]
+            )
+    finally:
+        gc.set_threshold(*before)
+    assert len(found) == 100_000
+    assert gc.isenabled()
 
 
 def test_memory_for_parts_is_bounded() -> None:

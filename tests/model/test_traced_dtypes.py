@@ -116,16 +116,18 @@ def test_without_traces_nothing_is_judged() -> None:
 
 @ALONE
 def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
-    """Each scope is looked up, and the layers are not walked for it."""
-    many = 4_000
+    """Each scope is looked up: four times as many take far less than 16 times as long."""
+    assert seconds_of_scopes(tmp_path / "4", 4_000) < 9 * seconds_of_scopes(tmp_path / "1", 1_000)
+
+
+def seconds_of_scopes(place: Path, many: int) -> float:
+    """Return the processor time to find so many scopes among as many layers."""
     layers = [(f"layer-{number}", number + 1) for number in range(many)]
     objects = [
         keras_object("net", "Functional", children=layers),
         *(keras_object(f"dense_{number}", "Dense") for number in range(many)),
     ]
-    loaded = reading.load_model(
-        format_detection.document(saved_model(tmp_path / "wide", objects), "wide")
-    )
+    loaded = reading.load_model(format_detection.document(saved_model(place, objects), "wide"))
     ops = tuple(
         (
             GraphOp(
@@ -141,9 +143,12 @@ def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
         loaded.document,
         traces=(Trace(entry="serving_default", signature=True, ops=ops, reads={}),),
     )
-    start = time.process_time()
-    _, own = traced_dtypes.of_layers(document, loaded.placed)
-    assert time.process_time() - start < 1
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        _, own = traced_dtypes.of_layers(document, loaded.placed)
+        taken.append(time.process_time() - start)
     assert {loaded.placed.sites[index].name for index in own} == {
         f"dense_{number}" for number in range(many)
     }
+    return min(taken)

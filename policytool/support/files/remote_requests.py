@@ -7,8 +7,10 @@ backend's own error is never shown, because it may contain a signed URL.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import errno
+import gc
 import logging
 import os
 import queue
@@ -137,6 +139,23 @@ def _is_of_others(record: logging.LogRecord) -> bool:
     return record.threadName != _THREAD
 
 
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """
+    Let no thread of this process collect garbage during a block.
+
+    HDF5 calls back for bytes while it holds h5py's lock. A thread that collects an object of h5py
+    meanwhile waits for this lock, and the reader waits for the thread.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     """
     Return what a function returns; it runs in a thread, which is left behind where it takes longer.
@@ -152,8 +171,9 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
             answers.put((None, error))
 
     context = contextvars.copy_context()  # which has the limits
-    threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True).start()
-    answer, error = answers.get(timeout=max(seconds, 0))
+    with _without_collection():
+        threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True).start()
+        answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
         raise error
     return answer  # type: ignore[return-value]  # None only beside an error
