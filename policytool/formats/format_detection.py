@@ -29,6 +29,11 @@ def document(path: AnyPath, shown: str) -> Document:
 
     :raises ModelFileError: for what does not exist, may not be read, or is no model.
     """
+    with opening.without_collection(path):
+        return _document(path, shown)
+
+
+def _document(path: AnyPath, shown: str) -> Document:
     probe = Probe(path, shown)
     if isinstance(path, RemotePath):
         opening.forget()

@@ -20,6 +20,7 @@ import pytest
 
 import policytool
 from policytool.formats import discovery
+from policytool.formats.hdf5 import library
 from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening, range_windows, remote, remote_path, remote_requests
@@ -509,6 +510,26 @@ def test_no_request_waits_for_garbage_of_h5py() -> None:
     finally:
         gc.set_threshold(*before)
     assert len(found) == 100_000
+    assert gc.isenabled()
+
+
+def test_no_garbage_is_collected_between_the_requests_of_a_model(
+    server: RangeServer, tmp_path: Path
+) -> None:
+    """A thread that has answered may still run, and the next request may need it."""
+    h5_file(tmp_path / "model.h5")
+    collects: list[bool] = []
+    open_stream = library._open_stream  # noqa: SLF001  # what h5py reads a remote file by
+
+    def noting(stream: Any) -> h5py.File:
+        collects.append(gc.isenabled())
+        return open_stream(stream)
+
+    with mock.patch.object(library, "_open_stream", noting):
+        ended = run("audit", "--weights", f"{server.url}/model.h5", "--format", "json")
+    assert ended.json["models"]
+    assert len(collects) > 1  # the config, and the values
+    assert not any(collects)
     assert gc.isenabled()
 
 

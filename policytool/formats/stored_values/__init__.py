@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from policytool.formats import format_detection
 from policytool.formats.base import Probe
 from policytool.formats.stored_values.base import BLOCK, Values, ValuesError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def open_values(path: AnyPath, document: Document) -> Iterator[Values | None]:
     # the document's own format is "weights" for what is stored in several ways
     found = format_detection.format_of(probe)
     open_found = found.open_values if found is not None else None
-    with ExitStack() as stack:
+    with opening.without_collection(path), ExitStack() as stack:
         yield open_found(probe, document, stack) if open_found is not None else None
 
 

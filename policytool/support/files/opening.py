@@ -391,6 +391,21 @@ def matches(path: RemotePath) -> tuple[RemotePath, ...]:
     return session().matches(path, home) if home is not None else ()
 
 
+@contextlib.contextmanager
+def without_collection(path: AnyPath) -> Iterator[None]:
+    """
+    Let no thread collect garbage while a remote file is read, because threads of its backend would
+    wait for the lock of h5py, and the reader for them.
+    """
+    if not isinstance(path, RemotePath):
+        yield
+        return
+    from policytool.support.files import remote_requests  # only for a URL
+
+    with remote_requests.without_collection():
+        yield
+
+
 def forget() -> None:
     """Forget what servers said of remote files, so that the next reader sees them as they are."""
     session().forget()

@@ -140,7 +140,7 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """
     Let no thread of this process collect garbage during a block.
 
@@ -171,7 +171,7 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
             answers.put((None, error))
 
     context = contextvars.copy_context()  # which has the limits
-    with _without_collection():
+    with without_collection():
         threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True).start()
         answer, error = answers.get(timeout=max(seconds, 0))
     if error is not None:
