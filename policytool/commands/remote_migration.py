@@ -132,7 +132,7 @@ def _migrate_copy(
         if local.is_dir():
             _check_links(local)
         # beside the copy where it goes beside the original: the files that it needs are there
-        beside = isinstance(source, RemotePath) and target.parent == source.parent
+        beside = _is_beside(source, target)
         folder = local.parent if beside else Path(scratch, "output")
         folder.mkdir(exist_ok=True)
         output = folder / target.name
@@ -163,6 +163,12 @@ def _check_free(target: AnyPath, destination: Destination) -> None:
         )
 
 
+def _is_beside(source: AnyPath, target: AnyPath | None) -> bool:
+    """Return whether a remote output lies in the directory of its remote source."""
+    remote = isinstance(source, RemotePath) and isinstance(target, RemotePath)
+    return remote and target is not None and target.parent == source.parent
+
+
 def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
     """Return a local copy of what a plan needs of a model; a local model itself."""
     if not isinstance(source, RemotePath):
@@ -173,14 +179,10 @@ def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
         transfers.download(transfers.files_below(source), folder / name)
         return folder / name
     transfers.download({name: source}, folder)
-    target = planned.target
+    if planned.plan.conversion is None and _is_beside(source, planned.target):
+        return folder / name
     rewriter = rewriting.rewriter_for(planned.plan.format, is_directory=False)
-    stays = isinstance(target, RemotePath) and target.parent == source.parent
-    if (
-        rewriter is not None
-        and rewriter.companions is not None
-        and not (stays and planned.plan.conversion is None)
-    ):
+    if rewriter is not None and rewriter.companions is not None:
         names = rewriter.companions(folder / name)
         transfers.download({other: source.with_name(other) for other in names}, folder)
     return folder / name

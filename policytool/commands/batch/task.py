@@ -47,7 +47,7 @@ class Caching(Generic[Item]):
     """
 
     refresh: Callable[[Item], None]
-    """Forgets what is known of an item, so that its identity is determined anew."""
+    """Forgets what is known of an item, so that its identity is determined again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,12 +35,10 @@ _UNSUPPORTED: Final = (NotImplementedError, ValueError)
 
 def files_below(path: RemotePath) -> dict[str, RemotePath]:
     """
-    Return the files below a directory by their path relative to it, or a file itself by its name.
+    Return the files below a directory by their path relative to it.
 
     :raises ModelFileError: if the server cannot be asked, or a name leads out of the directory.
     """
-    if not opening.is_directory(path):
-        return {path.name: path}
     found: dict[str, RemotePath] = {}
     pending = [path]
     while pending:
