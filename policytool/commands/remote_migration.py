@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.commands import migrate
 from policytool.commands.batch.task import WRITE_GRACE, Task
@@ -141,7 +141,7 @@ def _migrate_copy(
             return done
         if done.status is Status.WRITTEN:
             companions = () if beside else sorted({*folder.iterdir()} - {output})
-            _upload(_Upload(output, target, destination.overwrite), companions)
+            _upload(output, target, companions, overwrite=destination.overwrite)
         return replace(done, source=source, target=target)
 
 
@@ -188,15 +188,9 @@ def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
     return folder / name
 
 
-class _Upload(NamedTuple):
-    """An output, and where it goes."""
-
-    output: Path
-    target: RemotePath
-    overwrite: bool
-
-
-def _upload(asked: _Upload, companions: Iterable[Path]) -> None:
+def _upload(
+    output: Path, target: RemotePath, companions: Iterable[Path], *, overwrite: bool
+) -> None:
     """
     Write an output to a server, and files that it needs beside it; if one cannot be written, none
     stays.
@@ -204,7 +198,6 @@ def _upload(asked: _Upload, companions: Iterable[Path]) -> None:
     :raises ModelFileError: if one cannot be written.
     :raises WriteError: if one exists, or what was written cannot be removed.
     """
-    output, target, overwrite = asked
     files = {
         **{file: target.with_name(file.name) for file in companions},
         **_uploads(output, target),
