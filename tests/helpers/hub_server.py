@@ -11,17 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from tests.helpers.loopback_server import listening, requested_range, send_part
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
 _PAGE: Final = 3
@@ -188,18 +190,14 @@ class HubServer:
     def _send_file(self, handler: BaseHTTPRequestHandler, path: Path) -> None:
         time.sleep(self.stall)
         size = path.stat().st_size
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
-        start, end = (int(asked[1]), min(int(asked[2]) + 1, size)) if asked else (0, size)
+        asked = requested_range(handler, size)
+        start, end = asked or (0, size)
         handler.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
         handler.send_header("Content-Length", str(end - start))
         handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
         handler.send_header("ETag", f'"{_digest(path)}"')
         handler.end_headers()
-        if handler.command == "GET":
-            with path.open("rb") as stream:
-                stream.seek(start)
-                handler.wfile.write(stream.read(end - start))
-            self.sent += end - start
+        self.sent += send_part(handler, path, start, end)
 
 
 @contextmanager
@@ -207,35 +205,10 @@ def hub_server(root: Path) -> Iterator[HubServer]:
     """Serve the repositories in a directory on two free ports of this machine."""
     hub = HubServer(root=root)
     with (
-        _listening(hub, is_large_file=False) as hub.url,
-        _listening(hub, is_large_file=True) as hub.files_url,
+        listening(partial(hub.respond, is_large_file=False)) as hub.url,
+        listening(partial(hub.respond, is_large_file=True)) as hub.files_url,
     ):
         yield hub
-
-
-@contextmanager
-def _listening(hub: HubServer, *, is_large_file: bool) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else each answer waits 40 ms
-
-        def do_GET(self) -> None:  # the name that http.server looks for
-            hub.respond(self, is_large_file=is_large_file)
-
-        do_HEAD = do_POST = do_GET  # noqa: N815  # as above
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _digest(path: Path) -> str:

@@ -6,18 +6,18 @@ An S3 client reads objects from it as well, because both ask for ``/BUCKET/KEY``
 
 from __future__ import annotations
 
-import re
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from tests.helpers.loopback_server import listening, requested_range, send_part
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
 
@@ -63,13 +63,9 @@ class RangeServer:
             handler.send_error(HTTPStatus.NOT_FOUND)
             return
         size = path.stat().st_size
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
-        start, end = (
-            (int(asked[1]), min(int(asked[2]) + 1, size)) if asked and self.ranges else (0, size)
-        )
-        handler.send_response(
-            HTTPStatus.PARTIAL_CONTENT if asked and self.ranges else HTTPStatus.OK
-        )
+        asked = requested_range(handler, size) if self.ranges else None
+        start, end = asked or (0, size)
+        handler.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
         handler.send_header("Content-Length", str(end - start))
         own = f'"{len(self.requests) if self.changing else size}"'
         if etag := own if self.etag is None else self.etag:
@@ -78,11 +74,7 @@ class RangeServer:
             handler.send_header("Accept-Ranges", "bytes")
             handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
         handler.end_headers()
-        if handler.command == "GET":
-            with path.open("rb") as stream:
-                stream.seek(start)
-                handler.wfile.write(stream.read(end - start))
-            self.sent += end - start
+        self.sent += send_part(handler, path, start, end)
 
 
 @contextmanager
@@ -90,25 +82,5 @@ def range_server(root: Path) -> Iterator[RangeServer]:
     """Serve a directory on a free port of this machine."""
     server = RangeServer(root=root)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else each answer waits 40 ms
-
-        def do_GET(self) -> None:  # the name that http.server looks for
-            server.respond(self)
-
-        do_HEAD = do_GET  # noqa: N815  # as above
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        listening.daemon_threads = True
-        server.url = f"http://127.0.0.1:{listening.server_port}"
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
+    with listening(server.respond) as server.url:
+        yield server

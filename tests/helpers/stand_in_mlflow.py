@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.helpers.loopback_server import listening
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
 API: Final = "/api/2.0/mlflow"
@@ -180,29 +181,5 @@ def stand_in_mlflow(root: Path) -> Iterator[StandInMlflow]:
     """Serve a directory as the files of version 1 of a model, on a free port of this machine."""
     server = StandInMlflow(root=root)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else each answer waits 40 ms
-
-        def do_GET(self) -> None:  # the name that http.server looks for
-            server.respond(self)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    class Listening(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            """Print nothing: clients close connections of which they have read enough."""
-
-    with Listening(("127.0.0.1", 0), Handler) as listening:
-        server.url = f"http://127.0.0.1:{listening.server_port}"
-        often = {"poll_interval": 0.01}  # in which it ends
-        thread = threading.Thread(target=listening.serve_forever, kwargs=often, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
+    with listening(server.respond) as server.url:
+        yield server
