@@ -19,7 +19,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import policytool
-from policytool.support.files import remote
+from policytool.support.files import remote_stream
 from policytool.support.files.range_windows import NEAR
 from tests.bench.sections import write_section
 from tests.helpers.large_models import LargeModel, write_archive, write_keras2, write_keras3
@@ -102,9 +102,9 @@ def clusters(reads: Iterable[tuple[int, int]]) -> int:
 def measure(folder: Path) -> Iterator[Row]:
     """Yield the rows."""
     reads: list[tuple[int, int]] = []
-    read = remote.RemoteStream.pread
+    read = remote_stream.RemoteStream.pread
 
-    def recording(stream: remote.RemoteStream, count: int, offset: int) -> bytes:
+    def recording(stream: remote_stream.RemoteStream, count: int, offset: int) -> bytes:
         data = read(stream, count, offset)
         reads.append((offset, offset + len(data)))
         return data
@@ -113,7 +113,7 @@ def measure(folder: Path) -> Iterator[Row]:
     with (
         range_server(folder) as server,
         mock.patch.dict(os.environ, {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.url}),
-        mock.patch.object(remote.RemoteStream, "pread", recording),
+        mock.patch.object(remote_stream.RemoteStream, "pread", recording),
     ):
         for model in MODELS:
             for layout, write in LAYOUTS:

@@ -6,7 +6,6 @@ Only :mod:`policytool.support.files.opening` uses this module, and gives it what
 
 from __future__ import annotations
 
-import bisect
 import errno
 import os
 import weakref
@@ -17,20 +16,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.random_access import SeekableStream
-from policytool.support.files.range_windows import BEFORE, MOST_AHEAD, Gap, RangeWindows
 from policytool.support.files.remote_archive import archive_system, member_fetcher
 from policytool.support.files.remote_path import AZURE, MODELS, PACKAGES, ZIP, RemotePath
-from policytool.support.files.remote_requests import changed, no_ranges, request, silence
+from policytool.support.files.remote_requests import no_ranges, request, silence
 from policytool.support.files.remote_status import Status, status_from
+from policytool.support.files.remote_stream import RemoteStream, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.support.files.remote_path import AnyPath
-
-_MOST_AT_ONCE: Final = 8 * 2**20
-"""Bytes of one request for values."""
 
 _RESOLVED: Final = (f"{ZIP}:", f"{MODELS}:")
 """Beginnings of the names of systems that come from a file, or from what a registry said."""
@@ -54,8 +49,8 @@ class Session:
         self._systems: dict[str, Any] = {}
         self._statuses: dict[str, Status | None] = {}
         self._listings: dict[str, tuple[RemotePath, ...]] = {}
-        self._sources: dict[str, _Source] = {}
-        self._pieces: deque[tuple[_Source, int, int]] = deque()
+        self._sources: dict[str, Source] = {}
+        self._pieces: deque[tuple[Source, int, int]] = deque()
         self._held = 0
         self._files: list[BinaryIO] = []
         if hasattr(os, "register_at_fork"):
@@ -155,7 +150,7 @@ class Session:
         """
         sources = self._sources
         if path.url not in sources:
-            sources[path.url] = _Source(self, path)
+            sources[path.url] = self._source(path)
         return RemoteStream(sources[path.url])
 
     def system(self, path: RemotePath) -> Any:  # noqa: ANN401  # fsspec has no types
@@ -198,7 +193,17 @@ class Session:
         self._files.append(file)
         return file
 
-    def keep(self, source: _Source, start: int, size: int) -> None:
+    def _source(self, path: RemotePath) -> Source:
+        found = self.status(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
+        if found.is_directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
+        if found.size is None:
+            raise no_ranges(path)
+        return Source(path, found.size, _fetcher(self, path, found.size), self._keep)
+
+    def _keep(self, source: Source, start: int, size: int) -> None:
         """Count a piece that a source holds, and let the oldest ones go beyond the bound."""
         self._pieces.append((source, start, size))
         self._held += size
@@ -244,88 +249,6 @@ class Session:
             message = f"is a member of an archive that cannot be read: {error.strerror}"
             raise ModelFileError(path.shown, "unreadable", message) from error
         return archive_system(path, opened)
-
-
-class RemoteStream(SeekableStream):
-    """A remote file, read by ranges."""
-
-    def __init__(self, source: _Source) -> None:
-        super().__init__(source.size)
-        self._source = source
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill ``buffer``, as far as the file goes."""
-        data = self.pread(len(buffer), self._position)
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
-
-    def pread(self, count: int, offset: int) -> bytes:
-        """
-        Return so many bytes at an offset, fewer at the end of the file.
-
-        :raises ModelFileError: if the server does not deliver them.
-        """
-        return self._source.read(count, offset)
-
-
-class _Source:
-    """The bytes of one file: those that are held, within a bound, and the way to the others."""
-
-    def __init__(self, session: Session, path: RemotePath) -> None:
-        found = session.status(path)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
-        if found.is_directory:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
-        if found.size is None:
-            raise no_ranges(path)
-        self.size = found.size
-        self._path = path
-        self._session = session
-        self._fetch = _fetcher(session, path, found.size)
-        self._starts: list[int] = []
-        self._pieces: dict[int, bytes] = {}
-        self._windows = RangeWindows()
-
-    def read(self, count: int, offset: int) -> bytes:
-        """Return so many bytes at an offset, fewer at the end of the file."""
-        end = min(offset + count, self.size)
-        read = []
-        while offset < end:
-            start, piece = self._piece(offset, end)
-            part = piece[offset - start : end - start]
-            read.append(part)
-            offset += len(part)
-        return b"".join(read)
-
-    def drop(self, start: int) -> None:
-        """Forget a piece."""
-        del self._pieces[start]
-        self._starts.remove(start)
-
-    def _piece(self, offset: int, end: int) -> tuple[int, bytes]:
-        """Return a piece that holds the byte at ``offset``, and where it starts."""
-        index = bisect.bisect_right(self._starts, offset)
-        before = self._starts[index - 1] if index else 0
-        width = len(self._pieces[before]) if index else 0
-        if offset < before + width:
-            self._windows.touch(offset, end)
-            return before, self._pieces[before]
-        next_start = self._starts[index] if index < len(self._starts) else self.size
-        gap = Gap(start=before + width, stop=next_start, held_before=width)
-        start, stop = self._windows.window(offset, min(end, offset + _MOST_AT_ONCE), gap)
-        data = self._fetch(start, stop)
-        if len(data) != stop - start:
-            raise changed(self._path)
-        if len(data) <= MOST_AHEAD + BEFORE:  # values are read once
-            self._keep(start, data)
-        return start, data
-
-    def _keep(self, start: int, data: bytes) -> None:
-        bisect.insort(self._starts, start)
-        self._pieces[start] = data
-        self._session.keep(self, start, len(data))
 
 
 def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, int], bytes]:
