@@ -14,6 +14,7 @@ from policytool.formats.input_identity import InputIdentity
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import ZIP
+from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,19 +67,10 @@ def _rows(path: RemotePath) -> Iterator[_Row]:
 
 def _below(root: RemotePath) -> Iterator[_Row]:
     """Yield what identifies each file and directory below a directory."""
-    folders, count = [""], 0
-    while folders:
-        folder = folders.pop()
-        for name in sorted(opening.names(root / folder if folder else root)):
-            count += 1
-            if count > _FILES:
-                raise _UnclearError
-            relative = f"{folder}/{name}" if folder else name
-            if opening.is_directory(root / relative):
-                folders.append(relative)
-                yield (relative, None, "")
-            else:
-                yield _row(root / relative, relative)
+    for number, (name, path, is_directory) in enumerate(tree(root)):
+        if number >= _FILES:
+            raise _UnclearError
+        yield (name, None, "") if is_directory else _row(path, name)
 
 
 def _row(path: RemotePath, name: str) -> _Row:

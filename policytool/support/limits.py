@@ -374,7 +374,8 @@ REMOTE_NAMES: Final = Limit(
     "remote-names",
     1_000_000,
     "names",
-    "Number of names in one remote directory. A server lists 1,000 names in each answer.",
+    "Number of names in one remote directory, or in all directories of a remote model. A server "
+    "lists 1,000 names in each answer.",
 )
 REMOTE_CACHE_BYTES: Final = Limit(
     "remote-cache-bytes",

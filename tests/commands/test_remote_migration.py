@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.conftest import Bounded
+
 MODEL: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 DIRECTORY: Final = FIXTURES / "tf2.15/global_mixed_float16"
 HOME: Final = f"s3://{BUCKET}"
@@ -478,6 +480,18 @@ def test_names_of_a_server_stay_in_the_copy() -> None:
         pytest.raises(policytool.ModelFileError, match="outside"),
     ):
         transfers.files_below(home)
+
+
+def test_a_listing_without_an_end_is_refused(bounded: Bounded) -> None:
+    """Directories in directories count together."""
+    bounded("remote-names", 9)
+    with (
+        mock.patch.object(opening, "is_directory", return_value=True),
+        mock.patch.object(opening, "names", return_value=frozenset({"again"})),
+        pytest.raises(policytool.ModelFileError, match="at least 10 names") as caught,
+    ):
+        transfers.files_below(parse(f"{HOME}/model"))
+    assert caught.value.code == "remote-limit"
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:

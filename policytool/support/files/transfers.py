@@ -17,6 +17,7 @@ from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote import place_of
 from policytool.support.files.remote_requests import changed, request
+from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,21 +38,9 @@ def files_below(path: RemotePath) -> dict[str, RemotePath]:
     """
     Return the files below a directory by their path relative to it.
 
-    :raises ModelFileError: if the server cannot be asked, or a name leads out of the directory.
+    :raises ModelFileError: as :func:`tree`.
     """
-    found: dict[str, RemotePath] = {}
-    pending = [path]
-    while pending:
-        folder = pending.pop()
-        for name in sorted(opening.names(folder)):
-            child = folder / name
-            if child.leads_out(path):
-                raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")
-            if opening.is_directory(child):
-                pending.append(child)
-            else:
-                found[child.relative_name(path)] = child
-    return found
+    return {name: child for name, child, is_directory in tree(path) if not is_directory}
 
 
 def download(files: dict[str, RemotePath], folder: Path) -> None:
