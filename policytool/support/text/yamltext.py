@@ -48,6 +48,12 @@ Characters: what Python reads of an integer.
 YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound.
 """
 
+_LIBYAML_TOO_DEEP: Final = "exceeded maximum nesting depth"
+"""
+What libyaml 0.2.6 (PyYAML 6.0.4) says of brackets to a depth of more than 1,000, which it reads a
+thousand characters ahead of the events: before the bound here is met.
+"""
+
 
 class YamlError(ValueError):
     """
@@ -154,6 +160,8 @@ def compose(text: str) -> YamlNode:
         finally:
             reader.dispose()
     except yaml.MarkedYAMLError as error:
+        if error.problem == _LIBYAML_TOO_DEEP:
+            raise _too_deep() from error
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise _invalid(f"{error.problem or error.context}{where}") from error

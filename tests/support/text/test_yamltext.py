@@ -145,7 +145,10 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "? [a]\n: 1", "not a string"),
         ("invalid-yaml", f"a: {'9' * 5000}", "a number with 5000 characters"),
         ("invalid-yaml", "a: !!int x", "no int"),
-        ("yaml-limit", "[" * 10_000, "nests YAML to a depth of at least 201 levels"),
+        *(
+            ("yaml-limit", brackets * 10_000, "nests YAML to a depth of at least 201 levels")
+            for brackets in ("[", "{", "[{", "{a: [", "- ", "[\n")
+        ),
         (
             "yaml-limit",
             "\n".join(f"{' ' * level}a:" for level in range(1000)),
