@@ -50,6 +50,7 @@ from policytool.releases.targets import descriptions, running_release, target_an
 from policytool.reports import json_lines
 from policytool.reports.plans import PLAN_REPORTERS, Migrations, json_report
 from policytool.support.errors import UsageError
+from policytool.support.files import transfers
 from policytool.support.files.remote_path import from_text
 from policytool.support.spilled_values import SpilledValues
 from policytool.support.text import codec
@@ -267,6 +268,7 @@ def command(
     with (
         Worker(tensorflow.interpreter, steps(progress)) as worker,
         Worker(tensorflow.target, steps(progress)) as other,
+        transfers.reporting(steps(progress)),
     ):
         tools = tensorflow.tools(worker, other, verify=verify)
         if scheduler is not None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
@@ -284,13 +285,15 @@ def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
 def test_a_source_that_changes_meanwhile_is_not_migrated(bucket: Any) -> None:
     """The copy may be a mixture."""
     url = put(bucket, MODEL, "model.h5")
-    copy = shutil.copyfileobj
+    steps = transfers._steps  # noqa: SLF001  # the last thing before the copy is complete
 
-    def change(*arguments: Any) -> None:
-        copy(*arguments)
+    @contextmanager
+    def change(*arguments: Any) -> Iterator[Any]:
+        with steps(*arguments) as moved:
+            yield moved
         put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
 
-    with mock.patch.object(shutil, "copyfileobj", change):
+    with mock.patch.object(transfers, "_steps", change):
         ended = run("migrate", url, "--format", "json")
     assert (ended.code, ended.json["failures"][0]["code"]) == (3, "changed")
     assert list(contents(bucket)) == ["model.h5"]
@@ -492,6 +495,49 @@ def test_a_listing_without_an_end_is_refused(bounded: Bounded) -> None:
     ):
         transfers.files_below(parse(f"{HOME}/model"))
     assert caught.value.code == "remote-limit"
+
+
+def test_progress_of_a_transfer_is_reported(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a share of all bytes, with an empty text at the end, also where it fails."""
+    monkeypatch.setattr(transfers, "_STEP_SECONDS", 0.0)
+    file = tmp_path / "a.bin"
+    file.write_bytes(bytes(20 * 2**20))
+    target = parse(f"{HOME}/a.bin")
+    told: list[str] = []
+    with transfers.reporting(told.append):
+        transfers.upload(file, target, overwrite=False)
+        transfers.download({"b.bin": target}, tmp_path)
+    shares = ("40 %", "80 %", "100 %")
+    assert told == [
+        *(f"uploading {HOME}/a.bin: {share} of 21 MB" for share in shares),
+        "",
+        *(f"downloading {HOME}/a.bin: {share} of 21 MB" for share in shares),
+        "",
+    ]
+
+    def interrupt(step: str) -> None:
+        told.append(step)
+        if "80 %" in step:
+            raise KeyboardInterrupt
+
+    with transfers.reporting(interrupt), pytest.raises(KeyboardInterrupt):
+        transfers.upload(file, target, overwrite=True)
+    assert told[-2:] == [f"uploading {HOME}/a.bin: 80 % of 21 MB", ""]
+    assert contents(bucket) == {"a.bin": file.read_bytes()}
+
+
+def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transfer of less than a second says nothing."""
+    put(bucket, MODEL, "a.h5")
+    command = ("migrate", f"{HOME}/a.h5", "--progress")
+    assert "loading" not in run(*command, "on", "-o", f"{HOME}/quick.h5").err
+    monkeypatch.setattr(transfers, "_STEP_SECONDS", 0.0)
+    told = run(*command, "on", "-o", f"{HOME}/slow.h5").err
+    assert f"policytool: downloading {HOME}/a.h5: 100 % of 0 MB\n" in told
+    assert f"policytool: uploading {HOME}/slow.h5: 100 % of 0 MB\n" in told
+    assert "loading" not in run(*command, "off", "-o", f"{HOME}/off.h5").err
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:

@@ -11,6 +11,9 @@ import contextlib
 import errno
 import os
 import shutil
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.support.errors import ModelFileError
@@ -20,6 +23,7 @@ from policytool.support.files.remote_requests import changed, request
 from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from policytool.support.files.remote_path import RemotePath
@@ -32,6 +36,24 @@ _MOST_PARTS: Final = 9_000
 
 _UNSUPPORTED: Final = (NotImplementedError, ValueError)
 """What backends raise for a mode that they do not have."""
+
+_STEP_SECONDS: Final = 1.0
+"""Seconds between two reports of a transfer."""
+
+_report: ContextVar[Callable[[str], None]] = ContextVar(
+    "policytool.support.files.transfers", default=lambda _: None
+)
+"""What hears of transfers."""
+
+
+@contextmanager
+def reporting(report: Callable[[str], None]) -> Iterator[None]:
+    """Let ``report`` hear how far a transfer is, once a second, and an empty text at its end."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
 
 
 def files_below(path: RemotePath) -> dict[str, RemotePath]:
@@ -53,12 +75,16 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = {path: _identity(path) for path in files.values()}
-    _check_space(sum(opening.file_size(path) for path in files.values()), folder)
-    for name, path in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with opening.regular_stream(path) as stream, target.open("xb") as copy:
-            shutil.copyfileobj(stream, copy, _BLOCK)
+    total = sum(opening.file_size(path) for path in files.values())
+    _check_space(total, folder)
+    with _steps("downloading", total) as moved:
+        for name, path in files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with opening.regular_stream(path) as stream, target.open("xb") as copy:
+                while block := stream.read(_BLOCK):
+                    copy.write(block)
+                    moved(path, len(block))
     opening.forget()
     for path, identity in before.items():
         if _identity(path) != identity:
@@ -89,9 +115,10 @@ def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
 
     made = request(target, begin, writes=True)
     try:
-        with opening.regular_stream(file) as stream:
+        with opening.regular_stream(file) as stream, _steps("uploading", size) as moved:
             while block := stream.read(_BLOCK):
                 request(target, lambda block=block: made.write(block), writes=True)  # type: ignore[misc]  # bound now
+                moved(target, len(block))
         request(target, made.close, writes=True)
         request(target, made.commit, writes=True)
     except BaseException:
@@ -112,6 +139,26 @@ def remove(target: RemotePath) -> None:
     system = opening.session().system(target)
     request(target, lambda: system.rm_file(place_of(target, system)), writes=True)
     opening.forget()
+
+
+@contextmanager
+def _steps(what: str, total: int) -> Iterator[Callable[[RemotePath, int], None]]:
+    """Give what counts the bytes that were moved from or to a path, and reports their share."""
+    report = _report.get()
+    done, last = 0, time.monotonic()
+
+    def moved(path: RemotePath, count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= _STEP_SECONDS:
+            last = time.monotonic()
+            share = done * 100 // max(total, 1)
+            report(f"{what} {path.shown}: {share} % of {total / 10**6:,.0f} MB")
+
+    try:
+        yield moved
+    finally:
+        report("")
 
 
 def _identity(path: RemotePath) -> object:
