@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -90,7 +91,6 @@ BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve
 
 
 TREE: Final = SourceTree(root=ROOT)
-MODULES: Final = TREE.trees
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -107,6 +107,12 @@ def _imports(tree: ast.Module) -> Iterator[str]:
                 yield f"relative import of {node.module}"
 
 
+@functools.cache
+def _every_import() -> Mapping[str, frozenset[str]]:
+    """Return the full names that each module imports."""
+    return {module: frozenset(_imports(tree)) for module, tree in TREE.trees.items()}
+
+
 def _violations(imports: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
     """Return the imports that go up, or across a line, each as importer and imported module."""
     level = {name: number for number, names in enumerate(ORDER) for name in names}
@@ -121,31 +127,27 @@ def _violations(imports: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
     }
 
 
-IMPORTS: Final = TREE.imports
-
-
 def test_the_packages_are_those_declared() -> None:
     """A new package is placed on purpose, and one that is gone leaves no place."""
     assert set(TREE.rooms) == {name for line in ORDER for name in line} | {CHILD, *ENTRIES}
 
 
-@pytest.mark.parametrize("module", sorted(IMPORTS))
-def test_imports_point_down(module: str) -> None:
+def test_imports_point_down() -> None:
     """No import goes up, those in functions and for type checkers included."""
-    assert not _violations({module: IMPORTS[module]})
+    assert not _violations(TREE.imports)
 
 
 def test_an_upward_import_is_found() -> None:
     """One import that goes up, or to a package of the same line, breaks the order."""
     for upward in (("support.limits", "cli.main"), ("rules.base", "numerics.workers")):
         module, name = upward
-        more = {**IMPORTS, module: IMPORTS[module] | {name}}
+        more = {**TREE.imports, module: TREE.imports[module] | {name}}
         assert _violations(more) == {upward}
 
 
 def test_modules_make_no_cycle() -> None:
     """Modules can be put in one order, imports in functions and for type checkers included."""
-    assert not cycles(IMPORTS)
+    assert not cycles(TREE.imports)
 
 
 def test_private_modules_are_imported_in_their_package_only() -> None:
@@ -159,14 +161,13 @@ def test_no_module_hides_a_public_function() -> None:
     assert not set(TREE.rooms) & (planned | set(policytool.__all__))
 
 
-@THOROUGH
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_each_library_has_one_home(library: str) -> None:
     """A third-party library is imported in its home and nowhere else."""
     importers = {
         module
-        for module, tree in MODULES.items()
-        if any(name.partition(".")[0] == library for name in _imports(tree))
+        for module, names in _every_import().items()
+        if any(name.partition(".")[0] == library for name in names)
     }
     assert importers
     assert all(
@@ -177,23 +178,22 @@ def test_each_library_has_one_home(library: str) -> None:
 
 def test_nothing_imports_what_executes_files() -> None:
     """No module imports TensorFlow, Keras, or a format of Python's own that runs code when read."""
-    ours = {module: tree for module, tree in MODULES.items() if module.partition(".")[0] != CHILD}
     found = {
         (module, name)
-        for module, tree in ours.items()
-        for name in _imports(tree)
+        for module, names in _every_import().items()
+        if room(module) != CHILD
+        for name in names
         if name.partition(".")[0] in BANNED or name.startswith("relative")
     }
     assert not found
 
 
-@THOROUGH
 def test_the_child_stands_alone() -> None:
     """
     No module imports what runs in the child, and that imports nothing of policytool's: another
     interpreter has none of it.
     """
-    imports = {module: set(_imports(tree)) for module, tree in MODULES.items()}
+    imports = _every_import()
     assert not {
         module
         for module, names in imports.items()
@@ -202,7 +202,7 @@ def test_the_child_stands_alone() -> None:
     assert not {
         (module, name)
         for module, names in imports.items()
-        if module.partition(".")[0] == CHILD
+        if room(module) == CHILD
         for name in names
         if name.startswith("policytool")
     }
@@ -218,7 +218,7 @@ def test_nothing_evaluates_text() -> None:
     """``eval``, ``exec`` and ``compile`` of text from files have no place here."""
     calls = {
         (module, node.func.id)
-        for module, tree in MODULES.items()
+        for module, tree in TREE.trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -294,7 +294,7 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
         ("create", creator, Creator),
         ("values", declared.open_values, FunctionType),
     ):
-        if f"formats.{package}.{module}" in MODULES:
+        if f"formats.{package}.{module}" in TREE.trees:
             assert isinstance(found, kind)
         else:
             assert found is None
@@ -347,7 +347,7 @@ def test_everything_public_says_what_it_is() -> None:
     sentence.
     """
     silent = []
-    for module, tree in MODULES.items():
+    for module, tree in TREE.trees.items():
         documented: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef]] = (
             [(module, tree)] if tree.body else []
         )
