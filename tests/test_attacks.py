@@ -34,7 +34,7 @@ from tests.helpers.attacks import (
     Traced,
     traced,
 )
-from tests.helpers.marks import ALONE, SLOW
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
@@ -145,6 +145,7 @@ def test_the_files_are_those_that_were_recorded() -> None:
     assert sum(map(len, present.values())) < MAX_BYTES
 
 
+@THOROUGH
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="the byte code in them is that of Python 3.11"
 )

@@ -134,6 +134,7 @@ def test_texts_have_no_phrase_without_a_correct_use(texts: list[Text]) -> None:
     assert not found, f"{len(found)} matches:\n{shown}"
 
 
+@THOROUGH
 def test_exceptions_are_few_and_used(texts: list[Text]) -> None:
     """An exception without a match would hide a later one."""
     assert len(EXCEPTIONS) <= 20

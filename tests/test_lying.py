@@ -97,6 +97,7 @@ def test_stored_member_has_the_size_that_is_stored(tmp_path: Path) -> None:
         policytool.inspect(path)
 
 
+@THOROUGH
 @ALONE
 @pytest.mark.parametrize(
     "number",

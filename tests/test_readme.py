@@ -10,7 +10,7 @@ import pytest
 
 from policytool.support import project
 from tests.conftest import tensorflow
-from tests.helpers.marks import SLOW
+from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.tutorials import CLONE, INSTALL_CHECK, Session, is_shown
 
@@ -30,6 +30,7 @@ FAILING: Final = ("policytool audit",)
 """Commands that find something."""
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("command", "output"),
     [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.releases.releases import KERAS2, KERAS3, newest
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, PACKAGE
 from tests.helpers.scripts import fixture_script
 
@@ -70,6 +71,7 @@ def test_masks_of_a_release_are_removed_and_added_back(name: str) -> None:
     assert removed != text
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [*NEWEST, "keras3.0"])
 def test_loads_of_a_release_are_removed_and_added_back(name: str, tmp_path: Path) -> None:
     """What it loads, and who loads its files: errors are numbered again."""

@@ -94,6 +94,7 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert 'format = "markdown"' in ended.out
 
 
+@THOROUGH
 def test_a_process_explains_the_traceback_of_a_pipe() -> None:
     """With colors, if they are asked for."""
     ended = run_process("explain", "-", "--color", "always", stdin=MESSAGE.encode())
@@ -101,6 +102,7 @@ def test_a_process_explains_the_traceback_of_a_pipe() -> None:
     assert "\x1b[1m" in ended.out
 
 
+@THOROUGH
 def test_explain_imports_no_library_of_models() -> None:
     """It starts in a blink."""
     code = (

@@ -347,6 +347,7 @@ def test_patterns_that_are_none_are_no_bug_of_ours(command: str, text: str, code
     assert len(ended.err.splitlines()) == code - 1
 
 
+@THOROUGH
 def test_a_long_word_is_not_compared_whole() -> None:
     """A megabyte, for which the nearest rule is looked for, took minutes."""
     found(f'select = ["{"a" * 10**6}"]\n')
@@ -453,6 +454,7 @@ def test_only_a_regular_file_is_read(kind: str, name: str, project: Path) -> Non
     assert len(ended.err.splitlines()) == 1
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [FILE, "pyproject.toml"])
 def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
     """Three gigabytes, of which nothing is stored, where a process may have two."""
@@ -505,6 +507,7 @@ def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
     assert len(ended.err.splitlines()) == 1
 
 
+@THOROUGH
 def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
     """
     Their number squared, in time and in memory, is what tomllib takes: 5,000 take 100 MB, and a

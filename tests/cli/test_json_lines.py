@@ -229,6 +229,7 @@ def test_options_that_need_all_models_are_refused(place: Path) -> None:
     assert "renamed" in run(*call).err
 
 
+@THOROUGH
 def test_baselines_and_suppressions_work_line_by_line(place: Path) -> None:
     """A renamed file keeps its known findings, and the notes are those of the table."""
     run("audit", "models/d/old.h5", "--write-baseline", "known.json")
@@ -246,6 +247,7 @@ def test_baselines_and_suppressions_work_line_by_line(place: Path) -> None:
     assert "matches no finding" in ended.err
 
 
+@THOROUGH
 def test_other_reports_are_written_too(place: Path) -> None:
     """As without lines."""
     for command in ("inspect", "audit", "migrate"):
@@ -336,6 +338,7 @@ def test_damaged_reports_are_refused(name: str) -> None:
     assert "\x1b" not in ended.out + ended.err
 
 
+@THOROUGH
 @pytest.mark.usefixtures("place")
 def test_reports_of_different_runs_are_refused() -> None:
     """Each difference has its sentence."""

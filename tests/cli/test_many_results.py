@@ -81,6 +81,7 @@ def test_reports_are_the_same_from_a_file(
     assert reports() == expected
 
 
+@THOROUGH
 def test_a_baseline_is_the_same_from_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the findings as they were before any were suppressed."""
     call = ("audit", "models", "--write-baseline", "known.json")

@@ -315,6 +315,7 @@ def test_lone_metadata_is_migrated(place: Path) -> None:
     assert ended.out.startswith("keras_metadata.mixed_bfloat16.pb: written with ")
 
 
+@THOROUGH
 def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
     """Parts of both files among its edits; carried out it writes what migrate would have."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model")

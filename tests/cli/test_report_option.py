@@ -414,6 +414,7 @@ def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> N
     assert words in said
 
 
+@THOROUGH
 def test_stdout_is_not_replaced(project: Path) -> None:
     """A file that stdout was redirected to is --format's."""
     with (project / "out.txt").open("wb") as out:
@@ -468,6 +469,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "new.csv", "old.json"]
 
 
+@THOROUGH
 def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
     """The part that was written is removed."""
     h5_model(Path("large.h5"), sequential(*(dense(f"dense_{one}") for one in range(99))))

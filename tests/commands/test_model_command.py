@@ -12,6 +12,7 @@ import policytool
 from policytool.releases.targets import descriptions
 from policytool.rules.finding import Fix, ModelCommand
 from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def test_a_command_for_several_targets_is_there_once() -> None:
     assert command.target == "keras3"
 
 
+@THOROUGH
 def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     """So that the command works when it is run again."""
     source = tmp_path / "m.h5"
@@ -109,6 +111,7 @@ def test_without_a_target_it_is_for_the_newest_keras() -> None:
     assert command == ModelCommand(target=None, arguments=("--target", "keras3"), fix=Fix.SAFE)
 
 
+@THOROUGH
 def test_suppressed_findings_need_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_suppressed_findings_need_no_command(
         assert len(model["commands"]) == count
 
 
+@THOROUGH
 @pytest.mark.parametrize("target", [name for name, _ in descriptions()])
 def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
     """The releases that were not measured too, and the printed command makes the model pass."""

@@ -194,6 +194,7 @@ def _numbers(summary: FleetSummary) -> Counter[object]:
     return Counter(found)
 
 
+@THOROUGH
 @given(st.lists(records(), max_size=15), st.lists(records(), max_size=15))
 def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
     first: list[ModelRecord], second: list[ModelRecord]

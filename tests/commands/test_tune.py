@@ -24,6 +24,7 @@ from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ PATHS: Final = tuple(f"mlp/{name}" for name in NAMES[:-1])
 """The candidates: the last layer makes the output."""
 
 TO: Final = Options(to="mixed_float16")
+
+pytestmark = THOROUGH
 
 
 def reductions(error: float, **more: float | None) -> dict[str, Any]:

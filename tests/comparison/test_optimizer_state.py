@@ -11,6 +11,7 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ STATES: Final = {
 }
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", STATES)
 def test_a_conversion_is_no_difference_of_the_optimizer(tmp_path: Path, case: str) -> None:
     """Each slot is compared with that of its weight, whatever number it has."""

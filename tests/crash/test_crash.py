@@ -233,6 +233,7 @@ def test_a_fork_waits_when_strace_is_attached(
     assert set(seen) == {Path(os.devnull)}
 
 
+@THOROUGH
 def test_runs_are_of_this_tree(tmp_path: Path) -> None:
     """Wherever they work, and whatever is installed."""
     if reason := runs.permitted():

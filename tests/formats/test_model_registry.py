@@ -44,6 +44,8 @@ SECRET: Final = "hidden-secret"  # noqa: S105  # of a test
 LISTING: Final = ARTIFACTS
 """The path under which the server lists all directories."""
 
+pytestmark = THOROUGH
+
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMlflow]:
@@ -195,7 +197,6 @@ def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> Non
     assert codes(f"models:/{NAME}@none") == ["not-found"]
 
 
-@THOROUGH
 @pytest.mark.parametrize(
     ("status", "code"),
     [
@@ -227,7 +228,6 @@ def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
     assert run("inspect", FILE).code == 0
 
 
-@THOROUGH
 def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
     """One sentence names the limit; MLflow itself would repeat the request for minutes."""
     server.stall = 3
@@ -472,7 +472,6 @@ def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyP
         assert codes(MODEL) == ["remote-package"]
 
 
-@THOROUGH
 def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_path: Path) -> None:
     """MLflow itself writes to the user's home, creates a database, and sends usage data."""
     home = tmp_path / "home"

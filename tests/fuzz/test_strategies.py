@@ -28,6 +28,7 @@ _QUICK: Final = settings(
 )
 
 
+@THOROUGH
 @_QUICK
 @given(config=strategies.architectures())
 def test_sound_models_are_read(config: Any) -> None:

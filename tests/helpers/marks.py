@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 THOROUGH: Final = pytest.mark.thorough
-"""Left out of `make quick`: more than about 0.3 seconds of processor time."""
+"""Left out of `make quick`: more than about 0.1 seconds of processor time."""
 
 SLOW: Final = pytest.mark.slow
 """

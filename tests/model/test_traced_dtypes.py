@@ -17,7 +17,7 @@ from policytool.formats.document import GraphOp, Trace
 from policytool.model import reading, traced_dtypes
 from policytool.releases import graph_ops
 from tests.conftest import MIXED_SAVEDMODEL
-from tests.helpers.marks import ALONE
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_object, saved_model
 
@@ -114,6 +114,7 @@ def test_without_traces_nothing_is_judged() -> None:
     assert not _differing(bare)
 
 
+@THOROUGH
 @ALONE
 def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
     """Each scope is looked up: four times as many take far less than 16 times as long."""

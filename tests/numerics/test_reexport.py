@@ -80,6 +80,8 @@ for line in sys.stdin:
 VALUES: Final = [0.25, 0.5, 1.0]
 """What the original predicts for all samples."""
 
+pytestmark = THOROUGH
+
 
 def predicted(after: Sequence[float] = VALUES, before: Sequence[float] = VALUES) -> dict[str, Any]:
     """Return what a child predicts with the two files."""
@@ -457,7 +459,6 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     assert checkpoint.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
-@THOROUGH
 def test_the_command_says_it_all(
     child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

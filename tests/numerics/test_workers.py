@@ -19,7 +19,7 @@ import pytest
 from policytool.numerics import workers
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
-from tests.helpers.marks import ALONE
+from tests.helpers.marks import ALONE, THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,6 +211,7 @@ def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
     assert len(str(caught.value)) < 500
 
 
+@THOROUGH
 def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
     """The child does not outlive its time."""
     with Worker(Interpreter(script=script, timeout=0.5)) as worker:
@@ -262,6 +263,7 @@ def test_what_the_child_started_ends_with_it(script: Path) -> None:
     assert is_gone(pid)
 
 
+@THOROUGH
 def test_ctrl_c_ends_the_child(script: Path) -> None:
     """The interrupt goes on as one, and nothing stays behind."""
     pids = []

@@ -97,6 +97,7 @@ def test_descriptions_survive_json(library: str) -> None:
         assert from_json(json.dumps(short_form(recipe))) == recipe
 
 
+@THOROUGH
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_all_ordinary_layers_and_shapes_occur(library: str) -> None:
     """A layer that is never drawn is never proven."""

@@ -36,6 +36,7 @@ from tests.helpers.example_checks import (
     run,
     whole,
 )
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
@@ -139,6 +140,7 @@ def test_the_verdict_comes_first_with_its_numbers() -> None:
     assert "the outputs would pass with a tolerance of 0.0724" in said
 
 
+@THOROUGH
 def test_caveats_say_what_the_verdict_leaves_open() -> None:
     """
     Inputs that nobody ever had, weights that nobody trained, a device that adds up otherwise; and
@@ -201,6 +203,7 @@ def test_the_first_layer_that_is_not_finite_is_named_and_stands_first() -> None:
     assert shown[shown.index("layers, worst first") + 3].startswith("  ! net/exponential ")
 
 
+@THOROUGH
 def test_ten_layers_are_shown_and_the_others_counted() -> None:
     """
     ``--all-layers`` shows every call, the model's own too; the report for programs has them either
@@ -508,6 +511,7 @@ NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_siz
 ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 
 
+@THOROUGH
 @given(
     name=NAMES,
     class_name=NAMES,

@@ -16,6 +16,7 @@ from policytool.reports.inspection import csv_report, json_report
 from policytool.reports.layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers.drawn_models import models, traced_in, whole
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
@@ -59,6 +60,7 @@ def flat(values: dict[str, object]) -> dict[str, str]:
     return found
 
 
+@THOROUGH
 @given(models())
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
@@ -80,6 +82,7 @@ def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
 _FORMULAS = {"=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20"}
 
 
+@THOROUGH
 @given(models())
 def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> None:
     """

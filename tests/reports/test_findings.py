@@ -315,6 +315,7 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_json_is_of_the_shipped_schema(audit: Audit) -> None:
     """Strict JSON, with totals that are those of the lists."""
@@ -450,6 +451,7 @@ def test_sarif_explains_every_rule() -> None:
 # Markdown
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
     """
@@ -465,6 +467,7 @@ def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
         assert "www." not in text.lower()
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_a_parser_reads_a_heading_a_model_and_no_links(audit: Audit) -> None:
     """No name begins a heading, is a link, or ends an element."""
@@ -487,6 +490,7 @@ def test_a_parser_reads_a_heading_a_model_and_no_links(audit: Audit) -> None:
 # GitHub's annotations
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_every_annotation_is_one_command(audit: Audit) -> None:
     """
@@ -514,6 +518,7 @@ def test_the_worst_annotations_come_first() -> None:
 # JUnit
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_junit_counts_what_it_has(audit: Audit) -> None:
     """

@@ -47,6 +47,7 @@ def test_no_format_changes_the_exit_code(
     assert ("gone.h5" in ended.err) == (code == 3)
 
 
+@THOROUGH
 def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
     """Each is what stdout would carry, laid out for a pipe and without colour."""
     files = {name: tmp_path / f"out.{name}" for name in NAMES}

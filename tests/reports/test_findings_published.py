@@ -21,6 +21,7 @@ from policytool.reports import View
 from policytool.reports.findings import junit, sarif
 from policytool.rules import RULES
 from tests.helpers import example_audits
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ def test_sarif_is_of_the_published_schema(name: str) -> None:
     of_sarif().validate(json.loads(sarif.REPORTER.render(CASES[name](), View(suppressed=True))))
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_sarif_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
     """Names and messages break nothing."""
     of_sarif().validate(json.loads(sarif.REPORTER.render(audit, View(suppressed=True))))
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", CASES)
 def test_junit_is_of_the_published_schema(name: str) -> None:
     """Of real files, of all kinds of findings, and of nothing."""
@@ -92,6 +95,7 @@ def test_junit_is_of_the_published_schema(name: str) -> None:
     )
 
 
+@THOROUGH
 @given(example_audits.audits())
 def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
     """Names and messages break nothing."""

@@ -20,6 +20,7 @@ from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import width_of
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.model.model import Layer
@@ -90,6 +91,7 @@ def test_nothing_is_nothing() -> None:
     assert TABLE.render(empty, View()) == ""
 
 
+@THOROUGH
 @given(models(), st.integers(60, 130), st.booleans(), st.booleans())
 def test_no_row_is_wider_whatever_the_names(
     selected: Selected,
@@ -102,6 +104,7 @@ def test_no_row_is_wider_whatever_the_names(
     assert max(map(width_of, TABLE.render(selected, view).splitlines())) <= width
 
 
+@THOROUGH
 @given(models(), st.integers(60, 130))
 def test_no_two_layers_have_the_same_label(selected: Selected, width: int) -> None:
     """Layers of the same name in different parents show as much of their path as it takes."""

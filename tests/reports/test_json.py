@@ -192,6 +192,7 @@ _OPEN: Final = {"policies", "inputs", "outputs"}
 """Objects whose keys are names from the file."""
 
 
+@THOROUGH
 def test_schema_is_strict() -> None:
     """A missing key and an undocumented key are both errors, at every place."""
     report = report_of(inspected(*MODELS))

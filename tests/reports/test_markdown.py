@@ -55,6 +55,7 @@ def cells(line: str) -> list[str]:
     return line[2:-2].split(" | ")
 
 
+@THOROUGH
 @given(models(), st.booleans())
 def test_every_row_has_as_many_cells_as_the_header(selected: Selected, variables: bool) -> None:  # noqa: FBT001
     """Whatever the names, no cell begins another one or ends the table."""
@@ -112,6 +113,7 @@ def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
         ]
 
 
+@THOROUGH
 @given(models())
 def test_no_markup_of_a_file_is_left(selected: Selected) -> None:
     """Outside code there are our own emphasis and nothing that Markdown, HTML or GitHub acts on."""

@@ -19,6 +19,7 @@ from policytool.migration.planning.options import Options, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from tests.contracts.reporter_contract import compared
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 
@@ -210,6 +211,7 @@ def test_colour_and_ascii() -> None:
     assert rendered("table", "to_mixed", View(unicode=False)).isascii()
 
 
+@THOROUGH
 def test_the_same_plan_gives_the_same_bytes() -> None:
     """Planning and rendering twice give one text."""
     for reporter in PLAN_REPORTERS:

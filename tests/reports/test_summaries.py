@@ -110,6 +110,7 @@ def test_same_input_gives_same_bytes(name: str) -> None:
     assert str(ROOT) not in text
 
 
+@THOROUGH
 @given(models())
 def test_no_line_is_wider_whatever_the_names(selected: Selected) -> None:
     """However long the names of models and policies are."""
@@ -163,6 +164,7 @@ def test_report_is_of_the_schema(case: str) -> None:
     _validator().validate(json.loads(_rendered("json", _case(case))))
 
 
+@THOROUGH
 def test_schema_is_strict() -> None:
     """A missing key and an undocumented key are both errors, at every place."""
     report = json.loads(_rendered("json", _case("many")))

@@ -277,6 +277,7 @@ def test_frames_have_a_row_for_each_changed_layer() -> None:
     assert frame(unchanged).rows == []
 
 
+@THOROUGH
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_difference(tmp_path: Path) -> None:
     """Of layers, variables, the optimizer and signatures; of equal models there is none."""

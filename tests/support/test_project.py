@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.support import project
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.scripts import documentation_script
 
@@ -52,6 +53,7 @@ def test_generated_addresses_are_current(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == GENERATED[name]()
 
 
+@THOROUGH
 def test_no_other_file_has_the_address() -> None:
     """Only the constant's module and the files that `make docs` writes have it."""
     found = {name for name, text in texts() if project.URL in text}

@@ -287,6 +287,7 @@ def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
     assert found == [group.path[0] for group in groups]
 
 
+@THOROUGH
 def test_large_and_foreign_texts(tmp_path: Path) -> None:
     """A config beyond 64 KiB is one attribute; what is not ASCII is escaped; NaN is itself."""
     path = h5_model(tmp_path / "model.h5", sequential())

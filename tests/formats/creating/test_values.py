@@ -25,7 +25,7 @@ from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.new_model import Content, Placement
 from policytool.formats.stored_values import open_values
 from policytool.support.errors import ModelFileError
-from tests.helpers.marks import SLOW, examples
+from tests.helpers.marks import SLOW, THOROUGH, examples
 from tests.helpers.small_models import sequential
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
     return Tensor(path=("layer", name), shape=array.shape, dtype=dtype or str(array.dtype))
 
 
+@THOROUGH
 @given(data=st.data(), container=st.sampled_from(["h5", "keras"]))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_any_variables_come_back_bit_for_bit(
@@ -128,6 +129,7 @@ def test_any_variables_come_back_bit_for_bit(
     }
 
 
+@THOROUGH
 @given(
     values=hnp.arrays("float32", hnp.array_shapes(min_dims=1, max_dims=3, max_side=5)),
     after=st.sampled_from(["float16", "float32", "float64"]),

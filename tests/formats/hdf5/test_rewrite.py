@@ -414,6 +414,7 @@ def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -
         assert "dtype" not in dataset.attrs
 
 
+@THOROUGH
 @given(
     values=npst.arrays(
         st.sampled_from(["float16", "float32", "float64"]),

@@ -16,6 +16,7 @@ from policytool.formats.hdf5 import library
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening, remote_path
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,7 @@ def remote(path: Path) -> remote_path.RemotePath:
     return remote_path.parse("memory://walk/a.h5")
 
 
+@THOROUGH
 @pytest.mark.parametrize("track_order", [False, True])
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_a_remote_file_has_the_contents_of_a_local_one(
@@ -70,6 +72,7 @@ def test_a_remote_file_has_the_contents_of_a_local_one(
     assert [one.where for one in local.observations[:2]] == ["a", "layer_0/zero"]
 
 
+@THOROUGH
 @pytest.mark.parametrize("most", [10, 300, 1000])
 def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> None:
     """Whichever batch goes beyond it."""
@@ -82,6 +85,7 @@ def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> Non
             walk(place)
 
 
+@THOROUGH
 def test_a_group_is_read_before_the_next_one_is_opened(tmp_path: Path) -> None:
     """Its metadata are close together, so that one request reads them of a remote file."""
     path = write_groups(tmp_path / "a.h5", "earliest")

@@ -109,6 +109,7 @@ def _cells(name: str) -> Iterator[tuple[str, dict[str, bool]]]:
             )
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", RECORDS)
 def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
     """
@@ -131,6 +132,7 @@ def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
     assert refused > 70
 
 
+@THOROUGH
 def test_lost_state_is_what_the_real_loaders_lost() -> None:
     """
     Of every compiled fixture and every loader that takes its training configuration, the state is

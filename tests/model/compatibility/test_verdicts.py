@@ -225,6 +225,7 @@ def _release(version: str) -> str:
     )
 
 
+@THOROUGH
 @pytest.mark.skipif(
     not PUBLISHED.exists(), reason="the published matrix is not beside the checkout"
 )

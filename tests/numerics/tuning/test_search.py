@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from policytool.numerics.tuning.results import Ending, Split, Trial
 from policytool.numerics.tuning.search import Budget, Hints, Search, Trials
-from tests.helpers.marks import examples
+from tests.helpers.marks import THOROUGH, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,6 +167,7 @@ def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
     }
 
 
+@THOROUGH
 @settings(max_examples=examples(300))
 @given(data=st.data(), model=models())
 def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
@@ -180,6 +181,7 @@ def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
         assert found.kept in found.runs
 
 
+@THOROUGH
 @settings(max_examples=examples(300))
 @given(data=st.data(), model=models())
 def test_each_removal_from_a_minimal_set_was_tried_and_fails(
@@ -195,6 +197,7 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
         assert found.search.excess(trial) > 1
 
 
+@THOROUGH
 @settings(max_examples=examples(200))
 @given(data=st.data(), model=monotone_models())
 def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) -> None:
@@ -205,6 +208,7 @@ def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) 
         assert len(found.kept) == model.smallest()
 
 
+@THOROUGH
 @settings(max_examples=examples(200))
 @given(data=st.data(), model=models(), trials=st.integers(1, 12))
 def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) -> None:
@@ -374,6 +378,7 @@ def random_errors(generator: np.random.Generator) -> Model:
     return Model(errors=named([tuple(map(float, one)) for one in vectors]))
 
 
+@THOROUGH
 def test_small_models_get_the_smallest_set_nearly_always() -> None:
     """Only errors that cancel can hide one, in at most one of twenty models."""
     assert smallest_share(random_errors, 150) >= 0.95

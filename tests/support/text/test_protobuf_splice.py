@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policytool.support.text import protobuf_splice
 from policytool.support.text.protobuf_splice import Span, Splice, WireError, varint
+from tests.helpers.marks import THOROUGH
 
 Tree = list["tuple[int, bytes | int | Tree]"]
 
@@ -92,6 +93,7 @@ def test_any_bytes_are_a_message_or_told_to_be_none(data: bytes) -> None:
             position = field.span.end
 
 
+@THOROUGH
 @given(st.integers(min_value=0, max_value=2**64 - 1))
 def test_numbers_are_read_as_they_are_written(number: int) -> None:
     """A varint is read back."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ENTRY: Final = (b"v", bundles.entry("uint8", (4,), b"abcd").SerializeToString())
 
+pytestmark = THOROUGH
+
 
 def reading(prefix: Path) -> Any:
     """Return everything that a checkpoint says, or the code that it is refused with."""
@@ -249,7 +251,6 @@ def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
         open_bundle(tmp_path / "made")
 
 
-@THOROUGH
 @pytest.mark.parametrize("length", [40_000, 70_000])
 def test_keys_that_prefix_compression_multiplies_are_bounded(
     length: int, tmp_path: Path, bounded: Bounded

@@ -82,6 +82,7 @@ def test_records_have_every_kind_of_tensor() -> None:
     }
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix()
 )
@@ -144,6 +145,7 @@ TENSORS: Final = st.dictionaries(
 )
 
 
+@THOROUGH
 @given(tensors=TENSORS, per_block=st.integers(1, 5))
 def test_what_is_written_is_read(
     tensors: dict[str, tuple[str, list[int], Any]],
