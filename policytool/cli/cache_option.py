@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool.cli import completion, messages
+from policytool.cli.local_paths import check_local
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ def _check(_context: click.Context, _parameter: click.Parameter, value: str | No
     """
     Return the directory.
 
-    :raises UsageError: for an empty name.
+    :raises UsageError: for an empty name, and a URL.
     """
     if value is not None and not value:
         raise UsageError("--cache has an empty value; specify a directory")
+    if value is not None:
+        check_local(value, "--cache ")
     return value

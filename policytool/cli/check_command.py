@@ -19,6 +19,7 @@ from policytool.cli import (
     tensorflow_options,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.local_paths import LocalPath
 from policytool.cli.progress import steps
 from policytool.commands.check import check, devices
 from policytool.commands.check_options import CheckOptions
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 @input_options.options("1 synthetic batch")
 @click.option(
     "--save-inputs",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FILE",
     help="Save the inputs to a .npz file that --inputs can read.",
 )
@@ -131,7 +132,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--compare-to",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FILE",
     help="Compare with this JSON report of an earlier check, and exit 1 if there are regressions.",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool.cli import completion
+from policytool.cli.local_paths import LocalPath, check_local
 from policytool.numerics.user_functions import UserFunction, file_or_function
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
         _ctx: click.Context | None,
     ) -> Path | UserFunction:
         """Return which of the two a text names."""
-        return file_or_function(value) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        check_local(value, "--inputs ")
+        return file_or_function(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -46,7 +50,7 @@ def options(synthetic: str) -> Callable[[Callable[..., int]], Callable[..., int]
     found = (
         click.option(
             "--weights",
-            type=click.Path(path_type=Path),
+            type=LocalPath(path_type=Path),
             metavar="FILE",
             help="Weights file, if MODEL contains only an architecture.",
         ),
@@ -88,7 +92,7 @@ def options(synthetic: str) -> Callable[[Callable[..., int]], Callable[..., int]
 
 labels: Final = click.option(
     "--labels",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FILE",
     help="Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
     "model with one output.",

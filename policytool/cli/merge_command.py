@@ -9,6 +9,7 @@ import click
 from policytool.cli import completion, messages, options, settings
 from policytool.cli.exit_codes import Exit
 from policytool.cli.lines_report import LineWriter
+from policytool.cli.local_paths import check_local
 from policytool.commands import merge as merging
 from policytool.reports import json_lines
 from policytool.support.errors import UsageError
@@ -34,10 +35,12 @@ def command(
     REPORT is a file that `--format jsonl --shard I/N` wrote, or - for a list of paths on stdin.
     The order does not matter. The exit code is that of one run.
     """
-    paths = [Path(path) for path in options.expand_stdin(reports, null=null)]
+    paths = list(options.expand_stdin(reports, null=null))
     if not paths:
         raise UsageError("no report is specified; specify the reports of all shards")
-    merged = merging.merge(paths)
+    for path in paths:
+        check_local(path, "report ")
+    merged = merging.merge([Path(path) for path in paths])
     with LineWriter(json_lines.merged_header(merged.header)) as writer:
         for line in merged.lines():
             writer.write(line)

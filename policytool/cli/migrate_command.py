@@ -22,6 +22,7 @@ from policytool.cli import (
 )
 from policytool.cli.exit_codes import Exit
 from policytool.cli.lines_report import LinesReport
+from policytool.cli.local_paths import LocalPath
 from policytool.cli.progress import left_out, steps, track
 from policytool.commands import remote_migration
 from policytool.commands.batch import shards
@@ -150,7 +151,7 @@ _FORMATS: Final = [
 @tensorflow_options.two_sided
 @click.option(
     "--plan",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FILE",
     help="Apply a plan saved with --dry-run --format json.",
 )

@@ -14,6 +14,7 @@ import click
 
 from policytool.cli import completion, messages, settings
 from policytool.cli.exit_codes import Exit
+from policytool.cli.local_paths import LocalPath
 from policytool.reports.layout import View, clean
 from policytool.support import limits
 from policytool.support.errors import UsageError
@@ -109,7 +110,7 @@ _PROGRESS: Final = click.option(
 _SETTINGS: Final = (
     click.option(
         "--config",
-        type=click.Path(),
+        type=LocalPath(),
         is_eager=True,
         expose_value=False,
         callback=settings.load,

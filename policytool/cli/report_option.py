@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from policytool.cli import settings
+from policytool.cli.local_paths import check_local
 from policytool.cli.options import PIPE_WIDTH
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
@@ -295,6 +296,7 @@ def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> Re
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
+    check_local(file, f"--report {name}=")
     names_directory = file.endswith(("/", os.sep))  # which Path forgets
     if names_directory and name not in directories:
         raise click.BadParameter(f"{value!r} is a directory; specify a file in it.")

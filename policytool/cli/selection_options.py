@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import click
 
 from policytool.cli import completion, settings
+from policytool.cli.local_paths import LocalPath, check_local
 from policytool.model import policy_map
 from policytool.rules import Device
 from policytool.rules.finding import Severity
@@ -174,6 +175,7 @@ def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
 def _path(value: object, file: Path) -> str:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{file}: the key 'baseline' must be a file name, not {value!r}")
+    check_local(value, f"{file}: the baseline ")
     return str(_folder(file) / value)
 
 
@@ -261,14 +263,14 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--baseline",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         metavar="FILE",
         envvar="POLICYTOOL_BASELINE",
         help="Ignore findings recorded in this baseline.",
     ),
     click.option(
         "--write-baseline",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         metavar="FILE",
         envvar="POLICYTOOL_WRITE_BASELINE",
         help="Record all findings in this baseline, and ignore them.",

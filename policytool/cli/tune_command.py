@@ -19,6 +19,7 @@ from policytool.cli import (
     tensorflow_options,
 )
 from policytool.cli.exit_codes import Exit
+from policytool.cli.local_paths import LocalPath
 from policytool.cli.progress import steps
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
@@ -118,14 +119,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FILE",
     help="Record all trials in FILE, and continue from it if it exists.",
 )
 @click.option(
     "-o",
     "--output",
-    type=click.Path(readable=False),
+    type=LocalPath(readable=False),
     metavar="FILE|DIR",
     help="Output file or directory.  [default: next to the input]",
 )
