@@ -10,6 +10,9 @@ FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Directory of the virtual environments of the TensorFlow and Keras releases.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
+# Containers often set this variable. Without bytecode, each process compiles policytool and each run compiles all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Number of tests to run at a time.
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
