@@ -1,4 +1,4 @@
-"""Paths on this machine: models may be URLs, but other files of options may not."""
+"""Paths that cannot be URLs: those of all files except models."""
 
 from __future__ import annotations
 

@@ -505,12 +505,12 @@ def test_progress_of_a_transfer_is_reported(
     file = tmp_path / "a.bin"
     file.write_bytes(bytes(20 * 2**20))
     target = parse(f"{HOME}/a.bin")
-    told: list[str] = []
-    with transfers.reporting(told.append):
+    reported: list[str] = []
+    with transfers.reporting(reported.append):
         transfers.upload(file, target, overwrite=False)
         transfers.download({"b.bin": target}, tmp_path)
     shares = ("40 %", "80 %", "100 %")
-    assert told == [
+    assert reported == [
         *(f"uploading {HOME}/a.bin: {share} of 21 MB" for share in shares),
         "",
         *(f"downloading {HOME}/a.bin: {share} of 21 MB" for share in shares),
@@ -518,13 +518,13 @@ def test_progress_of_a_transfer_is_reported(
     ]
 
     def interrupt(step: str) -> None:
-        told.append(step)
+        reported.append(step)
         if "80 %" in step:
             raise KeyboardInterrupt
 
     with transfers.reporting(interrupt), pytest.raises(KeyboardInterrupt):
         transfers.upload(file, target, overwrite=True)
-    assert told[-2:] == [f"uploading {HOME}/a.bin: 80 % of 21 MB", ""]
+    assert reported[-2:] == [f"uploading {HOME}/a.bin: 80 % of 21 MB", ""]
     assert contents(bucket) == {"a.bin": file.read_bytes()}
 
 
@@ -534,9 +534,9 @@ def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.Mo
     command = ("migrate", f"{HOME}/a.h5", "--progress")
     assert "loading" not in run(*command, "on", "-o", f"{HOME}/quick.h5").err
     monkeypatch.setattr(transfers, "_STEP_SECONDS", 0.0)
-    told = run(*command, "on", "-o", f"{HOME}/slow.h5").err
-    assert f"policytool: downloading {HOME}/a.h5: 100 % of 0 MB\n" in told
-    assert f"policytool: uploading {HOME}/slow.h5: 100 % of 0 MB\n" in told
+    reported = run(*command, "on", "-o", f"{HOME}/slow.h5").err
+    assert f"policytool: downloading {HOME}/a.h5: 100 % of 0 MB\n" in reported
+    assert f"policytool: uploading {HOME}/slow.h5: 100 % of 0 MB\n" in reported
     assert "loading" not in run(*command, "off", "-o", f"{HOME}/off.h5").err
 
 

@@ -1,6 +1,6 @@
 """
-The bytes of a remote file: the ranges that were read of it are held, within a bound that all files
-of a session share.
+The bytes of a remote file. The ranges that were read are kept in memory, within a limit for all
+files of a session.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RemoteStream(SeekableStream):
 
 
 class Source:
-    """The bytes of one file: those that are held, and the way to the others."""
+    """The bytes of one file: the pieces in memory, and a function that requests the others."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Source:
         on_keep: Callable[[Source, int, int], None],
     ) -> None:
         """
-        :param fetch: returns the bytes from a place up to another
-        :param on_keep: is told of each piece that is held, with its start and size
+        :param fetch: returns the bytes from an offset up to another
+        :param on_keep: called with this source and the start and size of each piece that it keeps
         """
         self.size = size
         self._path = path

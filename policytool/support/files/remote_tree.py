@@ -1,4 +1,4 @@
-"""What lies below a directory of a server, at any depth."""
+"""The files and directories below a remote directory, at any depth."""
 
 from __future__ import annotations
 

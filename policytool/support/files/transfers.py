@@ -43,12 +43,12 @@ _STEP_SECONDS: Final = 1.0
 _report: ContextVar[Callable[[str], None]] = ContextVar(
     "policytool.support.files.transfers", default=lambda _: None
 )
-"""What hears of transfers."""
+"""Receives the progress of transfers."""
 
 
 @contextmanager
 def reporting(report: Callable[[str], None]) -> Iterator[None]:
-    """Let ``report`` hear how far a transfer is, once a second, and an empty text at its end."""
+    """Call ``report`` with the progress of a transfer, once a second, and with "" at its end."""
     token = _report.set(report)
     try:
         yield
@@ -143,7 +143,7 @@ def remove(target: RemotePath) -> None:
 
 @contextmanager
 def _steps(what: str, total: int) -> Iterator[Callable[[RemotePath, int], None]]:
-    """Give what counts the bytes that were moved from or to a path, and reports their share."""
+    """Yield a function that counts the bytes copied from or to a path, and reports their share."""
     report = _report.get()
     done, last = 0, time.monotonic()
 

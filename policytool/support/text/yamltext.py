@@ -50,8 +50,8 @@ YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the leng
 
 _LIBYAML_TOO_DEEP: Final = "exceeded maximum nesting depth"
 """
-What libyaml 0.2.6 (PyYAML 6.0.4) says of brackets to a depth of more than 1,000, which it reads a
-thousand characters ahead of the events: before the bound here is met.
+The problem that libyaml 0.2.6 (PyYAML 6.0.4) reports for more than 1,000 nested brackets. It reads
+some 1,000 characters ahead of the events, and so reports it before the limit here is reached.
 """
 
 
