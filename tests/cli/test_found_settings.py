@@ -18,12 +18,13 @@ import click
 import pytest
 
 from policytool.cli import settings
-from policytool.cli.main import COMMANDS, cli
+from policytool.cli.main import cli
 from policytool.cli.options import BoundOption
 from policytool.commands.batch import parallel
 from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.public_api import commands
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def options() -> Iterator[tuple[str, str, str]]:
     Yield each command with the key of each of its options and a value for it, and with its
     structured keys.
     """
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
+    for name, command in commands():
         structured = getattr(command, "structured", {})
         for option in command.params:
             if isinstance(option, click.Option) and option.name not in {

@@ -9,8 +9,8 @@ import click
 import pytest
 
 from policytool.cli.local_paths import LocalPath
-from policytool.cli.main import COMMANDS, cli
 from tests.conftest import MIXED_H5, run
+from tests.helpers.public_api import commands
 
 URL: Final = "s3://name:hidden-secret@box/file"
 SAID: Final = "s3://box/file is a URL. Specify a local path."
@@ -63,9 +63,7 @@ def test_a_url_in_a_settings_file_is_refused(
 def test_every_path_of_an_option_is_local() -> None:
     """A new option is no exception, unless it is a model."""
     others = set()
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
+    for name, command in commands():
         others |= {
             (name, parameter.name)
             for parameter in command.params

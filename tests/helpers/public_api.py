@@ -41,7 +41,8 @@ def public_api() -> str:
     )
 
 
-def _commands() -> Iterator[tuple[str, click.Command]]:
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield each command by its name."""
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
@@ -49,7 +50,7 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def _command_lines() -> Iterator[str]:
-    for name, command in _commands():
+    for name, command in commands():
         yield f"policytool {name}"
         for parameter in command.params:
             yield f"  {_parameter(parameter)}"
@@ -95,7 +96,7 @@ def _default(value: object) -> str:
 def _variables() -> list[str]:
     found = {
         parameter.envvar
-        for _, command in _commands()
+        for _, command in commands()
         for parameter in command.params
         if isinstance(parameter.envvar, str)
     }
