@@ -6,6 +6,14 @@ BIN := $(VENV)/bin
 COMPAT := $(VENV)/compat
 # Contains an MLflow server.
 MLFLOW := $(VENV)/mlflow
+# Contains uv.
+TOOLS := $(VENV)/tools
+# Lock files: pinned versions with hashes. Targets install nothing else, so that a run does not depend on the day.
+LOCKS := tests/requirements
+# Options of pip and uv for a lock file. It is complete, and a source distribution would need build requirements, which are not locked.
+HASHED := --quiet --no-deps --only-binary :all: --require-hashes --requirement
+# Installs the project. Build isolation would install the newest setuptools. Without an index, pip fails if a dependency is missing.
+EDITABLE := --quiet --no-index --no-build-isolation --editable . --config-settings editable_mode=compat
 FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Directory of the virtual environments of the TensorFlow and Keras releases.
 VENVS ?= $(HOME)/.cache/policytool/venvs
@@ -30,21 +38,26 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all lock test-min test-newest crash fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(VENV)/.user: pyproject.toml
+$(VENV)/.user: pyproject.toml $(LOCKS)/user.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable . --config-settings editable_mode=compat
+	$(BIN)/python -m pip install $(HASHED) $(LOCKS)/user.txt
+	$(BIN)/python -m pip install $(EDITABLE)
 	touch $@
 
-$(VENV)/.dev: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
-	touch $@ $(VENV)/.user
+$(VENV)/.dev $(VENV)/.docs $(VENV)/.fuzz: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
+	$(BIN)/python -m pip install $(HASHED) $<
+	touch $@
+
+$(TOOLS)/.package: $(LOCKS)/package.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install $(HASHED) $<
+	touch $@
 
 demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migrate a real model
 	$(BIN)/policytool inspect $(FIXTURE)
@@ -60,8 +73,8 @@ test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow; COV
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
 test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow tests and all property-test examples
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
-	$(PYTHON) tests/compat/environment.py $(MLFLOW) mlflow
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
+	$(PYTHON) -m tests.compat.environment $(MLFLOW) mlflow
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
 # Exactly the versions of the lock file.
@@ -69,7 +82,7 @@ tests/browser/node_modules: tests/browser/package-lock.json
 	npm ci --prefix tests/browser --no-audit --no-fund --silent
 	touch $@
 
-test-browser: $(VENV)/.docs tests/browser/node_modules  ## Set up, including npm, and test the HTML reports and the documentation site in Chromium
+test-browser: $(VENV)/.dev $(VENV)/.docs tests/browser/node_modules  ## Set up, including npm, and test the HTML reports and the documentation site in Chromium
 	$(PYTEST) -m browser tests/browser
 
 count: $(VENV)/.dev  ## Count the tests of each target and in total
@@ -90,18 +103,26 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 	git diff --stat tests/golden docs/tutorials
 
 test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m compat tests/compat
 
 test-compat-all: $(VENV)/.dev  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
 
-test-min:  ## Run the fast tests with the lowest supported version of every dependency
+lock: $(TOOLS)/.package  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
+	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)
+
+test-min: $(TOOLS)/.package  ## Run the fast tests with the lowest supported version of every dependency; CI does not run this
 	$(PYTHON) -m venv --clear $(VENV)-min
-	$(VENV)-min/bin/python -m pip install --quiet uv
-	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(VENV)-min/bin/python -m pytest -m 'not browser'
+
+test-newest: $(TOOLS)/.package  ## Run the fast tests with the newest version of every dependency, and build the documentation site; CI does not run this
+	$(PYTHON) -m venv --clear $(VENV)-newest
+	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-newest/bin/python --upgrade --editable '.[dev,docs]'
+	$(VENV)-newest/bin/python -m pytest -m 'not browser'
+	NO_MKDOCS_2_WARNING=1 $(VENV)-newest/bin/python -m mkdocs build --strict
 
 crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and check the files left behind (needs strace; about an hour on two CPUs)
 	$(BIN)/python -m tests.crash.run --jobs 3
@@ -117,7 +138,7 @@ bench-short: $(VENV)/.dev  ## Check that start-up, inspect and audit are not slo
 	$(BIN)/python tests/bench/short.py
 
 bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Keras, and the cost of hostile files
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
@@ -131,17 +152,13 @@ load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
 
-$(VENV)/.fuzz: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[fuzz]' --config-settings editable_mode=compat
-	touch $@
-
-fuzz: $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
+fuzz: $(VENV)/.dev $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generators/generate.py
 
 fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library, starting at SEED, and check the results; ARGUMENTS=--shrink reduces failing models
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.random_models -n $(N) --seed $(SEED) $(ARGUMENTS)
 
 release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all measurement scripts, and update all tables
@@ -150,10 +167,6 @@ release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all meas
 docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
 	$(BIN)/python docs/generators/generate.py
 
-$(VENV)/.docs: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[docs]' --config-settings editable_mode=compat
-	touch $@
-
 docs-site: $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -161,4 +174,4 @@ package:  ## Build the wheel and the source distribution, and run both with each
 	$(PYTHON) -m tests.packaging.run
 
 clean:  ## Remove virtual environments, builds and caches
-	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-min $(VENV)-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

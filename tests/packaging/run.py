@@ -5,7 +5,7 @@ package``.
 The build starts from a copy of the tracked files. Both distributions must contain exactly the
 expected files and pass ``twine check --strict``. Each is then installed, without extras, into a
 clean environment of each supported Python that is installed, and runs commands on one model of
-each format, outside the source tree.
+each format, outside the source tree. All packages come from lock files.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.packaging import contents, interpreters
 from tests.packaging.commands import MODELS, commands
+from tests.requirements.locks import DIRECTORY, HASHED, LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,9 +62,7 @@ class Tools:
         checked([self.directory / "bin" / name, *arguments])
 
 
-def checked(
-    command: Sequence[str | Path], *, code: int = 0, cwd: Path = ROOT, path: str | None = None
-) -> str:
+def checked(command: Sequence[str | Path], *, code: int = 0, cwd: Path = ROOT) -> str:
     """
     Run a program without the variables of Python and policytool, and return its stdout.
 
@@ -74,8 +73,6 @@ def checked(
         for name, value in os.environ.items()
         if not name.startswith(("POLICYTOOL_", "PYTHON")) and name != "VIRTUAL_ENV"
     }
-    if path is not None:
-        environment["PATH"] = path
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -98,11 +95,7 @@ def tools_in(work: Path) -> Tools:
     directory = work / "tools"
     venv.create(directory, with_pip=True)
     tools = Tools(directory=directory)
-    tools.run("python", "-m", "pip", "install", "--quiet", "uv")
-    tools.run(
-        *("uv", "pip", "install", "--quiet", "--python", directory / "bin/python"),
-        *("--group", f"{ROOT / 'pyproject.toml'}:package"),
-    )
+    tools.run("python", "-m", "pip", "install", "--quiet", *HASHED, DIRECTORY / "package.txt")
     return tools
 
 
@@ -127,10 +120,7 @@ def built(tools: Tools, source: Path, out: Path) -> tuple[Path, Path]:
     :raises PackagingError: if something is missing, unexpected or invalid.
     """
     shutil.rmtree(out, ignore_errors=True)
-    checked(
-        [tools.directory / "bin/pyproject-build", "--installer", "uv", "--outdir", out, source],
-        path=f"{tools.directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
-    )
+    tools.run("pyproject-build", "--no-isolation", "--outdir", out, source)
     (wheel,) = out.glob("*.whl")
     (sdist,) = out.glob("*.tar.gz")
     tools.run("twine", "check", "--strict", wheel, sdist)
@@ -172,7 +162,9 @@ def try_distribution(tools: Tools, distribution: Path, python: str, version: str
         environment = work / "environment"
         tools.run("uv", "venv", "--quiet", "--no-python-downloads", "--python", python, environment)
         installed = environment / "bin/python"
-        tools.run("uv", "pip", "install", "--quiet", "--python", installed, distribution)
+        install = ("uv", "pip", "install", "--quiet", "--python", installed)
+        tools.run(*install, *HASHED, DIRECTORY / "user.txt")
+        tools.run(*install, *LOCAL, distribution)
         tools.run("uv", "pip", "check", "--quiet", "--python", installed)
         if not (environment / "share/man/man1/policytool.1").is_file():
             raise PackagingError("the man page is not installed")

@@ -1,0 +1,1 @@
+"""The lock files of the development and test dependencies: pinned versions with hashes."""
