@@ -342,7 +342,7 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, *, failed: bool) -
     quiet = ending.quiet
     _say(_stderr_notes(tally, skipped, verbose=ending.verbose), quiet=quiet)
     hidden = hidden_findings.sentences(tally, ending.question)
-    _warn((*_expired(tally.passing), *hidden), quiet=quiet)
+    _warn((*_expired(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
     options.about_hdf5(verbose=ending.verbose, quiet=quiet)
     cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=quiet)
     code = _code(tally, ending.fail_on, failed=failed)
@@ -426,6 +426,12 @@ def _expired(passing: Suppressions) -> Iterator[str]:
     """Yield the suppressions that no longer work."""
     for one in expired_suppressions(passing.suppressions, passing.today):
         yield f"the suppression of {one} expired on {one.expires} and has no effect ({one.reason})"
+
+
+def _unmatched(tally: AuditTally) -> Iterator[str]:
+    """Yield the models that have too many or too long names for the patterns of suppressions."""
+    for path, reason in tally.unmatched:
+        yield f"not all suppressions were applied to {path}, because it {reason}"
 
 
 def _say(sentences: Iterable[str], *, quiet: bool) -> None:

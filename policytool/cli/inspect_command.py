@@ -154,11 +154,14 @@ def command(
             ),
         )
         return _finish(ending, counts, unwritten)
-    results = track(
-        parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
-        len(found),
-        progress,
-        "inspect",
+    results = inspection.check_selection(
+        track(
+            parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
+            len(found),
+            progress,
+            "inspect",
+        ),
+        selection,
     )
     if format == json_lines.FORMAT:
         return _print_lines(ending, results, selection, report, variables=variables)

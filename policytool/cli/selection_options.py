@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -11,13 +10,13 @@ import click
 
 from policytool.cli import completion, settings
 from policytool.cli.local_paths import LocalPath, check_local
-from policytool.model import policy_map
 from policytool.rules import Device
 from policytool.rules.finding import Severity
 from policytool.rules.selection import selectors
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
-from policytool.support.errors import UsageError
+from policytool.support.errors import UsageError, short
+from policytool.support.patterns.matching import check_pattern
 from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
@@ -81,10 +80,16 @@ def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
 def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> PerFileIgnore:
     words = tuple(one.text for one in selectors.selectors(rules, option))
     return PerFileIgnore(
-        pattern=PathPattern(glob=glob, base=folder.as_posix()),
+        pattern=_pattern(glob, folder, option),
         words=words,
         rules=selectors.ids_of(rules, option),
     )
+
+
+def _pattern(glob: str, folder: Path, what: str) -> PathPattern:
+    pattern = PathPattern(glob=glob, base=folder.as_posix())
+    pattern.check(what)
+    return pattern
 
 
 def _words(value: object, what: str) -> tuple[str, ...]:
@@ -130,7 +135,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         words=tuple(one.text for one in selectors.selectors(rules, what)),
         rules=selectors.ids_of(rules, what),
         reason=reason.strip(),
-        path=PathPattern(glob=path, base=folder.as_posix()) if path is not None else None,
+        path=_pattern(path, folder, what) if path is not None else None,
         layer=_layer(layer, what),
         expires=expires,
     )
@@ -141,13 +146,7 @@ def _layer(layer: object, what: str) -> str | None:
         raise UsageError(
             f"{what} has an invalid layer: {layer!r}; expected a layer path or a regular expression"
         )
-    try:
-        re.compile(layer or "")
-    except policy_map.INVALID as error:
-        raise UsageError(
-            f"{what} has an invalid layer: {layer!r} is neither a layer path nor a regular "
-            f"expression: {error}"
-        ) from error
+    check_pattern(layer or "", f"{what} has an invalid layer: {short(layer or '')!r}")
     return layer
 
 

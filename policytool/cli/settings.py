@@ -174,10 +174,6 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
     if file.is_found and key == _VERIFY and item not in _NOT_STARTING:
         raise UsageError(_refusal(context, file, f"verify = {_display(item)}"))
     _check_value(file, key, item)
-    if file.is_found:
-        from policytool.cli import found_patterns
-
-        found_patterns.check(file, key, item)
 
 
 def found_source(name: str) -> SettingsFile | None:

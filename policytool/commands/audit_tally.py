@@ -26,6 +26,12 @@ class AuditTally:
     suppressed: Counter[str] = field(default_factory=Counter)
     """How many findings each kind of suppression hides."""
 
+    unmatched: list[tuple[str, str]] = field(default_factory=list)
+    """
+    The models to which not all suppressions could be applied, each with the reason as the end of a
+    sentence.
+    """
+
     _used: set[int] = field(default_factory=set)
     """The numbers of the suppressions that are meant for a finding."""
 
@@ -40,10 +46,12 @@ class AuditTally:
         found = [one for one in (self.worst, worst(audited.findings)) if one is not None]
         self.worst = min(found, key=lambda one: one.rank, default=None)
         self.suppressed.update(one.by for one in audited.suppressed)
-        place, every = self.passing.place(audited), all_of(audited)
-        for number, one in enumerate(self.passing.suppressions):
-            if number not in self._used and any(one.holds(finding, place) for finding in every):
-                self._used.add(number)
+        every = all_of(audited)
+        here = self.passing.of_model(audited)
+        for finding in every:
+            self._used.update(here.meant_for(finding))
+        if here.exceeded:
+            self.unmatched.append((audited.path, here.exceeded))
         known = self.passing.known.get(audited.path)
         if known is not None and audited.path not in self._seen:
             self._seen.add(audited.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +11,9 @@ from policytool import comparison as comparing
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
-from policytool.model import policy_map
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files.remote_path import without_secrets
+from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
@@ -140,16 +139,16 @@ def _pattern(
     }
     if pattern in paths:
         return lambda found: pattern in found
+    check_pattern(pattern, f"--layer {pattern!r} is not a layer path and")
+    matcher = Matcher()
     try:
-        expression = re.compile(pattern)
-    except policy_map.INVALID as error:
-        raise UsageError(
-            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
-        ) from error
-    if not any(expression.fullmatch(path) for path in paths):
+        matching = {path for path in paths if matcher.fullmatch(pattern, path)}
+    except StepsExceededError as error:
+        raise ModelFileError(subjects[0].document.path, "pattern-limit", str(error)) from error
+    if not matching:
         names = dict.fromkeys(subject.document.path for subject in subjects)
         raise UsageError(
             f"--layer {pattern!r} matches no layer of {' or '.join(names)}; `policytool inspect` "
             "lists the layer paths"
         )
-    return lambda found: any(expression.fullmatch(path) for path in found)
+    return lambda found: not matching.isdisjoint(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -12,11 +11,12 @@ from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.input_identity import InputIdentity, input_identity
 from policytool.formats.remote_identity import remote_identity
-from policytool.model import policy_map, reading
+from policytool.model import reading
 from policytool.model.model import Layer, Model  # TASK evaluates annotations
-from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
+from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 from policytool.support.processes import interrupts
 from policytool.support.spilled_values import SpilledValues
 
@@ -212,6 +212,7 @@ def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     Return the layers of a model that a selection keeps.
 
     :raises UsageError: for a pattern that is no regular expression.
+    :raises ModelFileError: if matching exceeds the limit of steps.
     """
     tests: list[Callable[[Layer], bool]] = []
     if selection.layer is not None:
@@ -221,7 +222,28 @@ def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     if selection.depth is not None:
         deepest = selection.depth
         tests.append(lambda layer: layer.path.count("/") <= deepest)
-    return tuple(layer for layer in model.layers if all(test(layer) for test in tests))
+    try:
+        return tuple(layer for layer in model.layers if all(test(layer) for test in tests))
+    except StepsExceededError as error:
+        raise ModelFileError(model.path, "pattern-limit", str(error)) from error
+
+
+def check_selection(
+    results: Iterable[Model | Failure | None], selection: Selection
+) -> Iterator[Model | Failure | None]:
+    """
+    Yield each result; a model with too many or too long names for a pattern is a failure.
+
+    :raises UsageError: for a pattern that is no regular expression.
+    """
+    for result in results:
+        if isinstance(result, Model) and selection.layer is not None:
+            try:
+                select_layers(result, selection)
+            except ModelFileError as error:
+                yield Failure(path=error.path, code=error.code, message=error.message)
+                continue
+        yield result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,27 +269,18 @@ class Selected:
 
 
 def select(inspection: Inspection, selection: Selection) -> Selected:
-    """
-    Return the inspection with the layers that a selection keeps.
-
-    :raises UsageError: for a pattern that is no regular expression.
-    """
-    if selection.layer is not None:
-        for model in inspection.models:
-            _path_test(selection.layer, model)
+    """Return the inspection with the layers that a selection keeps."""
     return Selected(inspection=inspection, selection=selection)
 
 
 def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
     if any(pattern in {layer.path, *layer.also_at} for layer in model.layers):
         return lambda layer: pattern in {layer.path, *layer.also_at}
-    try:
-        expression = re.compile(pattern)
-    except policy_map.INVALID as error:
-        raise UsageError(
-            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
-        ) from error
-    return lambda layer: any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
+    check_pattern(pattern, f"--layer {pattern!r} is not a layer path and")
+    matcher = Matcher()
+    return lambda layer: any(
+        matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at)
+    )
 
 
 def _only_test(only: str) -> Callable[[Layer], bool]:

@@ -7,7 +7,6 @@ unknown and told.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ from policytool.releases.generations import SubPolicy, Unsaid
 from policytool.releases.policy import Auto, Policy, PolicyMap
 from policytool.releases.releases import KERAS3
 from policytool.support.errors import SpellingError
+from policytool.support.patterns.matching import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +41,6 @@ Keras 3 ignores the policy of lookup layers; they say the dtype of their vocabul
 
 _FULL_MATCH_SINCE: Final = 12
 """The minor of Keras 3 from which policy maps match keys in full."""
-
-_LONGEST: Final = 5.0
-"""
-Seconds of the processor's time for the policy maps of one file; those of models that people made
-take thousandths.
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +64,8 @@ class Resolver:
     """
 
     observations: dict[Observation, None] = field(default_factory=dict)
-    spent: float = 0.0
-    """Seconds of the processor's time that policy maps took."""
+    matcher: Matcher = field(default_factory=Matcher)
+    """Matches the keys of policy maps."""
 
     def layer(self, site: Site, placed: Placed, index: int) -> Layer:
         """Return the layer that stands at ``site``."""
@@ -138,22 +132,19 @@ class Resolver:
 
     def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
         answers = set()
-        began = time.process_time()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
                 answers.add(
                     policy_map.resolve(
                         found,
                         keras_path(site),
+                        self.matcher,
                         full_match=full_match,
-                        until=began + _LONGEST - self.spent,
                     )
                 )
         except policy_map.UnclearPolicyError as error:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
-        finally:
-            self.spent += time.process_time() - began
         if len(answers) > 1:
             self._observe(
                 "unclear-policy-map",

@@ -349,6 +349,21 @@ SETTINGS_BYTES: Final = Limit(
 LIST_BYTES: Final = Limit(
     "list-bytes", 64 * 2**20, BYTES, "Paths from stdin. A million paths need about 64 MiB."
 )
+PATTERN_SIZE: Final = Limit(
+    "pattern-size",
+    5_000,
+    "states",
+    "Characters of a regular expression, or states after its counted repetitions are expanded. "
+    "`(a{1,1000}){1,1000}` has a million states.",
+)
+PATTERN_STEPS: Final = Limit(
+    "pattern-steps",
+    20_000_000,
+    "steps",
+    "Steps to match the patterns of a file, of a settings file or of options against the names of "
+    "one model or file. A layer path of 30 characters takes 30 steps for each pattern; a million "
+    "steps take about 0.2 seconds.",
+)
 MESSAGE_BYTES: Final = Limit(
     "message-bytes",
     2**20,

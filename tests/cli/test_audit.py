@@ -205,7 +205,7 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
         ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "has an invalid layer: ''"),
         (
             "rules = ['PT1']\nreason = 'r'\nlayer = '('",
-            "neither a layer path nor a regular expression",
+            "has an invalid layer: '(' is not a valid regular expression: ",
         ),
         ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an invalid expiry date"),
         (

@@ -111,7 +111,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     [
         (
             ("--layer", "(", str(MIXED_H5)),
-            "--layer '(' is neither a layer path nor a regular expression",
+            "--layer '(' is not a layer path and is not a valid regular expression: ",
         ),
         (
             ("--only", "mixed_float8", str(MIXED_H5)),

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.public_api import commands
-from tests.helpers.small_models import h5_model, sequential
+from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -300,27 +301,54 @@ def test_processes_are_as_many_as_processors(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("set = ['(a+)+!=float32']", "'(a+)+!'"),
-        ("set = ['a=float32', '(.)\\1=float32']", "'(.)\\\\1'"),
-        (
-            "[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = '.*a.*a.*a.*a.*'",
-            "'.*a.*a.*a.*a.*'",
-        ),
-        (f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\npath = '{'**/' * 30}x'", "'**/**/"),
-        (f"[per-file-ignores]\n'{'*a' * 30}' = 'PT1'", "'*a*a"),
-        (f"per-file-ignores = ['{'*a' * 30}:PT1']", "'*a*a"),
+        (r"layer = '(.)\1'", "backreferences"),
+        ("layer = 'a++'", "possessive repetitions"),
+        ("layer = '(a{1,1000}){1,1000}'", "states, above the pattern-size limit of 5000"),
+        (f"path = '{'[' * 10**6}'", "1000000 states, above the pattern-size limit of 5000"),
     ],
 )
-def test_patterns_that_take_exponential_time_are_refused(text: str, words: str) -> None:
-    """
-    A layer's name and a path of the same stranger's would be what they take it for; a file that
-    somebody names has them all the same.
-    """
+def test_patterns_without_an_automaton_are_wrong_usage(text: str, words: str) -> None:
+    """In a settings file that a user names, they are wrong too."""
+    found(f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\n{text}\n")
+    for config in ((), ("--config", FILE)):
+        ended = run("audit", "a.h5", *config)
+        assert (ended.code, ended.out) == (2, "")
+        assert words in ended.err
+        assert len(ended.err) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "code"),
+    [
+        ("audit", "[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = '.*.*.*.*x'", 1),
+        ("audit", "[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = '(a+)+!'", 1),
+        ("audit", f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\npath = '{'**/a*' * 60}!'", 1),
+        ("audit", f"[per-file-ignores]\n'{'*a' * 200}!' = 'ALL'", 1),
+        ("migrate", "set = ['.*.*.*.*x=float32']", 2),
+        ("migrate", "set = ['(a+)+!=float32']", 2),
+    ],
+)
+def test_patterns_of_found_settings_take_linear_time(command: str, text: str, code: int) -> None:
+    """A layer and a path of thousands of letters took minutes, or exponential time."""
     found(text)
-    ended = run("audit", "a.h5", "--show-settings")
-    assert (ended.code, ended.out) == (2, "")
-    assert f"has the pattern {words}" in ended.err
-    assert run("audit", "a.h5", "--show-settings", "--config", FILE).code == 0
+    directory = Path(*("a" * 200,) * 8)
+    directory.mkdir(parents=True)
+    model = h5_model(directory / "a.h5", sequential(dense("a" * 1_000, "float16")))
+    began = time.process_time()
+    ended = run(command, model)
+    assert ended.code == code, ended.err
+    assert command == "audit" or "matches no layer" in ended.err
+    assert time.process_time() - began < 5
+
+
+def test_a_suppression_beyond_the_steps_hides_nothing() -> None:
+    """The report is complete, and a warning names the file and the limit."""
+    found("[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = '.*'\n")
+    assert "; 1 suppressed" in run("audit", "a.h5").out
+    ended = run("audit", "a.h5", "--limit", "pattern-steps=10")
+    assert "suppressed" not in ended.out
+    assert "a.h5" in ended.err
+    assert "pattern-steps limit of 10. Raise the limit with --limit" in ended.err
 
 
 @pytest.mark.parametrize(

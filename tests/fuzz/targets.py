@@ -36,6 +36,7 @@ from policytool.releases import generations
 from policytool.releases.policy import PolicyMap
 from policytool.releases.releases import LOADERS
 from policytool.support.errors import BundleError, ModelFileError, SpellingError
+from policytool.support.patterns.matching import Matcher
 from policytool.support.text import jsonedit, jsontext, protobuf_splice, yamltext
 from tests.conftest import run
 from tests.fuzz import containers, oracle, trees, words
@@ -207,7 +208,7 @@ def _assigned(policy: PolicyMap) -> None:
     for path in ("mlp/dense_a", "a" * 300, "", "mlp/" + "a/" * 100):
         for full in (True, False):
             try:
-                policy_map.resolve(policy, path, full_match=full)
+                policy_map.resolve(policy, path, Matcher(), full_match=full)
             except policy_map.UnclearPolicyError:
                 continue
 

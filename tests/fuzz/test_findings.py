@@ -22,11 +22,13 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
-from policytool.model import layer_policies, policy_map, reading
+from policytool.model import policy_map, reading
 from policytool.releases import generations
 from policytool.releases import policy as policies
 from policytool.releases.policy import PolicyMap
+from policytool.support import limits
 from policytool.support.errors import SpellingError
+from policytool.support.patterns.matching import Matcher
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
 from tests.fuzz import oracle, processes, record
 from tests.helpers import convertible_models, small_models
@@ -338,15 +340,12 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
     )
     began = time.process_time()
     with contextlib.suppress(policy_map.UnclearPolicyError):
-        policy_map.resolve(found, "a" * 300, full_match=full_match)
+        policy_map.resolve(found, "a" * 300, Matcher(), full_match=full_match)
     assert time.process_time() - began < oracle.SECONDS / 10
 
 
-def test_many_keys_of_policy_maps_are_bounded_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The keys of all layers have one time between them."""
-    monkeypatch.setattr(layer_policies, "_LONGEST", -1.0)
+def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path) -> None:
+    """The keys of all layers have one number of steps between them."""
     spelled = {
         "module": "keras",
         "class_name": "DTypePolicyMap",
@@ -360,8 +359,13 @@ def test_many_keys_of_policy_maps_are_bounded_together(
         ),
         encoding="utf-8",
     )
-    said = run("inspect", path, "--format", "json").json["models"][0]["observations"]
-    assert any(one["code"] == "unclear-policy-map" and "too long" in one["message"] for one in said)
+    limit = f"{limits.PATTERN_STEPS.name}=100"
+    ended = run("inspect", path, "--format", "json", "--limit", limit)
+    said = ended.json["models"][0]["observations"]
+    assert any(
+        one["code"] == "unclear-policy-map" and limits.PATTERN_STEPS.name in one["message"]
+        for one in said
+    )
 
 
 def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
 from policytool.releases.releases import RELEASES
 from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.patterns.matching import Matcher
 from tests.helpers.paths import FIXTURES
 
 ORDER: Final = [release.id for release in RELEASES]
@@ -207,7 +208,7 @@ def test_a_policy_map_prefers_the_exact_path() -> None:
     An exact key wins over a pattern, a pattern over the default, and null leaves it to the loader.
     """
     resolved = {
-        path: resolve(MAP, path, full_match=True)
+        path: resolve(MAP, path, Matcher(), full_match=True)
         for path in ("encoder/a", "encoder/b", "head", "decoder")
     }
     assert {path: found.name if found else None for path, found in resolved.items()} == {
@@ -220,19 +221,27 @@ def test_a_policy_map_prefers_the_exact_path() -> None:
 
 def test_a_policy_map_searches_up_to_keras_3_11() -> None:
     """The older reading finds a key anywhere in the path, the newer one only as a whole."""
-    assert resolve(MAP, "decoder/x", full_match=False) is None
-    assert resolve(MAP, "decoder/x", full_match=True) == policy.policy_from_name("float32")
+    assert resolve(MAP, "decoder/x", Matcher(), full_match=False) is None
+    assert resolve(MAP, "decoder/x", Matcher(), full_match=True) == policy.policy_from_name(
+        "float32"
+    )
 
 
-@pytest.mark.parametrize("key", ["(a+)+$", "(a|a)*b", r"(\w+)\1", "a*a*a*a*a*b", "("])
-def test_a_key_that_could_take_forever_is_not_tried(key: str) -> None:
-    """
-    Patterns come from the file: those with nested repetition are refused, and so is what is no
-    pattern.
-    """
+@pytest.mark.parametrize("key", [r"(\w+)\1", "(", "(a{1,1000}){1,1000}"])
+def test_a_key_without_an_automaton_is_unclear(key: str) -> None:
+    """Keys come from the file, so that only those are matched that take linear time."""
     hostile = PolicyMap(default=None, policies=((key, policy.policy_from_name("float32")),))
     with pytest.raises(UnclearPolicyError):
-        resolve(hostile, "a" * 200, full_match=True)
+        resolve(hostile, "a" * 200, Matcher(), full_match=True)
+
+
+@pytest.mark.parametrize("key", ["(a+)+", "(a|a)*", "a*a*a*a*a*a*"])
+def test_a_key_with_many_ways_to_match_is_matched(key: str) -> None:
+    """Python tries each way, which takes exponential time if none matches."""
+    half = policy.policy_from_name("float16")
+    found = PolicyMap(default=None, policies=((key, half),))
+    assert resolve(found, "a" * 200, Matcher(), full_match=True) == half
+    assert resolve(found, "a" * 200 + "b", Matcher(), full_match=True) is None
 
 
 def test_two_matching_keys_are_unclear() -> None:
@@ -245,4 +254,4 @@ def test_two_matching_keys_are_unclear() -> None:
         ),
     )
     with pytest.raises(UnclearPolicyError, match="2 keys"):
-        resolve(both, "x/a", full_match=True)
+        resolve(both, "x/a", Matcher(), full_match=True)

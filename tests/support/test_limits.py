@@ -377,6 +377,9 @@ test_guard.py.
 OF_OTHER_FILES: Final = frozenset({"settings-bytes", "list-bytes", "pipe-seconds"})
 """Limits on what is read beside models, each with a test in test_given_files.py."""
 
+OF_PATTERNS: Final = frozenset({"pattern-size", "pattern-steps"})
+"""Those in ``tests/support/patterns/test_matching.py`` and ``tests/cli/test_found_settings.py``."""
+
 OF_MESSAGES: Final = frozenset({"message-bytes"})
 """Limits on the message that ``explain`` is given; tests in test_explain.py."""
 
@@ -424,6 +427,7 @@ def test_every_limit_has_a_case() -> None:
         | OF_PROCESSES
         | OF_OTHER_FILES
         | OF_MESSAGES
+        | OF_PATTERNS
         | OF_CACHES
         | OF_INPUTS
         | OF_SERVERS

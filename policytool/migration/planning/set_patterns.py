@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from policytool.model import policy_map
-from policytool.support.errors import UsageError
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Assignment
@@ -19,7 +18,9 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
 
     :raises UsageError: where a pattern matches no layer, two match one, or one is no regular
         expression.
+    :raises ModelFileError: if matching exceeds the limit of steps.
     """
+    matcher = Matcher()
     exact: dict[int, Assignment] = {}
     matched: dict[int, list[Assignment]] = {}
     for assignment in assignments:
@@ -35,7 +36,7 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
                     f"{exact[index].policy} and to {assignment.policy}"
                 )
         if not here:
-            found = _fully_matching(loaded, assignment.pattern)
+            found = _fully_matching(loaded, assignment.pattern, matcher)
             if not found:
                 raise UsageError(
                     f"--set {assignment.pattern}={assignment.policy} matches no layer of "
@@ -55,22 +56,20 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
     return dict(sorted(exact.items()))
 
 
-def _fully_matching(loaded: LoadedModel, pattern: str) -> list[int]:
+def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list[int]:
     """
     Return the layers whose path a pattern matches in full: of many, those that compute in floats
     and say so; inputs and ids are only set by name.
     """
+    check_pattern(pattern, f"--set {pattern!r} is not a layer path and")
     try:
-        expression = re.compile(pattern)
-    except policy_map.INVALID as error:
-        raise UsageError(
-            f"--set {pattern!r} is neither a layer path nor a regular expression: {error}"
-        ) from error
-    found = [
-        index
-        for index, layer in enumerate(loaded.layers)
-        if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
-    ]
+        found = [
+            index
+            for index, layer in enumerate(loaded.layers)
+            if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
+        ]
+    except StepsExceededError as error:
+        raise ModelFileError(loaded.document.path, "pattern-limit", str(error)) from error
     meant = [
         index
         for index in found

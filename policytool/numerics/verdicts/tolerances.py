@@ -14,13 +14,12 @@ for 4,096, which is what a tolerance has to find.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import policy_map
 from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
 from policytool.support.errors import UsageError
+from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,7 +97,7 @@ class Tolerances:
         if exact:
             return exact[-1]
         matching = [
-            one for one in self.given if one.pattern is not None and re.fullmatch(one.pattern, name)
+            one for one in self.given if one.pattern is not None and _matches(one.pattern, (name,))
         ]
         if len(matching) > 1:
             raise UsageError(
@@ -118,18 +117,20 @@ class Tolerances:
         for one in self.given:
             if one.pattern is None or one.pattern in listed:
                 continue
-            try:
-                found = any(re.fullmatch(one.pattern, name) for name in listed)
-            except policy_map.INVALID as error:
-                raise UsageError(
-                    f"--tolerance {one.pattern!r} is neither a name nor a valid regular "
-                    f"expression: {error}"
-                ) from error
-            if not found:
+            check_pattern(one.pattern, f"--tolerance {one.pattern!r} is not a name and")
+            if not _matches(one.pattern, listed):
                 raise UsageError(
                     f"--tolerance {one.pattern!r} matches no output and no layer; run "
                     "`policytool inspect` to list the layer paths"
                 )
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    matcher = Matcher()
+    try:
+        return any(matcher.fullmatch(pattern, name) for name in names)
+    except StepsExceededError as error:
+        raise UsageError(f"--tolerance {pattern!r} {error}") from error
 
 
 def part_tolerance(tolerance: float) -> float:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from policytool.support import limits
+from policytool.support.errors import UsageError, short
+from policytool.support.patterns import automata
+from policytool.support.patterns.matching import check_pattern
+
+if TYPE_CHECKING:
+    from policytool.support.patterns.matching import Matcher
 
 _UP: Final = "../"
 
@@ -24,25 +32,40 @@ class PathPattern:
     base: str
     """The directory that the glob is relative to: absolute, in POSIX form."""
 
-    def matches(self, path: str) -> bool:
-        """Return whether the pattern holds for a file, whose path is absolute and in POSIX form."""
-        return _expression(self.glob, self.base).fullmatch(path) is not None
+    def matches(self, path: str, matcher: Matcher) -> bool:
+        """
+        Return whether the pattern holds for a file, whose path is absolute and in POSIX form.
+
+        :raises StepsExceededError: if matching exceeds the limit of steps.
+        """
+        base, pattern = self._parts()
+        return path.startswith(base) and matcher.fullmatch(pattern, path.removeprefix(base))
+
+    def check(self, what: str) -> None:
+        """
+        Make sure that the glob is not too long.
+
+        :param what: what has the glob, as a sentence begins with it
+        :raises UsageError: for one beyond the limit ``pattern-size``.
+        """
+        before = f"{what} has the glob {short(self.glob)!r}, which"
+        if exceeded := limits.PATTERN_SIZE.exceeded_message(len(self.glob)):
+            raise UsageError(f"{before} has {exceeded}")
+        check_pattern(self._parts()[1], before)
+
+    def _parts(self) -> tuple[str, str]:
+        """Return how paths begin, and the regular expression for the rest of them."""
+        wanted = self.glob.rstrip("/")
+        deep = "" if "/" in wanted else "(?:.*/)?"
+        wanted = wanted.removeprefix("./")
+        base = "" if wanted.startswith("/") else f"{self.base.rstrip('/')}/"
+        while wanted.startswith(_UP):
+            wanted = wanted.removeprefix(_UP)
+            base = f"{base[:-1].rpartition('/')[0]}/"
+        return base, f"(?s){deep}{_translate(wanted)}(?:/.*)?"
 
 
 @functools.lru_cache(maxsize=1024)
-def _expression(glob: str, base: str) -> re.Pattern[str]:
-    wanted = glob.rstrip("/")
-    deep = "" if "/" in wanted else "(?:.*/)?"
-    wanted = wanted.removeprefix("./")
-    if wanted.startswith("/"):
-        return re.compile(f"{_translate(wanted)}(?:/.*)?", re.DOTALL)
-    while wanted.startswith(_UP):
-        wanted, base = wanted.removeprefix(_UP), base.rpartition("/")[0]
-    return re.compile(
-        f"{re.escape(base.rstrip('/'))}/{deep}{_translate(wanted)}(?:/.*)?", re.DOTALL
-    )
-
-
 def _translate(glob: str) -> str:
     """Return the regular expression of a glob."""
     parts = []
@@ -60,8 +83,8 @@ def _class(match: re.Match[str]) -> str:
     held = match[2].replace("\\", r"\\").replace("[", r"\[")
     characters = f"[{'^' if match[1] else ''}{held}]"
     try:
-        re.compile(characters)
-    except re.error:  # a range that ends before it begins
+        automata.parse(characters)
+    except automata.ExpressionError:  # a range that ends before it begins
         return re.escape(match[0])
     return f"(?!/){characters}"
 

@@ -5,10 +5,8 @@ because a baseline knows them.
 
 from __future__ import annotations
 
-import functools
 import json
 import posixpath
-import re
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.rules.finding import Suppressed, fingerprints
 from policytool.rules.selection.patterns import PathPattern  # noqa: TC001  # as above
+from policytool.support.patterns.matching import Matcher, StepsExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,18 +75,14 @@ class Suppression:
         """Return whether it no longer works."""
         return self.expires is not None and today >= self.expires
 
-    def holds(self, finding: Finding, place: str) -> bool:
-        """Return whether it is meant for a finding in the model at an absolute path."""
-        if finding.rule not in self.rules or (
-            self.path is not None and not self.path.matches(place)
-        ):
-            return False
+    def is_for_layer(self, layer: str | None, matcher: Matcher) -> bool:
+        """
+        Return whether it is meant for a layer; None stands for the model as a whole.
+
+        :raises StepsExceededError: if matching exceeds the limit of steps.
+        """
         return self.layer is None or (
-            finding.path is not None
-            and (
-                finding.path == self.layer
-                or _expression(self.layer).fullmatch(finding.path) is not None
-            )
+            layer is not None and (layer == self.layer or matcher.fullmatch(self.layer, layer))
         )
 
 
@@ -116,9 +111,79 @@ class Suppressions:
     known: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """By a file's path as reports show it, how often a baseline has each fingerprint."""
 
-    def place(self, audited: Audited) -> str:
-        """Return the absolute path of a model."""
-        return posixpath.normpath(posixpath.join(self.directory, audited.path))
+    def of_model(self, audited: Audited) -> ModelSuppressions:
+        """Return those of one model."""
+        return ModelSuppressions(
+            self, posixpath.normpath(posixpath.join(self.directory, audited.path))
+        )
+
+
+class ModelSuppressions:
+    """
+    What lets the findings of one model pass.
+
+    Beyond the limit of steps for its patterns, no finding is suppressed any more: too many names,
+    or patterns that are too complex, hide nothing.
+    """
+
+    def __init__(self, passing: Suppressions, place: str) -> None:
+        self._passing = passing
+        self._place = place
+        self._matcher = Matcher()
+        self._by_rule: dict[str, tuple[list[int], list[PerFileIgnore]]] = {}
+        self.exceeded = ""
+        """Why not all patterns were matched, as the end of a sentence; empty if all were."""
+
+    def suppressing(self, finding: Finding) -> Suppressed | None:
+        """Return what lets a finding pass, baselines left out; None if nothing does."""
+        for number in list(self.meant_for(finding)):
+            one = self._passing.suppressions[number]
+            if not one.is_expired(self._passing.today):
+                return Suppressed(finding=finding, reason=one.reason, by="suppression")
+        for ignored in self._for_rule(finding.rule)[1]:
+            return Suppressed(finding=finding, reason=f"matches {ignored}", by="per-file-ignores")
+        return None
+
+    def meant_for(self, finding: Finding) -> Iterator[int]:
+        """Yield the numbers of the suppressions that are meant for a finding, expired or not."""
+        for number in self._for_rule(finding.rule)[0]:
+            try:
+                is_meant = self._passing.suppressions[number].is_for_layer(
+                    finding.path, self._matcher
+                )
+            except StepsExceededError as error:
+                self._stop(error)
+                return
+            if is_meant:
+                yield number
+
+    def _for_rule(self, rule: str) -> tuple[list[int], list[PerFileIgnore]]:
+        """Return the suppressions and ignored rules of this model that are meant for a rule."""
+        if self.exceeded:
+            return [], []
+        if rule not in self._by_rule:
+            try:
+                numbers = [
+                    number
+                    for number, one in enumerate(self._passing.suppressions)
+                    if rule in one.rules and self._is_here(one.path)
+                ]
+                ignored = [
+                    one
+                    for one in self._passing.per_file
+                    if rule in one.rules and self._is_here(one.pattern)
+                ]
+            except StepsExceededError as error:
+                self._stop(error)
+                return [], []
+            self._by_rule[rule] = numbers, ignored
+        return self._by_rule[rule]
+
+    def _is_here(self, pattern: PathPattern | None) -> bool:
+        return pattern is None or pattern.matches(self._place, self._matcher)
+
+    def _stop(self, error: StepsExceededError) -> None:
+        self.exceeded = str(error)
 
 
 def suppress(audited: Audited, passing: Suppressions) -> Audited:
@@ -157,9 +222,9 @@ def judge(
     Yield each finding of a model, as it was found, with its fingerprint and what lets it pass,
     baselines left out.
     """
-    place = passing.place(audited)
+    here = passing.of_model(audited)
     for finding, fingerprint in zip(audited.findings, fingerprints(audited.findings), strict=True):
-        yield finding, fingerprint, _let_pass(finding, place, passing)
+        yield finding, fingerprint, here.suppressing(finding)
 
 
 def expired_suppressions(
@@ -172,18 +237,3 @@ def expired_suppressions(
 def all_of(audited: Audited) -> tuple[Finding, ...]:
     """Return what was found in a model, let pass or not."""
     return (*audited.findings, *(one.finding for one in audited.suppressed))
-
-
-def _let_pass(finding: Finding, place: str, passing: Suppressions) -> Suppressed | None:
-    for one in passing.suppressions:
-        if not one.is_expired(passing.today) and one.holds(finding, place):
-            return Suppressed(finding=finding, reason=one.reason, by="suppression")
-    for ignored in passing.per_file:
-        if finding.rule in ignored.rules and ignored.pattern.matches(place):
-            return Suppressed(finding=finding, reason=f"matches {ignored}", by="per-file-ignores")
-    return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _expression(layer: str) -> re.Pattern[str]:
-    return re.compile(layer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policytool.rules.selection.patterns import PathPattern
+from policytool.support.patterns.matching import Matcher
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_glob_means(glob: str, path: str) -> None:
     """
     Relative to its directory; without a slash at any depth; a directory with all that lies in it.
     """
-    assert PathPattern(glob=glob, base="/p").matches(path)
+    assert PathPattern(glob=glob, base="/p").matches(path, Matcher())
 
 
 @pytest.mark.parametrize(
@@ -63,11 +64,11 @@ def test_a_glob_means(glob: str, path: str) -> None:
 )
 def test_a_glob_does_not_mean(glob: str, path: str) -> None:
     """What it looks like and is not."""
-    assert not PathPattern(glob=glob, base="/p").matches(path)
+    assert not PathPattern(glob=glob, base="/p").matches(path, Matcher())
 
 
 def test_a_directory_whose_name_is_a_pattern_is_taken_as_it_is() -> None:
     """Only the glob is one."""
-    assert PathPattern(glob="*.h5", base="/p[1]").matches("/p[1]/a.h5")
-    assert not PathPattern(glob="*.h5", base="/p[1]").matches("/p1/a.h5")
-    assert PathPattern(glob="*.h5", base="/").matches("/a.h5")
+    assert PathPattern(glob="*.h5", base="/p[1]").matches("/p[1]/a.h5", Matcher())
+    assert not PathPattern(glob="*.h5", base="/p[1]").matches("/p1/a.h5", Matcher())
+    assert PathPattern(glob="*.h5", base="/").matches("/a.h5", Matcher())

@@ -1,0 +1,4 @@
+"""
+Regular expressions that take a number of steps linear in the text, for patterns and names of
+strangers.
+"""
