@@ -23,7 +23,7 @@ from policytool.cli import (
     settings,
     shard_option,
 )
-from policytool.cli.exit_codes import Exit
+from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.cli.selection_options import NEVER
@@ -258,7 +258,7 @@ def command(
         ending,
         tally_of(audit.audited, passing),
         audit.passed_over,
-        failed=bool(audit.failures or unwritten) or not_fixed,
+        _failure_code((one.code for one in audit.failures), unwritten, not_fixed=not_fixed),
     )
 
 
@@ -304,8 +304,8 @@ def _print_lines(
             suppressed=ending.show_suppressed,
         )
         options.troubles((), unwritten)
-        failed = bool(lines.counts["failures"] or unwritten)
-        code = _finish(ending, tally, lines.counts["skipped"], failed=failed)
+        failure = _failure_code(lines.failure_codes, unwritten)
+        code = _finish(ending, tally, lines.counts["skipped"], failure)
         lines.end(code)
     return code
 
@@ -337,15 +337,19 @@ def _with_question(audit: Audit, question: AuditOptions) -> Audit:
     )
 
 
-def _finish(ending: _Ending, tally: AuditTally, skipped: int, *, failed: bool) -> int:
-    """Print the notes below a report, and return the exit code."""
+def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | None) -> int:
+    """
+    Print the notes below a report, and return the exit code.
+
+    :param failure: the exit code for what could not be read or written; None if all could
+    """
     quiet = ending.quiet
     _say(_stderr_notes(tally, skipped, verbose=ending.verbose), quiet=quiet)
     hidden = hidden_findings.sentences(tally, ending.question)
     _warn((*_expired(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
     options.about_hdf5(verbose=ending.verbose, quiet=quiet)
     cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=quiet)
-    code = _code(tally, ending.fail_on, failed=failed)
+    code = failure if failure is not None else _code(tally, ending.fail_on)
     if code is not Exit.NO_MODEL:
         return code
     return shard_option.no_model(ending.every, ending.shard, is_ok=ending.no_models_ok)
@@ -374,10 +378,16 @@ def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Pat
         )
 
 
-def _code(tally: AuditTally, fail_on: str, *, failed: bool) -> Exit:
-    """Return how the run ended; what a report looks like changes nothing."""
-    if failed:
-        return Exit.FAILURE
+def _failure_code(
+    codes: Iterable[str], unwritten: Sequence[str], *, not_fixed: bool = False
+) -> Exit | None:
+    """Return the exit code for what could not be read, fixed or written; None if all could."""
+    found = tuple(codes)
+    return of_failures(found) if found or unwritten or not_fixed else None
+
+
+def _code(tally: AuditTally, fail_on: str) -> Exit:
+    """Return how a run without failures ended; what a report looks like changes nothing."""
     worst = tally.worst
     if fail_on != NEVER and worst is not None and worst.rank <= Severity(fail_on).rank:
         return Exit.FINDINGS

@@ -257,7 +257,7 @@ def command(
         )
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
     report_option.print_report(CHECK_REPORTERS, format, found, options.view(color), color)
-    options.troubles(found.failures, unwritten, debug=debug)
+    options.troubles(found.failures, unwritten)
     if found.check is None or unwritten or any(run.missing for run in found.check.runs):
         return Exit.FAILURE
     return Exit.CLEAN if found.check.passed else Exit.FINDINGS

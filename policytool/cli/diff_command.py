@@ -13,7 +13,7 @@ from policytool.cli import (
     report_option,
     settings,
 )
-from policytool.cli.exit_codes import Exit
+from policytool.cli.exit_codes import Exit, of_failures
 from policytool.commands import diff as comparison
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 
@@ -80,5 +80,5 @@ def command(
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
-        return Exit.FAILURE
+        return of_failures(one.code for one in found.outcome.failures)
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

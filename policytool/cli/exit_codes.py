@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.support.errors import PolicytoolError, UsageError
+from policytool.support.errors import INTERNAL, USAGE, PolicytoolError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 OF_THE_MACHINE: Final = frozenset(
     getattr(errno, name)
@@ -35,8 +38,8 @@ searched: not a bug in policytool.
 
 class Exit(IntEnum):
     """
-    What the process says when it ends; when several apply: INTERRUPTED, USAGE, FAILURE, FINDINGS,
-    NO_MODEL, CLEAN.
+    What the process says when it ends; when several apply: INTERRUPTED, BUG, USAGE, FAILURE,
+    FINDINGS, NO_MODEL, CLEAN.
     """
 
     CLEAN = 0
@@ -46,6 +49,18 @@ class Exit(IntEnum):
     NO_MODEL = 4
     BUG = 70
     INTERRUPTED = 130
+
+
+def of_failures(codes: Iterable[str]) -> Exit:
+    """
+    Return the exit code of a run that could not process all files.
+
+    :param codes: the codes of the files' failures; none if only a report could not be written
+    """
+    found = frozenset(codes)
+    if INTERNAL in found:
+        return Exit.BUG
+    return Exit.USAGE if USAGE in found else Exit.FAILURE
 
 
 def code_of(error: BaseException) -> int:
@@ -58,6 +73,8 @@ def code_of(error: BaseException) -> int:
         case click.ClickException() | UsageError():
             return Exit.USAGE
         case PolicytoolError():
+            return Exit.FAILURE
+        case MemoryError() | RecursionError():
             return Exit.FAILURE
         case OSError() if error.errno in OF_THE_MACHINE:
             return Exit.FAILURE

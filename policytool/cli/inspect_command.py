@@ -16,7 +16,7 @@ from policytool.cli import (
     settings,
     shard_option,
 )
-from policytool.cli.exit_codes import Exit
+from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
@@ -140,7 +140,7 @@ def command(
 
         if shard is not None:
             raise UsageError("--summary and --shard conflict: a summary counts all models")
-        counts, unwritten = inspect_summary.run(
+        counts, codes, unwritten = inspect_summary.run(
             every,
             inspect_summary.SummaryRun(
                 format=format,
@@ -153,7 +153,7 @@ def command(
                 progress=progress,
             ),
         )
-        return _finish(ending, counts, unwritten)
+        return _finish(ending, counts, codes, unwritten)
     results = inspection.check_selection(
         track(
             parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
@@ -181,7 +181,7 @@ def command(
         "failures": len(inspected.failures),
         "skipped": inspected.passed_over,
     }
-    return _finish(ending, counts, unwritten)
+    return _finish(ending, counts, [one.code for one in inspected.failures], unwritten)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,12 +222,17 @@ def _print_lines(
         selected = inspection.select(kept, selection)
         unwritten = report_option.write_reports(files, _REPORTERS, selected, variables=variables)
         options.troubles((), unwritten)
-        code = _finish(ending, lines.counts, unwritten)
+        code = _finish(ending, lines.counts, lines.failure_codes, unwritten)
         lines.end(code)
     return code
 
 
-def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]) -> int:
+def _finish(
+    ending: _Ending,
+    counts: Mapping[str, int],
+    failure_codes: Iterable[str],
+    unwritten: Sequence[str],
+) -> int:
     """Print the notes below a report, and return the exit code."""
     if counts["skipped"] and not ending.quiet:
         messages.note(left_out(counts["skipped"]))
@@ -240,7 +245,7 @@ def _finish(ending: _Ending, counts: Mapping[str, int], unwritten: Sequence[str]
             f"{failures} failure{'s' if failures != 1 else ''}"
         )
     if counts["failures"] or unwritten:
-        return Exit.FAILURE
+        return of_failures(failure_codes)
     return Exit.CLEAN if counts["models"] else shard_option.no_model(ending.every, ending.shard)
 
 

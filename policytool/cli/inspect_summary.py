@@ -36,9 +36,12 @@ class SummaryRun:
     progress: str
 
 
-def run(found: Sequence[Input], how: SummaryRun) -> tuple[Mapping[str, int], Sequence[str]]:
+def run(
+    found: Sequence[Input], how: SummaryRun
+) -> tuple[Mapping[str, int], Sequence[str], Sequence[str]]:
     """
-    Print the summary of models, and return how many there were and which reports failed.
+    Print the summary of models, and return how many there were, the codes of failures, and which
+    reports failed.
 
     :raises UsageError: for a format that a summary does not have.
     """
@@ -64,4 +67,4 @@ def run(found: Sequence[Input], how: SummaryRun) -> tuple[Mapping[str, int], Seq
         "failures": len(summary.failures),
         "skipped": summary.passed_over,
     }
-    return counts, unwritten
+    return counts, [one.code for one in summary.failures], unwritten

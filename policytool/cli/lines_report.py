@@ -86,6 +86,7 @@ class LinesReport(LineWriter):
         )
         self._shard = shard
         self.counts = Counter(dict.fromkeys(("models", "failures", "skipped", *counts), 0))
+        self.failure_codes = set[str]()
 
     def write_all(
         self,
@@ -105,6 +106,7 @@ class LinesReport(LineWriter):
             elif isinstance(result, Failure):
                 self.write(json_lines.failure(position, result))
                 self.counts["failures"] += 1
+                self.failure_codes.add(result.code)
             else:
                 shown, counts = values(result)
                 self.write(json_lines.model(position, shown, forms))

@@ -233,6 +233,10 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
             messages.error(error.message, path=error.path, code=error.code)
         case PolicytoolError():
             messages.error(str(error))
+        case MemoryError():
+            messages.error("memory ran out")
+        case RecursionError():
+            messages.error("the contents of a file are nested too deeply")
         case OSError() if error.errno in OF_THE_MACHINE:
             standard_streams.give_up(sys.stdout)
             where = (

@@ -20,7 +20,7 @@ from policytool.cli import (
     shard_option,
     tensorflow_options,
 )
-from policytool.cli.exit_codes import Exit
+from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.local_paths import LocalPath
 from policytool.cli.progress import left_out, steps, track
@@ -57,7 +57,7 @@ from policytool.support.spilled_values import SpilledValues
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
@@ -336,7 +336,6 @@ def command(
                 check=check,
                 quiet=quiet,
                 verbose=verbose,
-                debug=debug,
             )
         found_all, skipped = _collect(running)
     code = _report(
@@ -348,7 +347,6 @@ def command(
         check=check,
         quiet=quiet,
         verbose=verbose,
-        debug=debug,
     )
     return shard_option.no_model(every, shard) if code == Exit.NO_MODEL else code
 
@@ -394,7 +392,6 @@ def _print_lines(
     check: bool,
     quiet: bool,
     verbose: bool,
-    debug: bool,
 ) -> int:
     """Print what happened to each model as soon as it happened, and return the exit code."""
 
@@ -404,7 +401,7 @@ def _print_lines(
     def printed() -> Iterator[Result]:
         for result in lines.write_all(results, values, json_report.FORMS):
             one = _migrations(result)
-            _troubles(one, debug=debug, refusals=True)
+            _troubles(one, refusals=True)
             _notes(one.migrations, quiet=quiet)
             yield result
 
@@ -415,8 +412,7 @@ def _print_lines(
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
         _summary(statuses, counts["failures"], counts["skipped"], quiet=quiet, verbose=verbose)
-        failed = bool(counts["failures"] or unwritten)
-        code: int = _code(statuses, failed=failed, check=check)
+        code: int = _code(statuses, lines.failure_codes, unwritten, check=check)
         code = no_model() if code == Exit.NO_MODEL else code
         lines.end(code)
     return code
@@ -445,35 +441,40 @@ def _report(
     check: bool,
     quiet: bool,
     verbose: bool,
-    debug: bool,
 ) -> int:
     """Show what happened and return the exit code."""
     unwritten = report_option.write_reports(files, PLAN_REPORTERS, found)
     report_option.print_report(PLAN_REPORTERS, format, found, options.view(color), color)
     options.troubles((), unwritten)
-    _troubles(found, debug=debug, refusals=format != "table")
+    _troubles(found, refusals=format != "table")
     _notes(found.migrations, quiet=quiet)
     counts = Counter(migration.status for migration in found.migrations)
     statuses = {status: counts[status] for status in Status}
     _summary(statuses, len(found.failures), skipped, quiet=quiet, verbose=verbose)
-    return _code(statuses, failed=bool(found.failures or unwritten), check=check)
+    return _code(statuses, [one.code for one in found.failures], unwritten, check=check)
 
 
-def _code(statuses: Mapping[Status, int], *, failed: bool, check: bool) -> Exit:
+def _code(
+    statuses: Mapping[Status, int],
+    failure_codes: Collection[str],
+    unwritten: Sequence[str],
+    *,
+    check: bool,
+) -> Exit:
     """Return the exit code, given how many migrations ended in each way."""
-    if failed or statuses[Status.BLOCKED]:
-        return Exit.FAILURE
+    if failure_codes or unwritten or statuses[Status.BLOCKED]:
+        return of_failures(failure_codes)
     if statuses[Status.MISSED] or (check and statuses[Status.PLANNED]):
         return Exit.FINDINGS
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 
 
-def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
+def _troubles(found: Migrations, *, refusals: bool) -> None:
     """
     Say on stderr what could not be done; refusals only where the report on stdout is not for
     people.
     """
-    options.troubles(found.failures, debug=debug)
+    options.troubles(found.failures)
     for migration in found.migrations if refusals else ():
         for refusal in migration.plan.refusals:
             messages.error(refusal.message, path=migration.plan.path, code=refusal.code)

@@ -288,16 +288,15 @@ def inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[
     )  # an empty list on stdin means no file, not every file
 
 
-def troubles(
-    failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debug: bool = False
-) -> None:
+def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> None:
     """
-    Say on stderr what could not be read, with its details where they are asked for, and which
-    reports could not be written.
+    Say on stderr what could not be read, with its details for ``--debug``, and which reports could
+    not be written.
     """
+    words = click.get_current_context().find_root().obj or ()
     for failure in failures:
         messages.error(failure.message, path=failure.path, code=failure.code)
-        if debug and failure.details:
+        if "--debug" in words and failure.details:
             click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
     for sentence in unwritten:
         messages.error(sentence)

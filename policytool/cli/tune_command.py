@@ -265,7 +265,7 @@ def command(
     )
     unwritten = report_option.write_reports(report, TUNE_REPORTERS, results)
     report_option.print_report(TUNE_REPORTERS, format, results, options.view(color), color)
-    options.troubles(results.failures, unwritten, debug=debug)
+    options.troubles(results.failures, unwritten)
     return _exit(results, is_unwritten=bool(unwritten))
 
 

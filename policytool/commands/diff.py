@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool import comparison as comparing
+from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
@@ -59,10 +61,11 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     failures: list[Failure] = []
     for path in (a, b):
         crash_guard.about(without_secrets(path), "could not be read: the worker process {how}")
-        try:
-            sides.append(_read(path))
-        except ModelFileError as error:
-            failures.append(Failure(path=error.path, code=error.code, message=error.message))
+        side = isolated(without_secrets(path), functools.partial(_read, path))
+        if isinstance(side, Failure):
+            failures.append(side)
+        else:
+            sides.append(side)
     if failures:
         return DiffOutcome(failures=tuple(failures))
     crash_guard.about(

@@ -38,7 +38,7 @@ _BLOCKS: Final = 2**20
 
 _LEAST_BLOCK: Final = 2**12
 _DAMAGED: Final = "; copy it again, or run the shard again"
-_CODES: Final = (3, 1)
+_CODES: Final = (70, 2, 3, 1)
 """Exit codes of complete runs that one shard gives to the whole, the more important one first."""
 
 _WITHOUT_MODELS: Final = (0, 4)

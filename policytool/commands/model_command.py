@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands import migrate
+from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.remote_migration import WRITABLE
@@ -27,9 +28,15 @@ from policytool.releases.targets import running_release, target_and_containers
 from policytool.rules import Needs, RuleInput
 from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.rules.safety import external_data, oversized_dataset
-from policytool.support.errors import ModelFileError, SpellingError, UsageError
+from policytool.support.errors import (
+    ModelFileError,
+    PolicytoolError,
+    SpellingError,
+    UsageError,
+)
 from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -141,15 +148,27 @@ def plan_commands(
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_Planner(case, source, options).command(None),)
+        return (_planned(_Planner(case, source, options), None),)
     found: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
         single = replace(options, targets=(target_and_containers(name)[0],), target_names=(name,))
         planner = _Planner(case, source, single)
         if planner.failing:
-            command = planner.command(name)
+            command = _planned(planner, name)
             found.setdefault((command.arguments, command.reason), command)
     return tuple(found.values())
+
+
+def _planned(planner: _Planner, target: str | None) -> ModelCommand:
+    """
+    Return the command for a target; if a limit ends its planning, none, with the limit as the
+    reason: the findings of the model do not depend on it.
+    """
+    try:
+        return planner.command(target)
+    except (PolicytoolError, MemoryError, RecursionError) as error:
+        interrupts.check()
+        return ModelCommand(target=target, reason=f"no command was planned: {cause(error)}")
 
 
 class _Planner:

@@ -43,7 +43,8 @@ _TENSORFLOW_JS: Final = "float32"
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
-_BEYOND: Final = "layer-limit"
+BEYOND: Final = "layer-limit"
+"""The code of a model with more layers, or calls, than are followed."""
 
 
 def read(path: AnyPath, shown: str) -> Model:
@@ -135,7 +136,7 @@ def _traits(document: Document) -> ConfigTraits:
 
 
 def _not_keras(document: Document, error: SpellingError) -> ModelFileError:
-    code = _BEYOND if isinstance(error, LimitError) else "config-not-keras"
+    code = BEYOND if isinstance(error, LimitError) else "config-not-keras"
     return ModelFileError(document.path, code, str(error))
 
 
@@ -276,7 +277,7 @@ def _without_config(document: Document) -> Model:
     tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
     if beyond := limits.LAYERS.exceeded_message(len(held_in)):
-        raise ModelFileError(document.path, _BEYOND, f"contains (including scopes) {beyond}")
+        raise ModelFileError(document.path, BEYOND, f"contains (including scopes) {beyond}")
     layers = tuple(
         _with_trace(
             Layer(

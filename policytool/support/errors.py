@@ -27,6 +27,12 @@ from typing import Final
 _SHOWN: Final = 120
 """Characters of a name that a sentence shows."""
 
+USAGE: Final = "usage"
+"""The code of a file's failure for which the options are wrong."""
+
+INTERNAL: Final = "internal-error"
+"""The code of a file's failure that a bug in policytool causes."""
+
 
 class PolicytoolError(Exception):
     """An error whose text is one sentence for the user."""

@@ -68,6 +68,17 @@ class _Found(Generic[Result]):
     result: Result
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheEntry:
+    """Where the result of an item is kept."""
+
+    key: str | None
+    """None if it is not kept."""
+
+    exists: bool
+    """Whether there is an intact entry."""
+
+
 class ResultCache:
     """
     The directory, and how often it helped in a run.
@@ -212,16 +223,13 @@ class CachedResults(Generic[Item, Request, Result]):
         about = [VERSION, _code(), task.module, sorted(counted.items()), request]
         self._about = hashlib.sha256(codec.encode(about).encode())
 
-    def key(self, item: Item) -> str | None:
-        """Return what an item's result is kept under; None if it is not kept."""
+    def entry(self, item: Item) -> CacheEntry:
+        """Return the entry under which an item's result is kept."""
         identity = self._caching.identity(item)
         if identity is None or not identity.is_settled(time.time_ns()):
-            return None
-        return self._key(item, identity)
-
-    def has(self, key: str | None) -> bool:
-        """Return whether there is an intact entry."""
-        return key is not None and self._cache.read(key) is not None
+            return CacheEntry(key=None, exists=False)
+        key = self._key(item, identity)
+        return CacheEntry(key=key, exists=self._cache.read(key) is not None)
 
     def find(self, key: str | None) -> _Found[Result] | None:
         """Return the result that is kept; None if there is none, or it has another type."""
@@ -235,7 +243,7 @@ class CachedResults(Generic[Item, Request, Result]):
         self._cache.mark_used(key)
         return found
 
-    def keep(self, item: Item, key: str | None, result: Result | Failure | None) -> bool:
+    def keep(self, item: Item, key: str | None, result: Result | Failure) -> bool:
         """
         Keep a result if its item is still the same, and return whether that was tried.
 

@@ -64,7 +64,6 @@ class Cluster:
         self._address = address
         self._head = head
         self._lines = _LINES if together else 1
-        self._stopped = False
         self._client: Any = None
         self._futures = deque[tuple[range, "Future[bytes]"]]()
 
@@ -101,13 +100,6 @@ class Cluster:
         # the scheduler then drops the tasks that no worker has begun
         self._client.close(timeout=_CLOSING_SECONDS)
 
-    def stop(self) -> None:
-        """
-        Submit no further task; :meth:`answers` goes on with those that are submitted, and leaves
-        the others out.
-        """
-        self._stopped = True
-
     def answers(
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]]
     ) -> Iterator[tuple[int, bytes | Crash]]:
@@ -122,9 +114,9 @@ class Cluster:
         pending = deque(
             range(first, min(first + size, len(lines))) for first in range(0, len(lines), size)
         )
-        while (pending and not self._stopped) or self._futures:
+        while pending or self._futures:
             most = self._threads() * _AHEAD  # a question to the scheduler
-            while pending and not self._stopped and len(self._futures) < most:
+            while pending and len(self._futures) < most:
                 numbers = pending.popleft()
                 earlier = frozenset[int]().union(*(after[number] for number in numbers))
                 self._futures.append((numbers, self._submit(lines, numbers, earlier)))

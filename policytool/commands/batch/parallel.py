@@ -4,6 +4,7 @@ One thing done to many files: in this process, or in several that each take one 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.batch import file_conflicts
+from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.support import limits
-from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.errors import USAGE, ModelFileError, UsageError
 from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
@@ -32,12 +34,8 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 _RESULT: Final = "result"
-_USAGE: Final = "usage"
-_BUG: Final = "bug"
-
-
-class UnexpectedError(Exception):
-    """A bug of ours that another process met; its notes hold the traceback."""
+_FAILURE: Final = "failure"
+_read_failure: Final = codec.reader(Failure)
 
 
 def workers(jobs: int | None, inputs: int) -> int:
@@ -65,20 +63,17 @@ def run_all(
     *,
     scheduler: str | None = None,
     cache: ResultCache | None = None,
-) -> Iterator[Result | Failure | None]:
+) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each item, in their order; None for one that was not begun, because
-    another ended the call.
+    Yield what becomes of each item, in their order.
 
     ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
     processes of this machine. Results that are in the cache are not made again.
 
-    If an item ends the call, what other processes have in hand is finished first, and yielded.
+    Whatever happens to one of several items is its failure, and all others are processed.
 
-    :raises UsageError: for what the task refuses to do.
+    :raises UsageError: for what the task refuses to do to the only item.
     :raises WorkerError: where processes are wanted and cannot be started.
-    :raises ModelFileError: where several items are done in this process, and a library ends it over
-        one.
     """
     results = cache.results(task, request) if cache is not None else None
     if cache is None or results is None:
@@ -96,37 +91,44 @@ def _run_missing(
     *,
     scheduler: str | None,
     results: CachedResults[Item, Request, Result],
-) -> Generator[Result | Failure | None, None, bool]:
+) -> Generator[Result | Failure, None, bool]:
     """
     Yield what becomes of each item, from the cache if possible, and return whether any result was
     added to it.
     """
-    keys = [results.key(item) for item in items]
-    kept = [results.has(key) for key in keys]
-    missing = [item for item, is_kept in zip(items, kept, strict=True) if not is_kept]
+    entries = [isolated(task.shown(item), functools.partial(results.entry, item)) for item in items]
+    missing = [
+        item
+        for item, entry in zip(items, entries, strict=True)
+        if not isinstance(entry, Failure) and not entry.exists
+    ]
     made = _run(task, missing, request, jobs, scheduler)
     begun = [next(made)] if missing else []  # processes work while entries are read
     others = chain(begun, made)
-    is_new, found_count, skipped = False, 0, []
-    for item, key, is_kept in zip(items, keys, kept, strict=True):
-        if is_kept and (found := results.find(key)) is not None:
-            found_count += 1
-            yield found.result
+    is_new, found_count = False, 0
+    for item, entry in zip(items, entries, strict=True):
+        if isinstance(entry, Failure):
+            yield entry
             continue
-        if is_kept:
+        shown = task.shown(item)
+        if entry.exists:
+            found = isolated(shown, functools.partial(results.find, entry.key))
+            if found is not None:
+                found_count += 1
+                yield found if isinstance(found, Failure) else found.result
+                continue
             # The entry vanished meanwhile, or has another type, which is rare. This process may
             # have children by now, so that no copy of it may go on.
             [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
-        if result is None:
-            skipped.append((item, key))
-        else:
-            is_new |= results.keep(item, key, result)
+        kept = isolated(shown, functools.partial(results.keep, item, entry.key, result))
+        if isinstance(kept, Failure):
+            yield kept
+            continue
+        is_new |= kept
         yield result
-    next(made, None)  # ends the processes; raises if an item ended the call
-    for item, key in skipped:  # and then some may not have been begun
-        is_new |= results.keep(item, key, None)
+    next(made, None)  # ends the processes
     results.count(len(items), found_count)
     return is_new
 
@@ -137,9 +139,11 @@ def _run(
     request: Request,
     jobs: int | None,
     scheduler: str | None,
-) -> Iterator[Result | Failure | None]:
+) -> Iterator[Result | Failure]:
     """Yield what becomes of each item, as :func:`run_all` without a cache."""
     count = workers(jobs, len(items)) if scheduler is None else 0
+    if not count and len(items) > 1 and crash_guard.may_split():
+        count = 1  # a copy of this process that crashed would lose the results of other items
     if scheduler is None and not count:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
@@ -161,9 +165,16 @@ def run_serially(
     Yield what ``attempt`` makes of each item in a copy of this process, if it may have one;
     ``task`` says what is lost if the copy ends over an item.
 
+    :raises UsageError: for what the task refuses to do to the only item.
     :raises ModelFileError: where that leaves others without a result.
     """
-    if lost := crash_guard.split() if items else None:
+    lost = None
+    try:
+        lost = crash_guard.split() if items else None
+    except KeyboardInterrupt:  # the copy may have been ended before it could tidy up
+        _tidy(task, items, request)
+        raise
+    if lost:
         _tidy(task, items, request)
         if len(items) > 1:
             raise ModelFileError(lost.path, lost.code, lost.message)
@@ -171,8 +182,22 @@ def run_serially(
         return
     for item in items:
         interrupts.check()
-        crash_guard.about(task.shown(item), task.lost)
-        yield attempt(item)
+        shown = task.shown(item)
+        crash_guard.about(shown, task.lost)
+        yield _result_of(shown, functools.partial(attempt, item), is_only=len(items) == 1)
+
+
+def _result_of(shown: str, action: Callable[[], Result], *, is_only: bool) -> Result | Failure:
+    """
+    Return what an action makes of an item, or its failure.
+
+    :param is_only: whether there is no other item, so that wrong usage is the end of the run
+    :raises UsageError: for wrong usage with the only item.
+    """
+    result = isolated(shown, action)
+    if is_only and isinstance(result, Failure) and result.code == USAGE:
+        raise UsageError(result.message)
+    return result
 
 
 def _run_in_processes(
@@ -181,7 +206,7 @@ def _run_in_processes(
     request: Request,
     count: int,
     scheduler: str | None,
-) -> Generator[Result | Failure | None, None, bool]:
+) -> Generator[Result | Failure, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
@@ -190,31 +215,28 @@ def _run_in_processes(
     after = file_conflicts.after([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
-    ending: UsageError | UnexpectedError | None = None
-    expected = 0
     with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
-            yield from [None] * (number - expected)
-            expected = number + 1
+            shown = task.shown(items[number])
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
-                    path=task.shown(items[number]),
+                    path=shown,
                     code=answer.code,
                     message=task.lost.format(how=answer.how),
                     details=answer.details,
                 )
                 continue
-            kind, values = json.loads(answer)
-            if kind == _RESULT:
-                yield read_result(values)
-            else:
-                ending = ending or _ending(kind, values)
-                pool.stop()
-                yield None
-    if ending is not None:
-        raise ending
+            yield _result_of(
+                shown, functools.partial(_decoded, answer, read_result), is_only=len(items) == 1
+            )
     return crashed
+
+
+def _decoded(answer: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401  # as the reader
+    """Return the result, or the failure, in an answer of another process."""
+    kind, values = json.loads(answer)
+    return _read_failure(values) if kind == _FAILURE else read_result(values)
 
 
 def _helpers(
@@ -238,17 +260,14 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
     request = readers.request(encoded)
 
     def answer(line: bytes) -> bytes:
-        try:
-            with limits.override(bounds):
-                result = task.attempt(readers.item(json.loads(line)), request)
-                return codec.encode([_RESULT, result]).encode()
-        except UsageError as error:
-            return codec.encode([_USAGE, str(error)]).encode()
-        except Exception as error:  # noqa: BLE001  # the other process reports it as its own
-            import traceback  # 5 ms, once at most
+        item = readers.item(json.loads(line))
 
-            said = [f"{type(error).__name__}: {error}", traceback.format_exc()]
-            return codec.encode([_BUG, said]).encode()
+        def answered() -> bytes:
+            with limits.override(bounds):
+                return codec.encode([_RESULT, task.attempt(item, request)]).encode()
+
+        found = isolated(task.shown(item), answered)
+        return codec.encode([_FAILURE, found]).encode() if isinstance(found, Failure) else found
 
     return answer
 
@@ -266,16 +285,6 @@ def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Req
 
         for directory in directories:
             atomic.remove_stale(directory)
-
-
-def _ending(kind: str, values: Any) -> UsageError | UnexpectedError:  # noqa: ANN401
-    """Return what another process met that ends the call."""
-    if kind == _USAGE:
-        return UsageError(values)
-    message, trace = values
-    error = UnexpectedError(message)
-    error.add_note(trace)
-    return error
 
 
 def processors() -> int:

@@ -268,12 +268,13 @@ def _attempt(
     proven: tuple[tuple[str, Proof], ...] = ()
     try:
         root = decoding.decode(loaded)
-    except SpellingError as error:
-        log.refuse("config", None, str(error))
-    else:
         proven = proofs(root, situation)
         root = rewrite_model(root, situation)
         content = _content(root, situation, casts)
+    except LimitError as error:
+        log.refuse(reading.BEYOND, None, str(error))
+    except SpellingError as error:
+        log.refuse("config", None, str(error))
     conversion = Conversion(
         target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
     )

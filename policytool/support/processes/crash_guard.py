@@ -93,6 +93,11 @@ def allow() -> None:
     _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
 
 
+def may_split() -> bool:
+    """Return whether :func:`split` would copy this process."""
+    return _process.may_split
+
+
 def watch(parent: int | None = None) -> None:
     """
     Let the system end this process when one call of a library takes more than

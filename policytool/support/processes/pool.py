@@ -89,7 +89,6 @@ class Pool:
         self._head = head
         self._time = time
         self._grace = grace
-        self._stopped = False
         self._finished = set[int]()
         self._stack = ExitStack()
         self._selector = selectors.DefaultSelector()
@@ -128,13 +127,6 @@ class Pool:
         finally:
             self._stack.close()
 
-    def stop(self) -> None:
-        """
-        Give out no further line; :meth:`answers` goes on with those that are given, and leaves the
-        others out.
-        """
-        self._stopped = True
-
     def answers(
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]] = ()
     ) -> Iterator[tuple[int, bytes | Crash]]:
@@ -148,14 +140,11 @@ class Pool:
         pending = deque(range(len(lines)))
         done: dict[int, bytes | Crash] = {}
         for number in range(len(lines)):
-            while number not in done and not (
-                self._stopped and not any(worker.given for worker in self._workers)
-            ):
+            while number not in done:
                 for worker, crash in self._collect_answers(done):
                     self._replace_worker(worker, crash, pending, done)
                 self._give(lines, pending, after)
-            if number in done:
-                yield number, done.pop(number)
+            yield number, done.pop(number)
 
     def _collect_answers(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
         """
@@ -196,7 +185,7 @@ class Pool:
         """Give the processes something to do, one line each before any has a second."""
         for size in range(AHEAD if len(pending) > _PLENTY * len(self._workers) else 1):
             for worker in self._workers:
-                if self._stopped or not worker.is_ready or len(worker.given) != size:
+                if not worker.is_ready or len(worker.given) != size:
                     continue
                 number = next(
                     (number for number in pending if not after or after[number] <= self._finished),
@@ -224,7 +213,7 @@ class Pool:
             self._finished.add(worker.given[0])
             done[worker.given.popleft()] = crash
             pending.extendleft(reversed(worker.given))
-            if pending and not self._stopped:
+            if pending:
                 _tell(self._start(), self._head)
         elif not self._workers:
             message = f"cannot start a worker process: it {crash.how}; use --jobs 1"

@@ -1,0 +1,108 @@
+"""
+What an error in the middle of one of several files becomes: that file's failure.
+
+This is the only place where an exception of one file becomes its entry in reports. It serves files
+that this process, its worker processes and the workers of a cluster process.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from policytool.commands.inspect import Failure
+from policytool.support.errors import (
+    INTERNAL,
+    USAGE,
+    LimitError,
+    ModelFileError,
+    PolicytoolError,
+    UsageError,
+    WorkerError,
+)
+from policytool.support.processes import interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+_MEMORY: Final = "memory"
+_LIMIT: Final = "layer-limit"
+_FAILED: Final = "failed"
+_TOO_DEEP: Final = "too-deep"
+_SYSTEM: Final = "system-error"
+
+
+def isolated(shown: str, action: Callable[[], Result]) -> Result | Failure:
+    """
+    Return what ``action`` returns for one file, or its failure, whatever the action raises.
+
+    :param shown: the file as reports show it
+    :raises KeyboardInterrupt: if a signal has arrived.
+    """
+    try:
+        return action()
+    except Exception as error:  # noqa: BLE001  # it becomes an entry of the report and an exit code
+        interrupts.check()  # in the middle of a C library, a signal looks like another error
+        return failure_from(shown, error)
+
+
+def failure_from(shown: str, error: Exception) -> Failure:
+    """Return the failure of a file over which an exception was raised."""
+    match error:
+        case ModelFileError():
+            return Failure(path=error.path, code=error.code, message=error.message)
+        case WorkerError():
+            return Failure(path=shown, code=error.code, message=str(error), details=error.details)
+        case PolicytoolError():
+            return Failure(path=shown, code=_code(error), message=str(error))
+        case MemoryError() | RecursionError() | OSError():
+            code = _code(error)
+            message = f"could not be processed: {cause(error)}"
+            return Failure(path=shown, code=code, message=message, details=_traceback(error))
+    return Failure(
+        path=shown,
+        code=INTERNAL,
+        message=(
+            f"could not be processed: this is a bug in policytool ({type(error).__name__}: "
+            f"{error}); run with --debug and report the output"
+        ),
+        details=_traceback(error),
+    )
+
+
+def cause(error: Exception) -> str:
+    """Return why a file could not be processed, as the part of a sentence after a colon."""
+    match error:
+        case ModelFileError():
+            return error.message
+        case MemoryError():
+            return "memory ran out"
+        case RecursionError():
+            return "its contents are nested too deeply"
+        case OSError():
+            named = f" ({os.fsdecode(error.filename)})" if error.filename is not None else ""
+            return f"{error.strerror or type(error).__name__}{named}"
+    return str(error)
+
+
+def _code(error: Exception) -> str:
+    match error:
+        case UsageError():
+            return USAGE
+        case LimitError():
+            return _LIMIT
+        case MemoryError():
+            return _MEMORY
+        case RecursionError():
+            return _TOO_DEEP
+        case OSError():
+            return _SYSTEM
+    return _FAILED
+
+
+def _traceback(error: Exception) -> str:
+    import traceback  # 5 ms, once at most
+
+    return "".join(traceback.format_exception(error))
