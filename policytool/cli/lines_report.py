@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from policytool.cli.exit_codes import Exit, code_of
 from policytool.commands.batch import shards
 from policytool.commands.inspect import Failure
 from policytool.reports import json_lines
-from policytool.support.processes import interrupts
+from policytool.support.processes import crash_guard, interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from policytool.support.text.codec import Forms
 
 Value = TypeVar("Value")
+
+_ENDED: Final = crash_guard.Mark.REPORT_ENDED
 
 
 class LineWriter:
@@ -44,13 +46,15 @@ class LineWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and not self._has_ended:
+        if error is not None and not self._has_ended and not crash_guard.is_marked(_ENDED):
             self.write(json_lines.early_end(code_of(error)), last=True)
 
     def write(self, text: str, *, last: bool = False) -> None:
         """Write a line as a whole."""
         with interrupts.deferred():
             self._has_ended |= last
+            if last:
+                crash_guard.mark(_ENDED)
             try:
                 sys.stdout.write(text)
                 sys.stdout.flush()

@@ -6,7 +6,6 @@ import gc
 import importlib
 import os
 import platform
-import signal
 import sys
 from typing import Any, Final, NoReturn
 
@@ -148,9 +147,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     # cycles every 700 objects takes a tenth as well.
     gc.set_threshold(100_000)
     _know_the_processor()
-    _end_orderly()
+    interrupts.handle()
     crash_guard.allow()
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    interrupts.handle_no_more()
+    sys.exit(code)
 
 
 def _know_the_processor() -> None:
@@ -161,20 +162,6 @@ def _know_the_processor() -> None:
     runs ``uname -p``, the first of that name on PATH.
     """
     vars(platform.uname()).setdefault("processor", "")
-
-
-def _end_orderly() -> None:
-    """
-    Let what asks the process to end do as Ctrl-C does: copies of models lie in temporary
-    directories, and a child has TensorFlow.
-    """
-    sys.unraisablehook = interrupts.hide_ignored
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupts.interrupt)
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
-            signal.signal(number, interrupts.interrupt)
 
 
 def run(arguments: list[str]) -> int:

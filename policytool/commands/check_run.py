@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from policytool.numerics.verdicts.file_names import file_paths
 from policytool.releases import dtypes
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +75,7 @@ def measure(
     )
     weights = check_sides.check_weights(wanted.weights, first, second, trust=tools.trust)
     with ExitStack() as stack:
-        scratch = Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
-            )
-        )
+        scratch = Path(stack.enter_context(leftovers.temporary_directory()))
         reference = reference_options(first, wanted, two=other is not None)
         sides = [
             check_sides.prepare_side(

@@ -27,6 +27,7 @@ from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening, transfers
 from policytool.support.files.remote_path import AnyPath, RemotePath
+from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -122,7 +123,7 @@ def _migrate_copy(
     target = planned.target
     if destination.write and target is not None:
         _check_free(target, destination)
-    with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
+    with leftovers.temporary_directory() as scratch:
         local = _local_copy(source, planned, Path(scratch, "input"))
         if not isinstance(target, RemotePath) or not destination.write:
             done = act(local, destination)

@@ -110,6 +110,7 @@ def _search(
         try:
             ending = search.run()
         except KeyboardInterrupt:
+            crash_guard.finish()
             ending = Ending.INTERRUPTED
         return _tuning(
             search,

@@ -27,6 +27,7 @@ from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.file_names import file_paths
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support.errors import ModelFileError, WorkerError
+from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,11 +122,7 @@ class TrialRuns:
         self._options = check_options(wanted, candidates)
 
     def __enter__(self) -> Self:
-        scratch = Path(
-            self._stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
-            )
-        )
+        scratch = Path(self._stack.enter_context(leftovers.temporary_directory()))
         self._scratch = scratch
         folder = scratch / "reference"
         folder.mkdir()

@@ -5,7 +5,6 @@ are compared.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from policytool.numerics.verification import disagreeing_release, installed_libr
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 from policytool.support.files.remote_path import local
+from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -319,7 +319,7 @@ class TensorFlowRun:
         """
         self.after = after = _load(path, self.plan.path)
         sides = self._sides(path, after.model)
-        with tempfile.TemporaryDirectory(prefix="policytool-") as name:
+        with leftovers.temporary_directory() as name:
             folder = Path(name)
             answers = self._predict(sides, folder)
             self.comparison = compare_predictions(

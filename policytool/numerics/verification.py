@@ -12,7 +12,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +19,7 @@ from policytool.numerics.predictions import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.layer_changes import measured_releases
 from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name
+from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def installed_libraries(python: str) -> InstalledLibraries:
     if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
         return InstalledLibraries(where=where, releases={})
     try:
-        with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
+        with leftovers.temporary_directory() as scratch:
             done = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
                 [interpreter_path(python), str(_SCRIPT)],
                 cwd=scratch,

@@ -15,7 +15,6 @@ import json
 import os
 import selectors
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from policytool.support import limits
 from policytool.support.errors import WorkerError
+from policytool.support.processes import leftovers
 from policytool.support.processes.child import GRACE, Child
 
 if TYPE_CHECKING:
@@ -198,9 +198,7 @@ class Worker:
         if self._child is not None and self._child.is_alive:
             return self._child
         self.close()
-        scratch = self._stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
-        )
+        scratch = self._stack.enter_context(leftovers.temporary_directory())
         python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
             child = Child(

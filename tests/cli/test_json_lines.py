@@ -393,8 +393,9 @@ def test_merge_names_the_limit_of_a_long_line() -> None:
 
 
 def test_an_interrupt_waits_for_the_end_of_a_line() -> None:
-    """A second one does not."""
+    """A second one ends the process at once (``tests/crash/test_signals.py``)."""
     done = []
+    before = signal.signal(signal.SIGINT, interrupts.interrupt)
 
     def interrupted() -> None:
         with interrupts.deferred():

@@ -26,6 +26,7 @@ from policytool.support import limits
 from policytool.support.files import opening
 from policytool.support.files.random_access import member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
+from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     import zipfile
@@ -338,10 +339,14 @@ def weights_source(
 
     _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
-        for block in _inflate(archive, info):
-            inflated.write(block)
-        inflated.flush()
-        yield Path(inflated.name)
+        entry = leftovers.add_path(inflated.name)
+        try:
+            for block in _inflate(archive, info):
+                inflated.write(block)
+            inflated.flush()
+            yield Path(inflated.name)
+        finally:
+            leftovers.remove(entry)
 
 
 def _walk(

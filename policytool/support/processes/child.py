@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Final
 
+from policytool.support.processes import interrupts, leftovers
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -74,6 +76,7 @@ class Child:
                 pass_fds=(theirs,),
                 start_new_session=True,
             )
+            self._entry = leftovers.add_group(self.process.pid)
         except BaseException:
             self._close()
             raise
@@ -149,6 +152,8 @@ class Child:
         """
         End it, and whatever it started: at once, or after it had some seconds to end by itself.
         """
+        if interrupts.has_arrived():
+            grace = min(grace, interrupts.GRACE)
         if grace and self.is_alive:
             self.hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -156,6 +161,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        leftovers.remove(self._entry)
         self.hang_up()
         self._close()
 

@@ -19,31 +19,27 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.support import limits
-from policytool.support.processes import interrupts
+from policytool.support.processes import interrupts, leftovers
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
-
-    Handler = Callable[[int, FrameType | None], object]
 
 _SWITCH: Final = "POLICYTOOL_COPY"
 _TICK: Final = 0.25
 """Seconds of the clock between signs of life."""
 
-_TOGETHER: Final = 1.0
-"""
-Seconds in which a second interrupt is the same one: a terminal sends it to both processes, and the
-original passes on its own.
-"""
-
 _COUNT: Final = struct.Struct("=I")
 _ROOM: Final = 2**15
 """Bytes for a path, which has at most 4,096, and a sentence."""
+
+_MARKS: Final = 2
+"""Bytes before them: what a copy says of how it ends."""
 
 _NOT_ENOUGH_MEMORY: Final = ", because a library crashed or memory ran out"
 _MAY_LACK_MEMORY: Final = frozenset({"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS"})
@@ -76,7 +72,7 @@ class _Process:
     may_split: bool = False
     is_watched: bool = False
     shared: mmap.mmap | None = None
-    """Where a copy tells the original what it does."""
+    """Where a copy tells the original what it does, and an original reads it."""
 
 
 _process: Final = _Process()
@@ -111,7 +107,10 @@ def watch(parent: int | None = None) -> None:
     if not hasattr(signal, "setitimer"):
         return
 
+    interrupts.have_clock()
+
     def alive(_number: int, _frame: FrameType | None) -> None:
+        interrupts.end_if_late()
         signal.setitimer(signal.ITIMER_PROF, limits.CALL_SECONDS.value)
         if parent is not None and os.getppid() != parent:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -177,42 +176,112 @@ def _used_memory() -> int | None:
         return None
 
 
+class Mark(IntEnum):
+    """What a copy says of how it ends."""
+
+    FINISHING = 0
+    """It was asked to end, and does what was promised for this case, which may take long."""
+
+    REPORT_ENDED = 1
+    """The report on stdout has its last line."""
+
+
+def mark(what: Mark) -> None:
+    """Say how this process ends; for the original if this is a copy."""
+    if _process.shared is not None:
+        _process.shared[what] = 1
+
+
+def is_marked(what: Mark) -> bool:
+    """Return whether this process, or a copy of it that ended, said so."""
+    return _process.shared is not None and _process.shared[what] == 1
+
+
 def split() -> Lost | None:
     """
     Go on in a copy of this process, and return None there; the original ends as the copy does.
 
     Where the copy is ended by a signal, the original returns from here too, with the file that the
-    copy was about. None, and nothing done, in a process that may not be copied (:func:`allow`) and
-    in a copy.
+    copy was about, and after it removed what the copy left. None, and nothing done, in a process
+    that may not be copied (:func:`allow`) and in a copy.
+
+    :raises KeyboardInterrupt: in the original, if it was asked to end and the copy did not end in
+        order.
     """
     if not _process.may_split:
         return None
     import mmap  # only where a file is read in this process
 
-    shared = mmap.mmap(-1, _ROOM)
+    _process.shared = mmap.mmap(-1, _MARKS + _ROOM)
+    list_of_copy = mmap.mmap(-1, leftovers.size())
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
     waiting = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.numbers())
     child = os.fork()
-    handler = _passing_on(child) if child else _once()
-    before = {number: signal.signal(number, handler) for number in interrupts.numbers()}
-    signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     if not child:
-        _process.may_split, _process.shared = False, shared
+        _process.may_split = False
+        leftovers.share(list_of_copy)
+        for number in interrupts.numbers():
+            signal.signal(number, interrupts.interrupt)
         watch(parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
         return None
+    ending = _Ending(child)
+    before = {
+        number: signal.signal(number, ending.pass_on)
+        for number in (*interrupts.numbers(), signal.SIGALRM)
+    }
+    signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     os.waitid(
         os.P_PID, child, os.WEXITED | os.WNOWAIT
     )  # its number stays its own until nothing is passed on any more
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for number, was in before.items():
         signal.signal(number, was)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code >= 0:
         os._exit(code)
-    if -code in before:
+    leftovers.share(list_of_copy)
+    leftovers.clear()
+    if ending.asked is not None or -code in before:
+        interrupts.arrive()
         raise KeyboardInterrupt
-    return _read_loss(shared, crash(-code))
+    return _read_loss(_process.shared, crash(-code))
+
+
+class _Ending:
+    """What an original does when it is asked to end: its copy has some time to end in order."""
+
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self.asked: float | None = None
+        """When the first signal arrived."""
+
+    def pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """
+        Handle a signal: pass the first one on, and end the copy at a later one. A copy in the
+        middle of a library's call hears nothing.
+        """
+        if number == signal.SIGALRM:
+            if not is_marked(Mark.FINISHING):
+                os.kill(self._child, signal.SIGKILL)
+        elif self.asked is None:
+            self.asked = time.monotonic()
+            os.kill(self._child, number)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+            signal.setitimer(signal.ITIMER_REAL, interrupts.GRACE)
+        elif time.monotonic() - self.asked >= interrupts.TOGETHER:
+            os.kill(self._child, signal.SIGKILL)
+
+
+def finish() -> None:
+    """
+    Go on, after a signal, with what was promised for this case: no time ends it, and a second
+    signal does.
+    """
+    mark(Mark.FINISHING)
+    interrupts.resume()
 
 
 def about(path: str, lost: str) -> None:
@@ -222,7 +291,7 @@ def about(path: str, lost: str) -> None:
     """
     if _process.shared is not None:
         text = f"{path}\0{lost}".encode("utf-8", "surrogateescape")
-        _process.shared[: _COUNT.size + len(text)] = _COUNT.pack(len(text)) + text
+        _process.shared[_MARKS : _MARKS + _COUNT.size + len(text)] = _COUNT.pack(len(text)) + text
 
 
 def crash(number: int) -> Crash:
@@ -242,24 +311,8 @@ def crash(number: int) -> Crash:
     )
 
 
-def _passing_on(child: int) -> Handler:
-    return lambda _number, _frame: os.kill(child, signal.SIGINT)
-
-
-def _once() -> Handler:
-    """Return what interrupts, but not twice for one key pressed."""
-    last = -_TOGETHER
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal last
-        before, last = last, time.monotonic()
-        if last - before >= _TOGETHER:
-            interrupts.interrupt(_number, _frame)
-
-    return interrupt
-
-
 def _read_loss(shared: mmap.mmap, crashed: Crash) -> Lost:
-    end = _COUNT.size + _COUNT.unpack_from(shared)[0]
-    path, _, sentence = shared[_COUNT.size : end].decode("utf-8", "surrogateescape").partition("\0")
+    start = _MARKS + _COUNT.size
+    end = start + _COUNT.unpack_from(shared, _MARKS)[0]
+    path, _, sentence = shared[start:end].decode("utf-8", "surrogateescape").partition("\0")
     return Lost(path=path, code=crashed.code, message=sentence.format(how=crashed.how))

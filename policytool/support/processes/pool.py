@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-import tempfile
 import time
 from collections import deque
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from policytool.support import limits
 from policytool.support.errors import WorkerError
-from policytool.support.processes import crash_guard
+from policytool.support.processes import crash_guard, interrupts, leftovers
 from policytool.support.processes.child import Child
 from policytool.support.processes.crash_guard import Crash
 
@@ -99,9 +98,7 @@ class Pool:
         try:
             self._stack.enter_context(self._selector)
             # A process that is killed leaves its temporary files behind: they lie in here.
-            scratch = self._stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
-            )
+            scratch = self._stack.enter_context(leftovers.temporary_directory())
             self._environment = {**environment(os.environ), "TMPDIR": scratch}
             for worker in [
                 self._start() for _ in range(self._count)
@@ -120,10 +117,12 @@ class Pool:
     ) -> None:
         try:
             busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
+            grace = interrupts.GRACE if interrupts.has_arrived() else self._grace
+            until = time.monotonic() + grace  # all of them together
             for child in busy:
                 child.hang_up()
             for child in busy:
-                child.end(self._grace)
+                child.end(max(0.0, until - time.monotonic()))
         finally:
             self._stack.close()
 
