@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
+
+from policytool.releases.symbols import ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +19,20 @@ _REPLACING: Final = b"api_implements"
 """The attribute of functions that TensorFlow may call in the place of others."""
 
 
+_OP: Final = attrgetter("op")
+
+
 @dataclass(frozen=True)
 class Body:
     """The nodes of the graph itself, or of a function."""
 
     arguments: tuple[str, ...]
     messages: Sequence[Any]
-    replaces: bool = False
-    """Whether TensorFlow may call the function in the place of another."""
+    has_unseen_calls: bool = False
+    """
+    Whether TensorFlow may call the function with other values than the inputs of the nodes that
+    name it.
+    """
 
     @cached_property
     def nodes(self) -> Mapping[str, Any]:
@@ -36,14 +45,62 @@ def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
     Return the graph itself and its functions, by their names, and the names that two functions
     have, of which the first counts.
     """
+    library = definition.library
+    passed = {
+        *(text(entry.gradient) for entry in (*library.gradients, *library.registered_gradients)),
+        *_functions_in_attributes(definition),
+    }
     found, doubled = {MAIN: Body((), definition.nodes)}, []
-    for function in definition.library.functions:
-        arguments = tuple(text(argument.name) for argument in function.signature.arguments)
-        replaces = any(entry.key == _REPLACING for entry in function.attributes)
-        name, body = text(function.signature.name), Body(arguments, function.nodes, replaces)
+    for function in library.functions:
+        name, arguments = text(function.signature.name), function.signature.arguments
+        body = Body(
+            tuple(text(argument.name) for argument in arguments),
+            function.nodes,
+            name in passed
+            or any(entry.key == _REPLACING for entry in function.attributes)
+            # which takes any number of inputs, so that those behind it have no fixed position
+            or any(one.number_attribute or one.type_list_attribute for one in arguments),
+        )
         if found.setdefault(name, body) is not body:
             doubled.append(name)
     return found, doubled
+
+
+def _functions_in_attributes(definition: Any) -> Iterator[str]:
+    """
+    Yield the functions that a function's attribute is, as its default or in a call of it: what
+    calls such an attribute names no function.
+    """
+    functions = definition.library.functions
+    names = {function.signature.name for function in functions}
+    pending = [
+        attribute.default
+        for function in functions
+        for attribute in function.signature.attributes
+        if attribute.HasField("default")
+    ]
+    yield from (text(name) for value in pending for name in _named_functions(value))
+    calling = ops.calling_ops() | names
+    pending += [
+        entry.value
+        for nodes in (definition.nodes, *(function.nodes for function in functions))
+        for node, op in zip(nodes, map(_OP, nodes), strict=True)
+        if op in calling
+        for entry in node.attributes
+    ]
+    while pending:
+        value = pending.pop()
+        for function in (value.function, *value.list.functions):
+            for entry in function.attributes:
+                yield from (text(name) for name in _named_functions(entry.value))
+                pending.append(entry.value)
+
+
+def _named_functions(value: Any) -> Iterator[bytes]:
+    """Yield the functions that the value of an attribute names."""
+    if value.HasField("function"):
+        yield value.function.name
+    yield from (function.name for function in value.list.functions)
 
 
 def inputs_of(node: Any) -> list[str]:
@@ -54,9 +111,7 @@ def inputs_of(node: Any) -> list[str]:
 def functions_of(node: Any) -> Iterator[str]:
     """Yield the functions that a node names."""
     for entry in node.attributes:
-        if entry.value.HasField("function"):
-            yield text(entry.value.function.name)
-        yield from (text(function.name) for function in entry.value.list.functions)
+        yield from map(text, _named_functions(entry.value))
 
 
 def attribute(node: Any, key: str) -> str | None:
@@ -77,12 +132,14 @@ def attribute(node: Any, key: str) -> str | None:
 def text_of(node: Any) -> bytes:
     """
     Return the one text of a constant; a NUL, which no path has, for anything else, such as text as
-    bytes, which TensorFlow takes instead.
+    bytes, which TensorFlow takes instead, or a value that a call fills in.
     """
-    tensor = next(
-        (entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None
+    value = next(
+        (entry.value for entry in reversed(node.attributes) if entry.key == b"value"), None
     )
-    held = parse_message("TextTensor", b"".join(tensor or []))
+    if value is None or value.HasField("placeholder"):
+        return b"\0"
+    held = parse_message("TextTensor", b"".join(value.tensor))
     return (
         held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
     )

@@ -69,6 +69,12 @@ _ALL: Final = frozenset({"StringJoin", "Pack"})
 _CHOICES: Final = frozenset({"Select", "SelectV2"})
 """Ops whose result is one of their inputs, all but the first."""
 
+_RUN: Final = frozenset({b"saved_model_main_op", b"legacy_init_op", b"saved_model_train_op"})
+"""
+The collections of ops that loaders run, or offer to run, where no signature names one
+(tensorflow/cc/saved_model/loader_util.cc).
+"""
+
 _VARIABLE: Final = b"VarHandleOp"
 _USES: Final = frozenset(
     {"ReadVariableOp", "AssignVariableOp", "VarIsInitializedOp", "DisableCopyOnRead"}
@@ -156,8 +162,9 @@ class _Paths:
 
     def _untimely(self, within: str, node: Any, op: str) -> bool:
         """
-        Return whether a saver's op runs when no loader fills in its path, or writes where a loader
-        reads: as a signature does, or while it restores.
+        Return whether a saver's op may run when no loader fills in its path, or writes where a
+        loader reads: in a signature, while the model is initialised, while it restores, or in a
+        function that a loader or the user calls.
         """
         if op in _TABLES:
             return False
@@ -168,13 +175,17 @@ class _Paths:
             inside, name = pending.pop()
             if inside == MAIN:
                 tops.add(name)
+            elif inside in self._entries or self.bodies[inside].has_unseen_calls:
+                return True
             elif inside not in met:
                 met.add(inside)
                 pending += [
                     (outer, text(caller.name)) for outer, caller in self._calls.get(inside, ())
                 ]
         return not tops.isdisjoint(
-            self._serving_nodes | (self._restoring_nodes if op in _WRITING else frozenset())
+            self._serving_nodes
+            | self._initializing_nodes
+            | (self._restoring_nodes if op in _WRITING else frozenset())
         )
 
     def _hold(self, needs: list[_Need]) -> bool:
@@ -252,8 +263,10 @@ class _Paths:
         main = self.bodies[MAIN].messages
         handle = inputs[0] if inputs else ""
         takers = [node for node in main if handle in inputs_of(node)]
+        variable = self.bodies[MAIN].nodes.get(handle)
+        called = _variable_names(variable) if variable is not None else frozenset[str]()
         if (
-            self._variables.count(self._variable(handle)) != 1
+            sum(not called.isdisjoint(others) for others in self._variables) != 1
             or self._makes_handles
             or not {text(node.op) for node in takers} <= _USES
         ):
@@ -263,27 +276,18 @@ class _Paths:
             (MAIN, values[1], True) for values in given if len(values) > 1 and values[0] == handle
         ] or None
 
-    def _variable(self, handle: str) -> str | None:
-        """
-        Return what a resource variable is called by the process; None for a node that is none.
-        """
-        node = self.bodies[MAIN].nodes.get(handle)
-        return (
-            (attribute(node, "shared_name") or handle)
-            if node is not None and node.op == _VARIABLE
-            else None
-        )
-
     @cached_property
-    def _variables(self) -> list[str | None]:
+    def _variables(self) -> list[frozenset[str]]:
         """
-        What each node in the file that stands for a resource variable calls it; a NUL for a name
-        that a call fills in, which may be any.
+        What the process may call the resource variable of each such node in the file; a NUL for a
+        name that a call fills in, which may be any.
         """
-        nodes = [
-            node for body in self.bodies.values() for node in body.messages if node.op == _VARIABLE
+        return [
+            _variable_names(node)
+            for body in self.bodies.values()
+            for node in body.messages
+            if node.op == _VARIABLE
         ]
-        return [attribute(node, "shared_name") or text(node.name) for node in nodes]
 
     @cached_property
     def _makes_handles(self) -> bool:
@@ -294,7 +298,7 @@ class _Paths:
         nodes = (
             node for body in self.bodies.values() for node in body.messages if node.op in _DECODING
         )
-        return "\0" in self._variables or any(
+        return any("\0" in names for names in self._variables) or any(
             entry.value.type == _RESOURCE for node in nodes for entry in node.attributes
         )
 
@@ -305,7 +309,7 @@ class _Paths:
         Return what an argument of a function is wherever it is called; None where it may be
         anything.
         """
-        if self.bodies[function].replaces:
+        if self.bodies[function].has_unseen_calls:
             return None
         entry = self._entries.get(function)
         if entry is not None:
@@ -404,6 +408,30 @@ class _Paths:
         )
 
     @cached_property
+    def _initializing_nodes(self) -> frozenset[str]:
+        """
+        The same of the ops that loaders run once the variables are restored, and of those for
+        training: assets are filled in for these, and the saver's path is not.
+        """
+        return self._ancestors(
+            (
+                *(
+                    name
+                    for entry in self.graph.signatures
+                    if _graph.is_internal(entry.key)
+                    for tensor in entry.value.outputs
+                    for name in _names(tensor.value)
+                ),
+                *(
+                    text(name)
+                    for entry in self.graph.collections
+                    if entry.key in _RUN
+                    for name in entry.value.nodes.names
+                ),
+            )
+        )
+
+    @cached_property
     def _restoring_nodes(self) -> frozenset[str]:
         """
         The same of the op that restores the variables, for which loaders fill in the saver's path
@@ -421,6 +449,18 @@ class _Paths:
                 seen.add(name)
                 pending += map(text, nodes[name].inputs)
         return frozenset(seen)
+
+
+def _variable_names(node: Any) -> frozenset[str]:
+    """
+    Return what the process may call a node's resource variable: without a name of its own, all such
+    nodes share the variable with the empty name (resource_variable_ops.cc), and in other releases
+    a node may give it the node's name. A node of another kind has no variable.
+    """
+    if node.op != _VARIABLE:
+        return frozenset()
+    name = attribute(node, "shared_name")
+    return frozenset({name} if name else {"", text(node.name)})
 
 
 def _names(tensor: Any) -> Iterator[str]:

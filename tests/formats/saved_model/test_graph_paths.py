@@ -175,6 +175,127 @@ def replacing(_: Any, definition: Any) -> None:
     call(definition, "calls", "saving", "path")
 
 
+def saved_by_default(definition: Any) -> None:
+    """Save to the path that stands in the saver's place until a loader fills it in."""
+    constant(definition.nodes, "default", b"model")
+    made = named(definition, "path")
+    made.op = b"PlaceholderWithDefault"
+    made.inputs.append(b"default")
+
+
+def initializing(graph: Any, definition: Any) -> None:
+    """Save when a loader initialises the model, to that path in the working directory."""
+    saved_by_default(definition)
+    graph.signatures.add(key=b"__saved_model_init_op").value.outputs.add(
+        key=b"__saved_model_init_op"
+    ).value.name = b"save"
+
+
+def initializing_by_collection(graph: Any, definition: Any) -> None:
+    """Do so where no signature names the op, as TensorFlow 1 does."""
+    saved_by_default(definition)
+    graph.collections.add(key=b"saved_model_main_op").value.nodes.names.append(b"save")
+
+
+def initializing_as_of_old(graph: Any, definition: Any) -> None:
+    """Do so as the first releases did."""
+    saved_by_default(definition)
+    graph.collections.add(key=b"legacy_init_op").value.nodes.names.append(b"save")
+
+
+def training(graph: Any, definition: Any) -> None:
+    """Save in the op that trains."""
+    saved_by_default(definition)
+    graph.signatures.add(key=b"__saved_model_train_op").value.outputs.add(
+        key=b"__saved_model_train_op"
+    ).value.name = b"save"
+
+
+def in_a_function_of_an_object(graph: Any, definition: Any) -> None:
+    """Save to a constant path in a function that loaders call for an object of the model."""
+    saving = function(definition, "saving")
+    constant(saving.nodes, "model", b"model")
+    saving.nodes[0].inputs[:] = [b"model:output:0"]
+    graph.object_graph.nodes.add().function.concrete_functions.append(b"saving")
+
+
+def passed_in_an_attribute(_: Any, definition: Any) -> None:
+    """Call the function by an attribute of another, which its call fills in."""
+    called_with_its_path(definition)
+    outer = definition.library.functions.add()
+    outer.signature.name = b"outer"
+    outer.signature.arguments.add(name=b"given")
+    node(outer.nodes, "inner", "StatefulPartitionedCall", "given").attributes.add(
+        key=b"f"
+    ).value.placeholder = b"g"
+    call(definition, "hidden", "outer", "x")
+    named(definition, "hidden").attributes[0].value.function.attributes.add(
+        key=b"g"
+    ).value.function.name = b"saving"
+
+
+def passed_by_default(_: Any, definition: Any) -> None:
+    """Do so by the default of that attribute."""
+    called_with_its_path(definition)
+    outer = definition.library.functions.add()
+    outer.signature.name = b"outer"
+    outer.signature.attributes.add().default.function.name = b"saving"
+
+
+def passed_in_a_list(_: Any, definition: Any) -> None:
+    """Do so two levels down, in a list of functions."""
+    called_with_its_path(definition)
+    function(definition, "middle")
+    call(definition, "hidden", "middle", "path")
+    inner = named(definition, "hidden").attributes[0].value.function.attributes.add(key=b"h").value
+    inner.function.name = b"middle"
+    inner.function.attributes.add(key=b"g").value.list.functions.add(name=b"saving")
+
+
+def gradient(_: Any, definition: Any) -> None:
+    """Call the function as the gradient of another, which is called with anything."""
+    called_with_its_path(definition)
+    definition.library.gradients.add(gradient=b"saving")
+
+
+def registered_gradient(_: Any, definition: Any) -> None:
+    """Do so as the gradient of an op."""
+    called_with_its_path(definition)
+    definition.library.registered_gradients.add(gradient=b"saving")
+
+
+def shifted(_: Any, definition: Any) -> None:
+    """Have an argument of several inputs before the path."""
+    saving = function(definition, "saving")
+    saving.signature.arguments[0].name = b"many"
+    saving.signature.arguments[0].number_attribute = b"N"
+    saving.signature.arguments.add(name=b"given")
+    constant(definition.nodes, "other", OTHER)
+    call(definition, "calls", "saving", "path", "path", "other")
+
+
+def shifted_by_types(_: Any, definition: Any) -> None:
+    """Do so with inputs of several types."""
+    saving = function(definition, "saving")
+    saving.signature.arguments[0].name = b"many"
+    saving.signature.arguments[0].type_list_attribute = b"T"
+    saving.signature.arguments.add(name=b"given")
+    call(definition, "calls", "saving", "path", "path", "x")
+
+
+def filled_constant(_: Any, definition: Any) -> None:
+    """Let a call fill in a constant, which has a text as well."""
+    constant(definition.nodes, "two", b"model")
+    named(definition, "two").attributes[0].value.placeholder = b"v"
+    node(definition.nodes, "again", "SaveV2", "two")
+
+
+def called_with_its_path(definition: Any) -> None:
+    """Have a function that the graph calls with the saver's path."""
+    function(definition, "saving")
+    call(definition, "calls", "saving", "path")
+
+
 def test_paths_in_their_places_are_not_told() -> None:
     """
     A saver's from its placeholder, a table's from an asset, in the graph and in functions that it
@@ -182,10 +303,12 @@ def test_paths_in_their_places_are_not_told() -> None:
     """
 
     def called(_: Any, definition: Any) -> None:
-        function(definition, "saving")
-        call(definition, "calls", "saving", "path")
+        called_with_its_path(definition)
 
-    assert observed(lambda *_: None) == observed(called) == []
+    def by_default(_: Any, definition: Any) -> None:
+        saved_by_default(definition)
+
+    assert observed(lambda *_: None) == observed(called) == observed(by_default) == []
 
 
 @pytest.mark.parametrize(
@@ -202,6 +325,19 @@ def test_paths_in_their_places_are_not_told() -> None:
                 sparse,
                 restoring,
                 restoring_by_call,
+                initializing,
+                initializing_by_collection,
+                initializing_as_of_old,
+                training,
+                in_a_function_of_an_object,
+                passed_in_an_attribute,
+                passed_by_default,
+                passed_in_a_list,
+                gradient,
+                registered_gradient,
+                shifted,
+                shifted_by_types,
+                filled_constant,
             )
         ),
         *(
@@ -276,6 +412,14 @@ def nameless_handle(_: Any, definition: Any) -> None:
     node(definition.nodes, "again", "AssignVariableOp", "words", "other")
 
 
+def two_nameless_handles(_: Any, definition: Any) -> None:
+    """Do the same by a second handle without a name: they share the variable."""
+    del named(definition, "kept").attributes[:]
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "alias", "VarHandleOp")
+    node(definition.nodes, "again", "AssignVariableOp", "alias", "other")
+
+
 def handle_in_a_function(_: Any, definition: Any) -> None:
     """Do the same in a function, which a call gives the name."""
     alias = node(function(definition, "saving").nodes, "alias", "VarHandleOp")
@@ -308,7 +452,15 @@ def test_a_table_may_read_its_asset_from_a_variable() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [second_handle, nameless_handle, handle_in_a_function, second_value, given_away, decoded],
+    [
+        second_handle,
+        nameless_handle,
+        two_nameless_handles,
+        handle_in_a_function,
+        second_value,
+        given_away,
+        decoded,
+    ],
 )
 def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], object]) -> None:
     """By whatever means the graph could give it one."""
