@@ -38,6 +38,10 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     :raises WorkerError: where the child process cannot do it.
     """
     start = time.monotonic()
+    if wanted.save_inputs is not None:
+        from policytool.support.files import atomic  # only where a file is written
+
+        atomic.remove_stale(wanted.save_inputs.absolute().parent)
     measured = measure(model, other, wanted, tools)
     found = measured.check
     if found.passed:

@@ -6,21 +6,25 @@ TensorFlow.
 from __future__ import annotations
 
 import io
+import os
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from policytool.support.files import atomic
 from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding.recipes import Recipe
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.helpers.paths import ROOT
 
 VALUES: Slot = Slot("values", [None, 3], "float32")
 
@@ -94,12 +98,50 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
         array_files.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(Refused, match="cannot be written"):  # no file takes its place
+        array_files.write_arrays(str(folder), {"values": np.zeros(3)})
+    folder.rmdir()
     with pytest.raises(ValueError, match="Object arrays"):
         array_files.write_arrays(
             str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
         )
     assert path.read_bytes() == b"before"
     assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
+    """And no other name beside what was there."""
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"before")
+    script = (
+        "import os, signal, sys, numpy\n"
+        "from policytool.tf_runtime.feeding import array_files\n"
+        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "array_files.write_arrays(sys.argv[1], {'values': numpy.zeros(3)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"before"
+    assert len(list(tmp_path.iterdir())) == 2
+    atomic.remove_stale(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_draft_is_written_through_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever foresees its name gets nothing written elsewhere."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    other = tmp_path / "other"
+    other.write_bytes(b"before")
+    draft = Path(array_files.hidden_path(str(tmp_path / "x.npz")))
+    draft.symlink_to(other)
+    with pytest.raises(Refused, match="cannot be written"):
+        array_files.write_arrays(str(tmp_path / "x.npz"), {"values": np.zeros(3)})
+    assert other.read_bytes() == b"before"
+    assert draft.is_symlink()
 
 
 def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:

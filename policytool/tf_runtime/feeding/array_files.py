@@ -5,7 +5,9 @@ that they can be read again.
 
 from __future__ import annotations
 
+import binascii
 import os
+import socket
 import struct
 import tokenize
 import zipfile
@@ -44,6 +46,9 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _SUFFIX = ".npy"
+_NAME_BYTES = 180
+"""Of a file's own name in a hidden one: file systems allow 255 bytes in all."""
+
 _UNNAMED = ("", "arr_0")
 """The name of the only array of an ``.npy`` file, and what ``numpy.savez`` calls it."""
 
@@ -71,20 +76,45 @@ def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     """
     Write arrays by name, beside the place and then renamed: what is there is whole, before and
-    after.
+    after, also if the process is killed.
     """
-    draft = "{}.{}.draft".format(path, os.getpid())
+    draft = hidden_path(path)
     try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
-            for name, array in arrays.items():
-                with archive.open(name + _SUFFIX, "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, _storable(array), allow_pickle=False)
-        os.replace(draft, path)
+        with open(draft, "xb") as file:  # a link of that name is not followed
+            is_placed = False
+            try:
+                _write_archive(file, arrays)
+                file.close()  # a disk that is full may say so now
+                os.replace(draft, path)
+                is_placed = True
+            finally:
+                if not is_placed:
+                    os.unlink(draft)
     except OSError as error:
         raise _refused("{} cannot be written: {}", path, error.strerror or error) from error
-    finally:
-        if os.path.exists(draft):
-            os.unlink(draft)
+
+
+def _write_archive(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(name + _SUFFIX, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, _storable(array), allow_pickle=False)
+
+
+def hidden_path(path: str) -> str:
+    """
+    Return a hidden name beside a file, which nothing else has: such as the atomic writers of
+    policytool give, so that the next run removes what this process leaves if it is killed.
+    """
+    folder, name = os.path.split(path)
+    host = zlib.crc32(socket.gethostname().encode())
+    start = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+    return os.path.join(
+        folder,
+        ".{}.{:08x}-{}-{}.policytool-draft".format(
+            start, host, os.getpid(), binascii.hexlify(os.urandom(4)).decode()
+        ),
+    )
 
 
 def _storable(array: Any) -> Any:
