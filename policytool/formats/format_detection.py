@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from policytool.formats import FORMATS, Probe, foreign_files
 from policytool.formats.adapted_values import adapted_values
+from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
@@ -29,7 +30,7 @@ def document(path: AnyPath, shown: str) -> Document:
 
     :raises ModelFileError: for what does not exist, may not be read, or is no model.
     """
-    with opening.without_collection(path):
+    with opening.without_collection(path), steps.budget(shown):
         return _document(path, shown)
 
 

@@ -141,6 +141,14 @@ JSON_VALUES: Final = Limit(
     "up to a hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. "
     "Vocabularies in configs have up to a million entries.",
 )
+FILE_STEPS: Final = Limit(
+    "file-steps",
+    50_000_000,
+    "steps",
+    "Number of steps in all walks over the content of one file: values, layers, calls, links and "
+    "graph nodes. A step takes less than a microsecond. EfficientNetV2-L needs fewer than a "
+    "million.",
+)
 LAYERS: Final = Limit(
     "layers",
     100_000,

@@ -304,6 +304,8 @@ CASES: Final = (
     Beyond(limit="json-bytes", lowered=100, build=_saved, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_saved_apart, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_metadata, code="json-limit"),
+    Beyond(limit="file-steps", lowered=9, build=_h5, code="step-limit"),
+    Beyond(limit="file-steps", lowered=9, build=_json, code="step-limit"),
     Beyond(limit="json-values", lowered=9, build=_h5, code="json-limit"),
     Beyond(limit="json-values", lowered=9, build=_json, code="json-limit"),
     Beyond(limit="path-characters", lowered=9, build=_json, code="layer-limit"),

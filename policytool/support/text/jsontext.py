@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.support import limits
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,11 +54,14 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     in Python and so in Keras).
 
     :raises JsonError: with code ``json-limit`` or ``invalid-json``.
+    :raises ModelFileError: beyond the steps of the current file.
     """
     if beyond := limits.JSON_BYTES.exceeded_message(len(text)):
         raise JsonError("json-limit", f"is JSON of {beyond}")
-    if beyond := limits.JSON_VALUES.exceeded_message(_most_values(text)):
+    values = _most_values(text)
+    if beyond := limits.JSON_VALUES.exceeded_message(values):
         raise JsonError("json-limit", f"is JSON with {beyond}")
+    spend(values, walk="JSON values")
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
