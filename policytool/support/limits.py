@@ -278,7 +278,7 @@ OBJECT_DEPTH: Final = Limit(
 )
 TRACE_STEPS: Final = Limit(
     "trace-steps",
-    10_000_000,
+    2_000_000,
     "steps",
     "Number of steps needed to follow the ops of a SavedModel's entry points, including their "
     "inputs, calls and scopes. Each op counts once for each call. EfficientNetV2-L needs "

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import GraphOp, Trace
 from policytool.releases import dtypes, graph_ops
-from policytool.support import limits
+from policytool.support import limits, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -223,6 +223,15 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
             index for index, node in enumerate(objects.nodes) if node.HasField("variable")
         ),
     )
+    try:
+        return tuple(_of_entries(reader, meta_graph, graph_def))
+    finally:
+        steps.spend(reader.steps, walk="traced ops")
+
+
+def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Trace]:
+    """Return the traces of the signatures, or of the root object's functions without any."""
+    objects = meta_graph.object_graph
     main = {(node := _node(message)).name: node for message in graph_def.nodes}
     sources = (
         {}
@@ -241,8 +250,7 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
         for entry in sorted(meta_graph.signatures, key=lambda entry: entry.key)
         if not is_internal(entry.key)
     ]
-    found = [trace for trace in found if trace.ops]
-    return tuple(found or _of_root(reader, objects))
+    return [trace for trace in found if trace.ops] or _of_root(reader, objects)
 
 
 def is_internal(key: bytes) -> bool:

@@ -35,6 +35,11 @@ class Body:
     """
 
     @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The place of each argument; of a name that occurs twice, that of the first."""
+        return {name: place for place, name in reversed(tuple(enumerate(self.arguments)))}
+
+    @cached_property
     def nodes(self) -> Mapping[str, Any]:
         """The nodes by their names."""
         return {text(node.name): node for node in self.messages}

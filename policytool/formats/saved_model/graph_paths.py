@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +35,7 @@ from policytool.formats.saved_model.graph_bodies import (
     text_of,
 )
 from policytool.releases.symbols import ops
+from policytool.support import steps
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ The collections of ops that loaders run, or offer to run, where no signature nam
 """
 
 _VARIABLE: Final = b"VarHandleOp"
+_ASSIGNMENT: Final = b"AssignVariableOp"
 _USES: Final = frozenset(
     {"ReadVariableOp", "AssignVariableOp", "VarIsInitializedOp", "DisableCopyOnRead"}
 )
@@ -87,10 +91,23 @@ _RESOURCE: Final = 20
 
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _OP: Final = attrgetter("op")
-_Need = tuple[str, str, bool]
-"""
-A function, the name of a value in it, and whether it has to be an asset (or else a saver's path).
-"""
+
+
+class _Kind(Enum):
+    """What a value of the graph has to be."""
+
+    SAVER = auto()
+    """The path of a saver, or a text that savers join to it."""
+
+    ASSET = auto()
+    """The path of an asset."""
+
+    VARIABLE = auto()
+    """A variable that only ever contains paths of assets."""
+
+
+_Need = tuple[str, str, _Kind]
+"""A function, the name of a value in it, and what the value has to be."""
 
 
 def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
@@ -124,12 +141,40 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A node that names a function."""
+
+    within: str
+    """The function that it is a node of."""
+
+    name: str
+    op: str
+    inputs: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What runs together."""
+
+    nodes: frozenset[str]
+    """Of the graph itself."""
+
+    functions: frozenset[str]
+
+    def run(self, within: str, name: str) -> bool:
+        """Return whether a node is among it."""
+        return name in self.nodes if within == MAIN else within in self.functions
+
+
 @dataclass
 class _Paths:
     """One graph."""
 
     graph: Any
     bodies: Mapping[str, Body]
+    holding: dict[_Need, bool] = field(default_factory=dict)
+    """Whether a value is what it has to be, for each value that was looked at."""
 
     def misplaced_ops(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
@@ -144,8 +189,9 @@ class _Paths:
                 positions, allowed = ops.path_inputs(op), ops.attribute_values(op)
                 if positions:
                     inputs = inputs_of(node)
+                    kind = _Kind.ASSET if op in _TABLES else _Kind.SAVER
                     needs = [
-                        (within, inputs[position], op in _TABLES)
+                        (within, inputs[position], kind)
                         for position in positions
                         if position < len(inputs)
                     ]
@@ -168,57 +214,62 @@ class _Paths:
         """
         if op in _TABLES:
             return False
-        pending = [(within, text(node.name))]
-        tops: set[str] = set()
-        met: set[str] = set()
-        while pending:
-            inside, name = pending.pop()
-            if inside == MAIN:
-                tops.add(name)
-            elif inside in self._entries or self.bodies[inside].has_unseen_calls:
-                return True
-            elif inside not in met:
-                met.add(inside)
-                pending += [
-                    (outer, text(caller.name)) for outer, caller in self._calls.get(inside, ())
-                ]
-        return not tops.isdisjoint(
-            self._serving_nodes
-            | self._initializing_nodes
-            | (self._restoring_nodes if op in _WRITING else frozenset())
+        name = text(node.name)
+        return (
+            within in self._callable
+            or self._serving.run(within, name)
+            or self._initializing.run(within, name)
+            or (op in _WRITING and self._restoring.run(within, name))
         )
 
     def _hold(self, needs: list[_Need]) -> bool:
         """
         Return whether all of these values are paths that a loader fills in, or texts that savers
         join to them.
+
+        Each value of the graph is looked at once: which values are behind it, and then, from the
+        wrong ones back, which values they make wrong.
         """
-        met: set[_Need] = set()
-        while needs:
-            need = needs.pop()
-            if need not in met:
-                met.add(need)
-                further = self._behind(*need)
-                if further is None:
-                    return False
-                needs += further
-        return True
+        pending = [need for need in needs if need not in self.holding]
+        users: dict[_Need, list[_Need]] = defaultdict(list)
+        wrong: list[_Need] = []
+        while pending:
+            need = pending.pop()
+            if need in self.holding:
+                continue
+            self.holding[need] = True
+            behind = self._behind(*need)
+            steps.spend(1 + len(behind or ()), walk="paths of a graph")
+            if behind is None:
+                wrong.append(need)
+                continue
+            for source in behind:
+                if self.holding.get(source, True):
+                    users[source].append(need)
+                else:
+                    wrong.append(need)
+            pending += behind
+        while wrong:
+            need = wrong.pop()
+            self.holding[need] = False
+            wrong += users.pop(need, ())
+        return all(self.holding[need] for need in needs)
 
     def _behind(
         self,
         within: str,
         name: str,
-        asset: bool,  # noqa: FBT001
+        kind: _Kind,
     ) -> Sequence[_Need] | None:  # a need's own items
         """Return what has to be a path for this value to be one; None if it is none."""
+        if kind is _Kind.VARIABLE:
+            return self._stored_values(name)
+        asset = kind is _Kind.ASSET
         body = self.bodies[within]
         node = body.nodes.get(name)
         if node is None:
-            return (
-                self._argument_values(within, body.arguments.index(name), asset=asset)
-                if name in body.arguments
-                else None
-            )
+            position = body.positions.get(name)
+            return self._argument_values(within, position, kind) if position is not None else None
         op, inputs = text(node.op), inputs_of(node)
         if within == MAIN and name in self._assets and not asset:
             return None  # a loader gives it the asset's path, whatever else it is
@@ -227,18 +278,12 @@ class _Paths:
             and name in (self._assets if asset else self._savers)
             and (op == "Placeholder" or (op == "Const" and asset))
         ):
-            return (
-                ()
-                if name
-                not in (
-                    self._serving_nodes | self._restoring_nodes if asset else self._serving_nodes
-                )
-                else None
-            )
+            early = self._serving.run(MAIN, name) or (asset and self._restoring.run(MAIN, name))
+            return None if early else ()
         if op == "Const" and not asset:
             return () if _TEXT.fullmatch(text_of(node)) else None
         if op == "ReadVariableOp" and within == MAIN and asset:
-            return self._stored_values(inputs)
+            return [(MAIN, inputs[0] if inputs else "", _Kind.VARIABLE)]
         if attribute(node, "separator") not in {None, ""}:
             return None
         taken = (
@@ -250,9 +295,9 @@ class _Paths:
             if op in _CHOICES
             else []
         )
-        return [(within, source, asset) for source in taken] or None
+        return [(within, source, kind) for source in taken] or None
 
-    def _stored_values(self, inputs: Sequence[str]) -> Sequence[_Need] | None:
+    def _stored_values(self, handle: str) -> Sequence[_Need] | None:
         """
         Return the values that a variable of the graph is given: TensorFlow 2 keeps an asset's path
         in one until a table's initializer reads it.
@@ -260,34 +305,50 @@ class _Paths:
         None unless one node alone stands for the variable, and only nodes that read it and give it
         values take that node.
         """
-        main = self.bodies[MAIN].messages
-        handle = inputs[0] if inputs else ""
-        takers = [node for node in main if handle in inputs_of(node)]
-        variable = self.bodies[MAIN].nodes.get(handle)
-        called = _variable_names(variable) if variable is not None else frozenset[str]()
+        node = self.bodies[MAIN].nodes.get(handle)
+        names = _variable_names(node) if node is not None else frozenset[str]()
         if (
-            sum(not called.isdisjoint(others) for others in self._variables) != 1
+            not names
+            or any(self._variables[name] != 1 for name in names)
             or self._makes_handles
-            or not {text(node.op) for node in takers} <= _USES
+            or handle in self._passed_handles
         ):
             return None
-        given = (inputs_of(node) for node in takers if node.op == b"AssignVariableOp")
         return [
-            (MAIN, values[1], True) for values in given if len(values) > 1 and values[0] == handle
+            (MAIN, value, _Kind.ASSET) for value in self._assigned_values.get(handle, ())
         ] or None
 
     @cached_property
-    def _variables(self) -> list[frozenset[str]]:
+    def _passed_handles(self) -> frozenset[str]:
+        """The nodes of the graph itself that some other op takes than those of :data:`_USES`."""
+        return frozenset(
+            source
+            for node in self.bodies[MAIN].messages
+            if text(node.op) not in _USES
+            for source in inputs_of(node)
+        )
+
+    @cached_property
+    def _assigned_values(self) -> Mapping[str, list[str]]:
+        """By the handle of a variable, the values that nodes of the graph itself assign to it."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for node in self.bodies[MAIN].messages:
+            if node.op == _ASSIGNMENT and len(inputs := inputs_of(node)) > 1:
+                found[inputs[0]].append(inputs[1])
+        return found
+
+    @cached_property
+    def _variables(self) -> Counter[str]:
         """
-        What the process may call the resource variable of each such node in the file; a NUL for a
+        How many nodes in the file may stand for the resource variable of each name; a NUL for a
         name that a call fills in, which may be any.
         """
-        return [
-            _variable_names(node)
+        return Counter(
+            name
             for body in self.bodies.values()
             for node in body.messages
-            if node.op == _VARIABLE
-        ]
+            for name in _variable_names(node)
+        )
 
     @cached_property
     def _makes_handles(self) -> bool:
@@ -298,13 +359,11 @@ class _Paths:
         nodes = (
             node for body in self.bodies.values() for node in body.messages if node.op in _DECODING
         )
-        return any("\0" in names for names in self._variables) or any(
+        return "\0" in self._variables or any(
             entry.value.type == _RESOURCE for node in nodes for entry in node.attributes
         )
 
-    def _argument_values(
-        self, function: str, position: int, *, asset: bool
-    ) -> Sequence[_Need] | None:
+    def _argument_values(self, function: str, position: int, kind: _Kind) -> Sequence[_Need] | None:
         """
         Return what an argument of a function is wherever it is called; None where it may be
         anything.
@@ -315,16 +374,18 @@ class _Paths:
         if entry is not None:
             arguments = len(self.bodies[function].arguments)
             bound = position - (arguments - len(entry))
-            if not asset or bound < 0 or len(entry) > arguments or not self._is_asset(entry[bound]):
-                return None
-        found: list[_Need] = []
-        for within, node in self._calls.get(function, ()):
-            inputs = inputs_of(node)
-            if (text(node.op) not in _CALLS and text(node.op) != function) or position >= len(
-                inputs
+            if (
+                kind is not _Kind.ASSET
+                or bound < 0
+                or len(entry) > arguments
+                or not self._is_asset(entry[bound])
             ):
                 return None
-            found.append((within, inputs[position], asset))
+        found: list[_Need] = []
+        for call in self._calls.get(function, ()):
+            if (call.op not in _CALLS and call.op != function) or position >= len(call.inputs):
+                return None
+            found.append((call.within, call.inputs[position], kind))
         return found or (None if entry is None else ())
 
     @cached_property
@@ -378,9 +439,9 @@ class _Paths:
         )
 
     @cached_property
-    def _calls(self) -> Mapping[str, list[tuple[str, Any]]]:
-        """By function, the nodes that name it, and where they stand."""
-        found: dict[str, list[tuple[str, Any]]] = {}
+    def _calls(self) -> Mapping[str, list[_Call]]:
+        """By function, the nodes that name it."""
+        found: dict[str, list[_Call]] = {}
         calling = ops.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
             for node in (
@@ -388,32 +449,33 @@ class _Paths:
                 for node, raw in zip(body.messages, map(_OP, body.messages), strict=True)
                 if raw in calling
             ):
-                for called in {*functions_of(node), text(node.op)} & self.bodies.keys():
-                    found.setdefault(called, []).append((within, node))
+                call = _Call(within, text(node.name), text(node.op), inputs_of(node))
+                for called in {*functions_of(node), call.op} & self.bodies.keys():
+                    found.setdefault(called, []).append(call)
         return found
 
     @cached_property
-    def _serving_nodes(self) -> frozenset[str]:
+    def _serving(self) -> _Run:
         """
-        The nodes of the graph that a signature is computed from, or has to wait for: when it is
-        called, nobody fills in paths.
+        What a signature is computed from, or has to wait for: when it is called, nobody fills in
+        paths.
         """
         own = (
             entry.value.outputs
             for entry in self.graph.signatures
             if not _graph.is_internal(entry.key)
         )
-        return self._ancestors(
+        return self._run_for(
             name for outputs in own for tensor in outputs for name in _names(tensor.value)
         )
 
     @cached_property
-    def _initializing_nodes(self) -> frozenset[str]:
+    def _initializing(self) -> _Run:
         """
         The same of the ops that loaders run once the variables are restored, and of those for
         training: assets are filled in for these, and the saver's path is not.
         """
-        return self._ancestors(
+        return self._run_for(
             (
                 *(
                     name
@@ -432,12 +494,56 @@ class _Paths:
         )
 
     @cached_property
-    def _restoring_nodes(self) -> frozenset[str]:
+    def _callable(self) -> frozenset[str]:
+        """
+        The functions that run when a loader or the user calls a function of the model, or that may
+        be called from places that the graph does not show.
+        """
+        return self._called_from(
+            name
+            for name, body in self.bodies.items()
+            if name != MAIN and (name in self._entries or body.has_unseen_calls)
+        )
+
+    @cached_property
+    def _restoring(self) -> _Run:
         """
         The same of the op that restores the variables, for which loaders fill in the saver's path
         alone.
         """
-        return self._ancestors([text(self.graph.saver.restore_op)])
+        return self._run_for([text(self.graph.saver.restore_op)])
+
+    def _run_for(self, roots: Iterable[str]) -> _Run:
+        """Return what runs when nodes of the graph itself are asked for."""
+        nodes = self._ancestors(roots)
+        return _Run(
+            nodes,
+            self._called_from(
+                called
+                for called, calls in self._calls.items()
+                if any(call.within == MAIN and call.name in nodes for call in calls)
+            ),
+        )
+
+    @cached_property
+    def _callees(self) -> Mapping[str, list[str]]:
+        """By function, the functions that its nodes name."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for called, calls in self._calls.items():
+            for call in calls:
+                found[call.within].append(called)
+        return found
+
+    def _called_from(self, functions: Iterable[str]) -> frozenset[str]:
+        """Return functions, and all that they call."""
+        pending = list(functions)
+        found: set[str] = set()
+        while pending:
+            function = pending.pop()
+            if function not in found:
+                found.add(function)
+                pending += self._callees.get(function, ())
+        return frozenset(found - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
         nodes = self.bodies[MAIN].nodes

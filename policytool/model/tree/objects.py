@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
@@ -25,7 +26,7 @@ from policytool.model.tree.site import (
     with_shared_places,
 )
 from policytool.releases.naming import snake_case
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.errors import LimitError
 
 if TYPE_CHECKING:
@@ -56,6 +57,46 @@ class _Walk:
     )
     """By the number of a layer, its further places, each once."""
 
+    uses: int = 0
+    """Layers, and lists and dicts that lead to layers, each as often as an object holds it."""
+
+    characters: int = 0
+    """Of the attributes that lead through lists and dicts."""
+
+    def count_use(self, attribute: str = "") -> None:
+        """
+        Count a layer, or a list or dict that the attribute leads to.
+
+        :raises LimitError: beyond the bounds.
+        """
+        self.uses += 1
+        self.characters += len(attribute)
+        if beyond := limits.LAYERS.exceeded_message(
+            self.uses, counting=True
+        ) or limits.PATH_CHARACTERS.exceeded_message(self.characters, counting=True):
+            raise LimitError(f"its object graph contains {beyond}")
+
+    @cached_property
+    def holders(self) -> frozenset[int]:
+        """The lists and dicts that lead to a layer; all others need not be looked into."""
+        nodes = self.document.nodes
+        steps.spend(sum(len(node.children) for node in nodes.values()), walk="edges of objects")
+        above: dict[int, list[int]] = defaultdict(list)
+        pending: list[int] = []
+        for node in nodes.values():
+            if node.identifier in CONTAINERS:
+                for _, child in node.children:
+                    above[child].append(node.id)
+            elif _is_layer(self.document, node):
+                pending.append(node.id)
+        found: set[int] = set()
+        while pending:
+            for holder in above.pop(pending.pop(), ()):
+                if holder not in found:
+                    found.add(holder)
+                    pending.append(holder)
+        return frozenset(found)
+
 
 def sites(document: Document) -> tuple[Site, ...]:
     """
@@ -69,14 +110,13 @@ def sites(document: Document) -> tuple[Site, ...]:
     if root is not None and _is_layer(document, root):
         _visit(walk, root, None, LAYERS, 0)
     elif root is not None:
-        for label, node in _layer_edges(document, root):
+        for label, node in _layer_edges(walk, root):
             _visit(walk, node, None, label, 1)
     return with_shared_places(walk.sites, walk.also_at)
 
 
 def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
-    if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
-        raise LimitError(f"its object graph contains {beyond}")
+    walk.count_use()
     if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
         raise LimitError(f"its object graph nests layers to a depth of {beyond}")
     metadata = _metadata(walk.document, node)
@@ -119,15 +159,16 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
             node=node.id,
         )
     )
-    for label, child in _layer_edges(walk.document, node):
+    for label, child in _layer_edges(walk, node):
         _visit(walk, child, index, label, depth + 1)
 
 
-def _layer_edges(document: Document, node: ObjectNode) -> Iterator[tuple[str, ObjectNode]]:
+def _layer_edges(walk: _Walk, node: ObjectNode) -> Iterator[tuple[str, ObjectNode]]:
     """
     Yield the layers that an object holds: a model's in their order, then those held by attributes,
     through lists and dicts.
     """
+    document = walk.document
     listed: dict[int, int] = {
         int(match[1]): child
         for label, child in node.children
@@ -152,10 +193,11 @@ def _layer_edges(document: Document, node: ObjectNode) -> Iterator[tuple[str, Ob
         seen.add(number)
         if _is_layer(document, child):
             yield label, child
-        elif child.identifier in CONTAINERS:
-            pending += [
-                (f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)
-            ]
+        elif number in walk.holders:
+            for inner, grandchild in reversed(child.children):
+                attribute = f"{label}/{inner}"
+                walk.count_use(attribute)
+                pending.append((attribute, grandchild))
 
 
 def _is_layer(document: Document, node: ObjectNode) -> bool:

@@ -17,6 +17,8 @@ from policytool.formats.document import Layout
 from policytool.model.model import Variable
 from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
 from policytool.releases.naming import USUAL_VARIABLES, snake_case
+from policytool.support import limits
+from policytool.support.errors import LimitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -381,35 +383,43 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     owned: Owned = defaultdict(list)
     taken: set[int] = set()
     for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
-        for label, number in _variable_edges(document, sites[index].node or 0):
-            variable = document.nodes[number].variable
-            if number not in taken and variable is not None:
-                taken.add(number)
-                owned[index].append((_variable(variable, label), variable))
+        for label, variable in _variable_edges(document, sites[index].node or 0, taken):
+            owned[index].append((_variable(variable, label), variable))
     return owned
 
 
-def _variable_edges(document: Document, start: int) -> Iterator[tuple[str, int]]:
+def _variable_edges(
+    document: Document, start: int, taken: set[int]
+) -> Iterator[tuple[str, Tensor]]:
     """
     Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of
     them are passed over.
+
+    :param taken: the variables, lists and dicts that other nodes hold, to which it adds; what they
+        lead to was yielded for those nodes
+    :raises LimitError: where the attributes are longer than the paths of a model.
     """
     pending = [
         (label, number)
         for label, number in reversed(document.nodes[start].children)
         if not label.startswith("_") and label not in BOOKKEEPING
     ]
-    seen = {start}
+    characters = 0
     while pending:
         label, number = pending.pop()
         node = document.nodes.get(number)
-        if node is None or number in seen:
+        if node is None or number == start or number in taken:
             continue
-        seen.add(number)
         if node.variable is not None:
-            yield label, number
+            taken.add(number)
+            yield label, node.variable
         elif node.identifier in CONTAINERS:
-            pending += [(f"{label}/{inner}", child) for inner, child in reversed(node.children)]
+            taken.add(number)
+            for inner, child in reversed(node.children):
+                pending.append((f"{label}/{inner}", child))
+                characters += len(pending[-1][0])
+            if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
+                raise LimitError(f"its object graph has attributes of {beyond}")
 
 
 def _variable(tensor: Tensor, name: str) -> Variable:

@@ -1,0 +1,1 @@
+"""How the work on a file grows with its content."""
