@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -32,6 +33,8 @@ from policytool.commands import baselines
 from policytool.commands import fix as fixing
 from policytool.commands.audit_tally import AuditTally, tally_of
 from policytool.commands.batch import parallel, shards
+from policytool.commands.batch.isolation import isolated
+from policytool.commands.inspect import take
 from policytool.releases.targets import stand_ins, target_and_containers
 from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
@@ -48,7 +51,7 @@ from policytool.rules.selection.suppressions import (
     suppress,
 )
 from policytool.support.errors import UsageError
-from policytool.support.spilled_values import spill
+from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -323,11 +326,19 @@ def _print(
 
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
     """Return an audit in which what is suppressed is set apart."""
-    found = (
-        auditing.without_idle_commands(suppress(audited, passing), question)
-        for audited in audit.audited
+    suppressed = SpilledValues(Audited)
+    failures, _ = take(
+        (
+            isolated(audited.path, functools.partial(_suppressed, audited, passing, question))
+            for audited in audit.audited
+        ),
+        suppressed.append,
     )
-    return replace(audit, audited=spill(Audited, found))
+    return replace(audit, audited=suppressed.all(), failures=(*audit.failures, *failures))
+
+
+def _suppressed(audited: Audited, passing: Suppressions, question: AuditOptions) -> Audited:
+    return auditing.without_idle_commands(suppress(audited, passing), question)
 
 
 def _with_question(audit: Audit, question: AuditOptions) -> Audit:

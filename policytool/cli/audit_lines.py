@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool import rules
 from policytool.cli import options
 from policytool.commands import audit as auditing
+from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.reports.findings import json_report
 from policytool.rules.finding import Audited, Severity
@@ -71,16 +73,20 @@ def stream(
     """
     by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
 
-    def counting(result: Audited | Failure | None) -> Audited | Failure | None:
-        if not isinstance(result, Audited):
-            return result
+    def counting(result: Audited) -> Audited:
         known.recognise(result, tally.passing)
         return auditing.without_idle_commands(suppress(result, tally.passing), question)
 
     def values(audited: Audited) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return json_report.model_values(audited, by_id), _counts(audited)
 
-    for result in lines.write_all(map(counting, results), values, json_report.FORMS):
+    counted = (
+        isolated(result.path, functools.partial(counting, result))
+        if isinstance(result, Audited)
+        else result
+        for result in results
+    )
+    for result in lines.write_all(counted, lambda one: one.path, values, json_report.FORMS):
         if isinstance(result, Failure):
             options.troubles((result,))
         elif result is not None:

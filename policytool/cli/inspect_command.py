@@ -211,7 +211,7 @@ def _print_lines(
         return json_report.model_values(model, inspection.select_layers(model, selection)), {}
 
     def printed(lines: LinesReport) -> Iterator[Model | Failure | None]:
-        for result in lines.write_all(results, values, json_report.FORMS):
+        for result in lines.write_all(results, lambda model: model.path, values, json_report.FORMS):
             if isinstance(result, inspection.Failure):
                 options.troubles((result,))
             yield result

@@ -7,12 +7,14 @@ the run processed all of its inputs.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from policytool.cli.exit_codes import Exit, code_of
 from policytool.commands.batch import shards
+from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.reports import json_lines
 from policytool.support.processes import crash_guard, interrupts
@@ -95,27 +97,42 @@ class LinesReport(LineWriter):
     def write_all(
         self,
         results: Iterable[Value | Failure | None],
+        shown: Callable[[Value], str],
         values: Callable[[Value], tuple[Mapping[str, Any], Mapping[str, int]]],
         forms: Forms,
     ) -> Iterator[Value | Failure | None]:
         """
-        Write the line of each result, in the order of the inputs, and yield the result then.
+        Write the line of each result, in the order of the inputs, and yield the result then; the
+        failure in its place if no line can be made of it.
 
+        :param shown: returns the path of a model as reports show it
         :param values: returns a model as in the JSON report, and what to add to the counts
         """
+
+        def line(position: int, result: Value) -> tuple[str, Mapping[str, int]]:
+            model, counts = values(result)
+            return json_lines.model(position, model, forms), counts
+
         for number, result in enumerate(results):
             position = shards.position(number, self._shard)
             if result is None:
                 self.counts["skipped"] += 1
-            elif isinstance(result, Failure):
-                self.write(json_lines.failure(position, result))
+                yield None
+                continue
+            made = (
+                result
+                if isinstance(result, Failure)
+                else isolated(shown(result), functools.partial(line, position, result))
+            )
+            if isinstance(made, Failure):
+                self.write(json_lines.failure(position, made))
                 self.counts["failures"] += 1
-                self.failure_codes.add(result.code)
-            else:
-                shown, counts = values(result)
-                self.write(json_lines.model(position, shown, forms))
-                self.counts["models"] += 1
-                self.counts.update(counts)
+                self.failure_codes.add(made.code)
+                yield made
+                continue
+            self.write(made[0])
+            self.counts["models"] += 1
+            self.counts.update(made[1])
             yield result
 
     def end(self, code: int) -> None:

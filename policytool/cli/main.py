@@ -151,6 +151,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     crash_guard.allow()
     code = run(sys.argv[1:] if arguments is None else arguments)
     interrupts.handle_no_more()
+    # If Ctrl-C arrives in a text that exec() runs, as for a dataclass, Python notes it and later
+    # ends itself with SIGINT in place of this code. The next text clears the note.
+    exec("")  # noqa: S102  # a constant
     sys.exit(code)
 
 

@@ -399,7 +399,9 @@ def _print_lines(
         return json_report.plan_values(migration), {_count_name(migration.status): 1}
 
     def printed() -> Iterator[Result]:
-        for result in lines.write_all(results, values, json_report.FORMS):
+        for result in lines.write_all(
+            results, lambda one: one.plan.path, values, json_report.FORMS
+        ):
             one = _migrations(result)
             _troubles(one, refusals=True)
             _notes(one.migrations, quiet=quiet)

@@ -166,7 +166,7 @@ def _planned(planner: _Planner, target: str | None) -> ModelCommand:
     """
     try:
         return planner.command(target)
-    except (PolicytoolError, MemoryError, RecursionError) as error:
+    except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
         return ModelCommand(target=target, reason=f"no command was planned: {cause(error)}")
 

@@ -235,28 +235,31 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 
 @pytest.mark.usefixtures("models")
 def test_a_bug_is_told_as_one(meddling: Any) -> None:
-    """As in one process: exit code 70 and a sentence, with --debug the traceback."""
+    """Of each file: exit code 70 and a sentence, with --debug the traceback."""
     meddling(
         "import policytool.model.reading as reading\ndef read(path, shown): raise "
         "RuntimeError('boom')\nreading.read = read\n"
     )
     ended = run("inspect", "--jobs", "2", ".")
     assert ended.code == 70
-    assert "RuntimeError: boom" in ended.err
-    with pytest.raises(parallel.UnexpectedError) as caught:
-        run("inspect", "--jobs", "2", "--debug", ".")
-    assert "in read" in "".join(caught.value.__notes__)
+    assert ended.err.count("this is a bug in policytool (RuntimeError: boom)") == 14
+    assert "in read" not in ended.err
+    assert "in read" in run("inspect", "--jobs", "2", "--debug", ".").err
 
 
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
-    """The sentence is that of the process that found it."""
+    """The sentence is that of the process that found it, and the only file's ends the run."""
     meddling(
         "import policytool.model.reading as reading\nfrom policytool.support.errors import "
         "UsageError\ndef "
         "read(path, shown): raise UsageError('no')\nreading.read = read\n"
     )
+    results = inspected(every(models), 2)
+    assert {(one.code, one.message) for one in results if isinstance(one, Failure)} == {
+        ("usage", "no")
+    }
     with pytest.raises(UsageError, match=r"^no$"):
-        inspected(every(models), 2)
+        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], None, 1, None))
 
 
 def test_processes_that_cannot_start_are_told(
