@@ -7,7 +7,7 @@ import importlib
 import os
 import platform
 import sys
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -16,6 +16,9 @@ from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.support.errors import ModelFileError, PolicytoolError
 from policytool.support.processes import crash_guard, interrupts
 from policytool.support.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 COMMANDS: Final = {
     "inspect": (
@@ -149,12 +152,25 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _know_the_processor()
     interrupts.handle()
     crash_guard.allow()
+    sys.excepthook = _print_traceback
     code = run(sys.argv[1:] if arguments is None else arguments)
     interrupts.handle_no_more()
     # If Ctrl-C arrives in a text that exec() runs, as for a dataclass, Python notes it and later
     # ends itself with SIGINT in place of this code. The next text clears the note.
     exec("")  # noqa: S102  # a constant
     sys.exit(code)
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print the traceback of a bug (``--debug``) without credentials."""
+    import traceback
+
+    from policytool.support.files.remote_path import redacted
+
+    lines = traceback.format_exception(kind, error, trace)
+    click.echo(redacted("".join(lines)), err=True, nl=False)
 
 
 def _know_the_processor() -> None:

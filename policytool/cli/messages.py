@@ -32,10 +32,14 @@ def note(text: str) -> None:
 
 
 def escape(text: str) -> str:
-    """Return text on one line, without control characters and commands of a CI runner."""
+    """
+    Return text on one line, without control characters, commands of a CI runner, and credentials in
+    URLs.
+    """
     from policytool.reports.layout import clean  # which --version and --help do not need
+    from policytool.support.files.remote_path import redacted
 
-    return clean(text)
+    return clean(redacted(text))
 
 
 _PARTS = re.compile(r"(\([^()]*\)|`[^`]*`|'[^']*'(?!\w)|\"[^\"]*\")")

@@ -58,8 +58,9 @@ class Input:
 
 def display_path(path: AnyPath) -> str:
     """
-    Return a path in POSIX form, relative to the working directory where it lies below it; a URL
-    without credentials.
+    Return a path in POSIX form, relative to the working directory where it lies below it; a URL,
+    and what resembles one, without credentials. One that could be taken for a URL begins with
+    ``./``.
     """
     if isinstance(path, RemotePath):
         return path.shown
@@ -67,9 +68,10 @@ def display_path(path: AnyPath) -> str:
         os.path.abspath(path)
     )  # resolve() would follow links, and reports name what was given
     try:
-        return absolute.relative_to(Path.cwd()).as_posix()
+        shown = absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
-        return absolute.as_posix()
+        shown = absolute.as_posix()
+    return f"{'./' if remote_path.is_url(shown) else ''}{remote_path.without_secrets(shown)}"
 
 
 def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]:
@@ -116,7 +118,8 @@ def one(path: str, *, remote: bool = False) -> Input:
 
 def _expand(arguments: list[str], *, remote: bool) -> Iterator[Input]:
     for argument in arguments:
-        if remote_path.is_url(argument):
+        is_local = "://" not in argument and os.path.lexists(argument)  # a directory models:
+        if remote_path.is_url(argument) and not is_local:
             if not remote:
                 raise _not_local(remote_path.without_secrets(argument))
             yield from _expand_url(remote_path.parse(argument))

@@ -434,8 +434,8 @@ def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
     [
         ("https://u:p@host:1/a/b.h5?x=1#y", "https://host:1/a/b.h5"),
         ("https://host/a?x", "https://host/a"),
-        ("s3://bucket/a?b.h5", "s3://bucket/a?b.h5"),
-        ("s3://bucket/a#b.h5", "s3://bucket/a#b.h5"),
+        ("s3://bucket/a?b.h5", "s3://bucket/a"),
+        ("s3://bucket/a#b.h5", "s3://bucket/a"),
         ("az://box/a.h5?sv=1&sig=2", "az://box/a.h5"),
         ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
         ("zip://a.h5::https://u:p@host/b.zip?sig=1", "zip://a.h5::https://host/b.zip"),

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 from policytool.support.errors import UsageError
 from policytool.support.suggestion import did_you_mean
@@ -48,6 +49,10 @@ _WEB: Final = frozenset({"http", "https"})
 AZURE: Final = frozenset({"az", "abfs"})
 """``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
 
+_WITHOUT_USER: Final = frozenset({*AZURE, MODELS, ZIP})
+_BUCKETS: Final = PACKAGES.keys() - _WEB
+"""Protocols whose first part may contain no colon, so that one is followed by a password."""
+
 _REGISTERED: Final = re.compile(
     r"models://([^/*?[]+@[^/*?[]+|m-[0-9a-f]{32}|[^/*?[]+/[0-9]+)(?=/|$)"
 )
@@ -55,8 +60,24 @@ _REGISTERED: Final = re.compile(
 
 _GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
-_QUERY: Final = re.compile(r"\?.*=.*", re.DOTALL)
-_WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):([/\\]+)")
+"""As in a URL, or in a path that was made of one, which has fewer slashes."""
+
+_CHAINED: Final = re.compile(rf"::(?={_SCHEME.pattern})")
+_MOST_CHAINED: Final = 8
+"""URLs in a chain that reports show; those that are read have two."""
+
+_HOST: Final = re.compile(
+    r"(\[[0-9A-Fa-f:.]+\]|localhost|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+)(:[0-9]+)?"
+)
+"""What stands between ``//`` and ``/`` and is surely no part of a password with a slash."""
+
+_PORT: Final = re.compile(r"[^:]+:[0-9]+")
+_HIDDEN: Final = "..."
+"""What reports show of a URL that may be a password from its beginning on."""
+
+_URL_IN_TEXT: Final = re.compile(rf"{_SCHEME.pattern}[^\s'\"`]*")
 
 
 def is_url(text: str) -> bool:
@@ -64,22 +85,70 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 
 
-def without_secrets(url: str) -> str:
-    """Return a URL as reports show it: without a user, a password, a query and a fragment."""
-    return "::".join(_shown_part(part) for part in url.split("::"))
+def without_secrets(path: str) -> str:
+    """
+    Return a path or URL as reports show it: without a user, a password, a query and a fragment.
+
+    This also holds for text that only resembles a URL, such as one after a blank or a quote. If a
+    password may contain a slash, everything up to the last ``@`` is removed, and all if it may
+    contain the beginning of a query.
+    """
+    parts = []
+    for _ in range(_MOST_CHAINED):
+        match = _SCHEME.search(path)
+        if match is None:
+            return "".join([*parts, _local_archive(path) if parts else path])
+        protocol = match[1].lower() if is_url(path) else match[1]
+        slashes = "/" if protocol == MODELS else match[2]
+        parts.append(f"{path[: match.start()]}{protocol}:{slashes}")
+        place, separator, path = _divide(protocol.lower(), path[match.end() :])
+        shown = _place(protocol.lower(), place)
+        parts += (shown, separator)
+        if not separator:
+            break
+        if shown != place and not _SCHEME.search(path):  # the separator may be in a password
+            return "".join([*parts, _HIDDEN])
+    return "".join(parts)
 
 
-def _shown_part(part: str) -> str:
-    match = _URL.match(part)
-    if match is None:
-        return part
-    protocol, rest = match[1].lower(), match[2]
-    if protocol == MODELS:
-        return f"{MODELS}:/{rest}"
-    if protocol not in AZURE or ":" in rest.partition("@")[0]:
-        rest = _USER.sub("", rest)
-    query = _WEB_QUERY if protocol in _WEB else _QUERY
-    return f"{protocol}://{query.sub('', rest)}"
+def redacted(text: str) -> str:
+    """Return a message whose URLs are as reports show them."""
+    return _URL_IN_TEXT.sub(lambda match: without_secrets(match[0]), text)
+
+
+def _divide(protocol: str, rest: str) -> tuple[str, str, str]:
+    """Return the rest of a URL up to ``::``, this separator, and the URL or archive after it."""
+    if protocol == ZIP:
+        return rest.partition("::")
+    chained = _CHAINED.search(_QUERY.sub("", rest))
+    return (rest[: chained.start()], "::", rest[chained.end() :]) if chained else (rest, "", "")
+
+
+def _place(protocol: str, place: str) -> str:
+    """Return what a URL has after its protocol, as reports show it."""
+    own = _QUERY.sub("", place)
+    hidden = place.removeprefix(own)
+    authority, slash, rest = own.partition("/")
+    host = authority.rpartition("@")[2]
+    has_colon = ":" in unquote(host)
+    is_certain = not has_colon if protocol in _BUCKETS else _HOST.fullmatch(host) is not None
+    has_at = "@" in rest or "@" in hidden
+    if (
+        (has_colon and not is_certain and _PORT.fullmatch(host) is None)
+        or (has_at and ("@" in authority or not is_certain or _SCHEME.search(rest) is not None))
+        or ("@" in hidden and not slash)
+    ):  # the password may contain the first slash, question mark or number sign
+        return own.rpartition("@")[2] if "@" in own and "@" not in hidden else _HIDDEN
+    if protocol in _WITHOUT_USER:
+        is_name = ":" not in unquote(authority)
+        return own if is_name else _HIDDEN if protocol == ZIP else f"{host}{slash}{rest}"
+    return f"{host}{slash}{rest}"
+
+
+def _local_archive(path: str) -> str:
+    """Return the local path of an archive as reports show it."""
+    user, separator, place = _QUERY.sub("", path).rpartition("@")
+    return place if ":" in user else f"{user}{separator}{place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +222,7 @@ class RemotePath:
     def _own(self) -> str:
         """The URL without the archive that it lies in, and of a web address without its query."""
         own = self.url.partition("::")[0] if self.protocol == ZIP else self.url
-        return _WEB_QUERY.sub("", own) if self.is_web else own
+        return _QUERY.sub("", own) if self.is_web else own
 
     @property
     def name(self) -> str:
@@ -319,5 +388,5 @@ def _archive(inner: str, shown: str) -> str:
 
 
 def _check_parts(place: str, shown: str) -> None:
-    if ".." in _WEB_QUERY.sub("", place).split("/"):
+    if ".." in _QUERY.sub("", place).split("/"):
         raise UsageError(f"the URL {shown} cannot contain the part '..'")

@@ -32,7 +32,7 @@ LETTERS: Final = (
     "\u212a",
     "İ",
 )
-"""With letters that are equal only if case is ignored: s and the long s, k and the sign of kelvin."""
+"""With letters that are equal only if case is ignored: s and the long s, k and kelvin."""
 
 SETS: Final = (
     *(".", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", "^", "$", r"\A", r"\Z", r"\b", r"\B"),
