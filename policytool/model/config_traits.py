@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes, nested_calls
+from policytool.releases import keras_operations
 from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from policytool.releases.keras_operations import OperationUse
     from policytool.support.text.jsontext import Json
 
 
@@ -55,8 +58,14 @@ class ConfigTraits:
     graph_network: bool = False
     """Whether a SavedModel's root says that it is functional, whatever its class."""
 
-    operations: set[str] = field(default_factory=set)
-    """Class names of graph entries of Keras 3 that are operations and no layers."""
+    operation_uses: set[OperationUse] = field(default_factory=set)
+    """Calls of graph entries of Keras 3 that are operations and no layers."""
+
+    operation_axes: set[tuple[str, str]] = field(default_factory=set)
+    """Class name and axis, as JSON, of each operation that has an axis."""
+
+    operation_functions: set[tuple[str, str]] = field(default_factory=set)
+    """Class name of each operation that is given a function, and the function's name."""
 
     bare_nested: bool = False
     """Whether a layer inside another's config is serialised without its ``module``."""
@@ -149,6 +158,11 @@ class ConfigTraits:
     such.
     """
 
+    @property
+    def operations(self) -> frozenset[str]:
+        """Class names of graph entries of Keras 3 that are operations and no layers."""
+        return frozenset(use.class_name for use in self.operation_uses)
+
 
 def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> ConfigTraits:
     """
@@ -185,13 +199,22 @@ def _note(value: dict[str, Json], found: ConfigTraits) -> None:
         if isinstance(config, dict):
             _note_config(class_name, config, found)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
-                found.operations.add(class_name)
+                _note_operation(value, config, found)
         elif class_name == "Sequential" and isinstance(config, list):
             found.listed_layers = True
         if class_name == "Functional" and isinstance(module, str):
             found.functional_modules.add(module)
     if "dtype" in value:
         _note_dtype(value["dtype"], found)
+
+
+def _note_operation(entry: dict[str, Json], config: dict[str, Json], found: ConfigTraits) -> None:
+    class_name = str(entry["class_name"])
+    found.operation_uses.update(keras_operations.uses(entry))
+    if config.get("axis") is not None:
+        found.operation_axes.add((class_name, json.dumps(config["axis"])))
+    for function in keras_operations.functions(entry):
+        found.operation_functions.add((class_name, function))
 
 
 def _note_config(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:

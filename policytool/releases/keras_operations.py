@@ -1,23 +1,57 @@
 """
 What loaders make of operations in a graph.
 
-Which classes each release of Keras 3 has and what their constructors take, and which functions the
-op layers of Keras 2 find by name: ``data/operations.json`` is what they said themselves
-(``fixtures/operations.py`` asks them, and explains it).
+Which classes each release of Keras 3 has, the arguments of their constructors and of their calls,
+and which functions the op layers of Keras 2 find by name: ``data/operations.json`` is what they
+said themselves (``fixtures/operations.py`` asks them, and explains it).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from policytool.support.text.jsontext import Json
+
+Kinds = frozenset[str]
+"""How a file writes an argument: ``list``, ``number``, and for a list what its items are."""
 
 MODULES: Final = "keras.src.ops."
 """What the modules of Keras 3's operations begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallParameters:
+    """What a method of an operation takes in a call."""
+
+    names: tuple[str, ...]
+    """The parameters in order; one that takes many begins with ``*``."""
+
+    optional: frozenset[str]
+    """Those that have a default."""
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The parameters that each take one argument, in order."""
+        return tuple(name for name in self.names if not name.startswith("*"))
+
+    def takes_any(self, stars: str) -> bool:
+        """Return whether it takes any further arguments (``*``) or names (``**``)."""
+        return any(
+            name.startswith(stars) and not name.startswith(f"{stars}*") for name in self.names
+        )
+
+    def surplus(self, count: int, names: frozenset[str]) -> frozenset[str]:
+        """Return the arguments that it does not take; a number for one without a name."""
+        least = len(self.positional)
+        many = () if self.takes_any("*") else range(least + 1, count + 1)
+        unknown = () if self.takes_any("**") else names - set(self.names)
+        return frozenset((*unknown, *(f"#{number}" for number in many)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +66,19 @@ class OperationSignature:
     required: tuple[str, ...]
     """The constructor's parameters without."""
 
-    call: tuple[str, ...]
-    """The parameters of a call, in order; one that takes many begins with ``*``."""
+    takes_more: bool
+    """Whether the constructor takes any further parameter."""
+
+    run: CallParameters
+    """What a call of a model gives it."""
+
+    built: CallParameters
+    """What the construction of a model gives it, which infers the shape of the output alone."""
+
+    @property
+    def call(self) -> tuple[str, ...]:
+        """The parameters of a call, in order; one that takes many begins with ``*``."""
+        return self.run.names
 
     @property
     def takes_name(self) -> bool:
@@ -41,20 +86,217 @@ class OperationSignature:
         return "name" in self.config
 
 
-def signature(loader: str, module: str, class_name: str) -> OperationSignature | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationUse:
+    """An operation in a graph with one of its calls: all that its compatibility depends on."""
+
+    module: str | None
+    """The last part of ``keras.src.ops.MODULE``; None where the file has no modules, as HDF5."""
+
+    class_name: str
+    config: frozenset[tuple[str, Kinds]]
+    args: tuple[Kinds, ...] = ()
+    kwargs: frozenset[tuple[str, Kinds]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OperationObjection:
+    """Why a release does not load an operation."""
+
+    reason: str
+    arguments: tuple[str, ...] = ()
+    """The arguments that it is about; none where the release does not have the class."""
+
+
+def signature(loader: str, module: str | None, class_name: str) -> OperationSignature | None:
     """
     Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
     none.
     """
-    for found in data.read("operations")["operations"].get(f"{module}.{class_name}", ()):
+    for found in _entries(module, class_name):
         if loader in found["loaders"]:
+            run = CallParameters(tuple(found["call"]), frozenset(found["optional"]))
+            inferred = found.get("inferred")
             return OperationSignature(
-                config=found["config"], required=tuple(found["required"]), call=tuple(found["call"])
+                config=found["config"],
+                required=tuple(found["required"]),
+                takes_more=found["takes_more"],
+                run=run,
+                built=CallParameters(tuple(inferred["call"]), frozenset(inferred["optional"]))
+                if inferred
+                else run,
             )
     return None
 
 
-def is_known(module: str, class_name: str) -> bool:
+def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
+    """
+    Yield each way in which a graph's entry uses its operation, once for a call; once for an
+    operation without calls.
+    """
+    module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
+    found = OperationUse(
+        module=module.removeprefix(MODULES) if isinstance(module, str) else None,
+        class_name=str(entry.get("class_name")),
+        config=_kinds_by_name(config),
+    )
+    calls = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+    if not calls:
+        yield found
+    for node in calls:
+        args = node.get("args")
+        yield replace(
+            found,
+            args=tuple(map(value_kinds, args)) if isinstance(args, list) else (),
+            kwargs=_kinds_by_name(node.get("kwargs")),
+        )
+
+
+def value_kinds(value: Json) -> Kinds:
+    """Return how a file writes a value."""
+    if not isinstance(value, list):
+        return _KINDS[_kind(value)]
+    return frozenset({_LIST, *(f"{_LIST} of {_kind(item)}" for item in value)})
+
+
+def functions(entry: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the names of the functions among an operation's arguments; ``lambda`` for bytecode."""
+    pending: list[Json] = [entry.get("config"), entry.get("inbound_nodes")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            kind = _kind(value)
+            if kind == _FUNCTION:
+                yield str(value.get("config"))
+            elif kind == _LAMBDA:
+                yield "lambda"
+            else:
+                pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+
+
+def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
+    """
+    Yield why a release of Keras 3 does not load an operation of a class that some release has;
+    nothing where it does.
+    """
+    found = signature(loader, use.module, use.class_name)
+    if found is None:
+        yield OperationObjection(f"the operation {use.class_name} does not exist")
+        return
+    keys, said = dict(use.config), dict(use.kwargs)
+    refused = {
+        *(() if found.takes_more else keys.keys() - found.config.keys() - set(found.required)),
+        *_named(use, found.built.surplus(len(use.args), frozenset(said))),
+    }
+    said |= zip(found.built.positional, use.args, strict=False)
+    lacking = {
+        *(name for name in found.required if name not in keys),
+        *(
+            name
+            for name in found.built.positional
+            if name not in said and name not in found.built.optional
+        ),
+    }
+    for names, words in (
+        (refused - lacking, "{} has no {}"),
+        (lacking - refused, "{} requires the {}"),
+        (lacking & refused & set(found.required), "{} expects the {} in its config"),
+        (lacking & refused - set(found.required), "{} expects the {} in its call"),
+    ):
+        if names:
+            yield _objection(use, words, names)
+    unread: Mapping[str, Mapping[str, Sequence[str]]] = data.read("operations")["unread"].get(
+        f"{use.module}.{use.class_name}", {}
+    )
+    for name, kinds in unread.items():
+        written = {*keys.get(name, ()), *said.get(name, ()), *(() if name else ("",))}
+        for kind, loaders in kinds.items():
+            if loader not in loaders or kind not in written:
+                continue
+            if name:
+                yield _objection(use, f"{{}} does not support a {kind} as the {{}}", {name})
+            else:
+                yield OperationObjection(f"the operation {use.class_name} cannot be rebuilt")
+
+
+def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
+    """
+    Yield why a model with an operation, though a release loads it, fails when it is called: Keras
+    3.15 infers the output of ``Array`` with a ``dtype``, which its call does not take.
+    """
+    found = signature(loader, use.module, use.class_name)
+    if found is None or found.run == found.built:
+        return
+    count, names = len(use.args), frozenset(name for name, _ in use.kwargs)
+    surplus = found.run.surplus(count, names) - found.built.surplus(count, names)
+    if surplus:
+        words = "{} has no {} when the model is called, although it loads"
+        yield _objection(use, words, _named(use, surplus))
+
+
+def _named(use: OperationUse, arguments: Iterable[str]) -> set[str]:
+    """Return arguments, those without a name by the name that some release has for them."""
+    names = max((entry["call"] for entry in _entries(use.module, use.class_name)), key=len)
+    places = {f"#{number}": name for number, name in enumerate(names, 1)}
+    return {places.get(one, one) for one in arguments}
+
+
+def _objection(use: OperationUse, words: str, names: set[str]) -> OperationObjection:
+    listed = tuple(sorted(names))
+    arguments = f"argument{'s' * (len(listed) > 1)} {', '.join(f'`{name}`' for name in listed)}"
+    return OperationObjection(words.format(f"the operation {use.class_name}", arguments), listed)
+
+
+def _kinds_by_name(values: Json) -> frozenset[tuple[str, Kinds]]:
+    if not isinstance(values, dict):
+        return frozenset()
+    return frozenset((name, value_kinds(value)) for name, value in values.items())
+
+
+def _kind(value: Json) -> str:
+    if isinstance(value, dict):
+        class_name = value.get("class_name")
+        return class_name if isinstance(class_name, str) and class_name in _KINDS else "object"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return _LIST
+    return "string" if isinstance(value, str) else "number"
+
+
+_LIST: Final = "list"
+_FUNCTION: Final = "function"
+_LAMBDA: Final = "__lambda__"
+_KINDS: Final = {
+    name: frozenset({name})
+    for name in (
+        _LIST,
+        "null",
+        "number",
+        "object",
+        "string",
+        _FUNCTION,
+        "__ellipsis__",
+        "__keras_tensor__",
+        _LAMBDA,
+        "__numpy__",
+        "__slice__",
+        "__tensor__",
+    )
+}
+"""What Keras 3 writes as an argument, or as an item of a list; objects by their class."""
+
+
+def _entries(module: str | None, class_name: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = data.read("operations")["operations"].get(
+        f"{module}.{class_name}", ()
+    )
+    return found
+
+
+def is_known(module: str | None, class_name: str) -> bool:
     """Return whether any release has a class."""
     return f"{module}.{class_name}" in data.read("operations")["operations"]
 

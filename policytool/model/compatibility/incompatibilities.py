@@ -501,13 +501,6 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     # Keras 3 in older Keras 3
     _row(
-        Obstacle.GRAPH,
-        "json keras",
-        "keras3.0",
-        "Keras 3.0 does not support the slices in its graph (GetItem)",
-        lambda found: "GetItem" in found.traits.operations,
-    ),
-    _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.0",

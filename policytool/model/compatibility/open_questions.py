@@ -10,11 +10,11 @@ from policytool.model import nested_calls
 from policytool.model.custom_classes import OP_LAYERS, OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
-from policytool.releases import known_arguments
-from policytool.releases.releases import KERAS3, family_of, releases_in
+from policytool.releases import keras_operations, known_arguments
+from policytool.releases.releases import KERAS3, LOADERS, family_of, releases_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.incompatibilities import Evidence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
     from policytool.releases.releases import Release
+    from policytool.support.text.jsontext import Json
 
 UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for."""
@@ -36,12 +37,6 @@ At a program's top, they got 984 to 987 deep (TF 2.4, 2.9, 2.15, tf_keras 2.21, 
 
 _LAMBDA: Final = "Lambda"
 _LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
-_TRIED: Final = frozenset({"Cast"})
-"""
-Operations that every Keras 3 was seen to load: models under a mixed policy of Keras 3.5 to 3.8 have
-them.
-"""
-
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
@@ -83,9 +78,9 @@ def of(
     return (
         *_export(evidence.document),
         *_untried_release(origins),
-        *_merge((*about, *_axes(evidence.document, sites))),
+        *_merge((*about, *_axes(evidence, sites))),
         *_deep(evidence.traits),
-        *_operations(evidence.traits),
+        *_operations(evidence.document, evidence.traits),
         *_calibration(evidence.traits),
         *_behind_models(evidence),
         *_shared_layers(evidence.traits, sites),
@@ -113,11 +108,43 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
-def _operations(traits: ConfigTraits) -> Iterator[Doubt]:
-    untried = traits.operations - _TRIED
-    if untried:
-        reason = f"the arguments of the operation {min(untried)} differ between releases"
-        yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
+def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
+    """Tell of operations that no release has, and of the functions that operations call."""
+    if document.format == "h5":
+        return  # where Keras 3 finds layers by the names of operations, and no operation
+    unknown = {
+        use.class_name
+        for use in traits.operation_uses
+        if not keras_operations.is_known(use.module, use.class_name)
+    }
+    for loader in sorted(_KERAS3.intersection(LOADERS)):
+        for use in traits.operation_uses:
+            for objection in keras_operations.call_objections(loader, use):
+                cause = Cause(
+                    kind=Obstacle.KEY,
+                    reason=objection.reason,
+                    class_name=use.class_name,
+                    keys=objection.arguments,
+                )
+                yield Doubt(cause=cause, loaders=frozenset({loader}))
+    for name in sorted(unknown):
+        reason = f"the operation {name} was not tested in any release"
+        yield Doubt(
+            cause=Cause(kind=Obstacle.GRAPH, reason=reason, class_name=name), loaders=_KERAS3
+        )
+    for name, function in sorted(traits.operation_functions):
+        reason = f"the operation {name} calls the function {function}, which is not in the file"
+        yield Doubt(
+            cause=Cause(kind=Obstacle.GRAPH, reason=reason, class_name=name),
+            loaders=frozenset(one for one in _KERAS3 if not _finds_function(one, function)),
+        )
+
+
+def _finds_function(loader: str, name: str) -> bool:
+    """Return whether a release has an activation of the name, which it finds without code."""
+    if not known_arguments.is_known("activations", name):
+        return False
+    return known_arguments.objection(loader, "activations", name, {}, module=False) is None
 
 
 def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
@@ -210,35 +237,42 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
-def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
+def _axes(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
     Tell of axes that Keras 3 leaves out when it reads HDF5, and takes to be the last
     (``saving_utils.model_from_config``, 3.0 to 3.15).
     """
-    if document.format != "h5":
+    if evidence.document.format != "h5":
         return
     for site in sites:
-        axis = (
-            site.config.get("axis", _LAST)
-            if site.config is not None and site.parent is not None and sites[site.parent].is_model
-            else _LAST
+        if site.config is not None and site.parent is not None and sites[site.parent].is_model:
+            axis, inner = site.config.get("axis", _LAST), site.class_name not in OP_LAYERS
+            yield from _axis(site.class_name, axis, _INNER if inner else (), (path_of(site.names),))
+    for class_name, written in sorted(evidence.traits.operation_axes):
+        axis = json.loads(written)
+        yield from _axis(class_name, axis, (axis,), ())
+
+
+def _axis(
+    class_name: str, axis: Json, inner: Collection[Json], layers: tuple[str, ...]
+) -> Iterator[Doubt]:
+    """
+    Yield what an axis leaves open.
+
+    :param inner: the axes, of those that are numbers, that are not the last
+    """
+    if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
+        return
+    several = not isinstance(axis, int)
+    if several or axis in inner:
+        reason = (
+            f"the axis {json.dumps(axis)} of {class_name} is ignored when the model is "
+            "read from HDF5, and the last axis is used instead"
         )
-        if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
-            continue
-        several = not isinstance(axis, int)
-        if several or (site.class_name not in OP_LAYERS and axis in _INNER):
-            reason = (
-                f"the axis {json.dumps(axis)} of {site.class_name} is ignored when the model is "
-                "read from HDF5, and the last axis is used instead"
-            )
-            cause = Cause(
-                kind=Obstacle.KEY,
-                reason=reason,
-                layers=(path_of(site.names),),
-                class_name=site.class_name,
-                keys=("axis",),
-            )
-            yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
+        cause = Cause(
+            kind=Obstacle.KEY, reason=reason, layers=layers, class_name=class_name, keys=("axis",)
+        )
+        yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
 
 
 def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:

@@ -24,8 +24,8 @@ from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence,
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
-from policytool.releases import dtype_support, known_arguments
-from policytool.releases.releases import LOADERS
+from policytool.releases import dtype_support, keras_operations, known_arguments
+from policytool.releases.releases import KERAS3, LOADERS, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +99,11 @@ def _verdict(
             if cause.class_name not in MODEL_CLASSES
         ]
     else:
-        causes += (*objections, *_unbuildable(loader, evidence.traits))
+        causes += (
+            *objections,
+            *_operation_objections(loader, evidence),
+            *_unbuildable(loader, evidence.traits),
+        )
     causes.sort(
         key=lambda cause: cause.kind is Obstacle.POLICY
     )  # which migrate fixes: the reason that it reports is what it cannot fix
@@ -109,6 +113,29 @@ def _verdict(
         causes=tuple(causes),
         doubts=tuple(left),
     )
+
+
+def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
+    """
+    Yield the operations, and the arguments of their calls, that a loader does not take.
+
+    HDF5 does not say that they are operations, for which :data:`REFUSALS` has a row.
+    """
+    if family_of(loader) != KERAS3 or evidence.document.format == "h5":
+        return
+    found = {
+        objection: use.class_name
+        for use in evidence.traits.operation_uses
+        if keras_operations.is_known(use.module, use.class_name)
+        for objection in keras_operations.objections(loader, use)
+    }
+    for objection, name in sorted(found.items(), key=lambda item: item[0].reason):
+        yield Cause(
+            kind=Obstacle.KEY if objection.arguments else Obstacle.CLASS,
+            reason=objection.reason,
+            class_name=name,
+            keys=objection.arguments,
+        )
 
 
 def _objections(loader: str, found: Sequence[ObjectGroup]) -> Iterator[Cause]:

@@ -1,0 +1,50 @@
+"""
+The newest Keras loads functional models of all its operations, which it wrote, as the report says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import policytool
+from policytool.releases.releases import KERAS3, newest
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.conftest import COMPAT
+
+PROGRAM: Final = Path(__file__).with_name("operation_calls.py")
+WRITTEN: Final = 600
+"""The least expressions that come to a file: Keras 3.15.1 writes more."""
+
+pytestmark = pytest.mark.compat
+
+
+def test_verdicts_on_operations_are_what_the_release_that_wrote_them_does(tmp_path: Path) -> None:
+    """No model is unknown but one that calls a function, and no verdict is wrong."""
+    assert COMPAT is not None
+    done = subprocess.run(
+        [COMPAT, str(PROGRAM), str(tmp_path)],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    loads = json.loads((tmp_path / "loads.json").read_text(encoding="utf-8"))
+    assert len(loads) > WRITTEN
+    unknown, wrong = [], []
+    for name, (text, error) in loads.items():
+        verdict = policytool.inspect(str(tmp_path / name)).releases[newest(KERAS3).id]
+        if verdict.not_judged is not None:
+            if "calls the function" not in verdict.not_judged or error is None:
+                unknown.append(f"{text}: {verdict.not_judged}")
+        elif verdict.loads != (error is None):
+            wrong.append(f"{text}: {verdict.reason or 'loads'}, but Keras: {error or 'loads'}")
+    assert not unknown, "\n".join(unknown)
+    assert not wrong, "\n".join(wrong)

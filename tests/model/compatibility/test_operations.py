@@ -1,0 +1,214 @@
+"""
+What the report says of operations of Keras 3 in functional models: a call is compared with the
+arguments that it uses, for each release.
+
+The configs are those that Keras 3.15.1 writes; releases were given models of all operations
+(``fixtures/operations.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool.releases import data, keras_operations
+from policytool.releases.releases import KERAS3, LOADERS, family_of, newest
+from tests.conftest import run
+from tests.helpers.small_models import Config, keras_members, keras_zip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from policytool.model.model import Verdict
+
+NEWEST: Final = newest(KERAS3).id
+MEASURED: Final = tuple(loader for loader in LOADERS if family_of(loader) == KERAS3)
+
+
+def tensor(layer: str) -> Config:
+    """Return an argument that is a layer's output."""
+    config = {"shape": [None, 4, 8], "dtype": "float32", "keras_history": [layer, 0, 0]}
+    return {"class_name": "__keras_tensor__", "config": config}
+
+
+X: Final = tensor("x")
+FULL: Final = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
+
+
+def operation(
+    class_name: str, *args: object, config: object = None, module: str = "numpy", **kwargs: object
+) -> Config:
+    """Return an operation in a graph, called once."""
+    return {
+        "module": f"keras.src.ops.{module}",
+        "class_name": class_name,
+        "config": {"name": "op", **(config if isinstance(config, dict) else {})},
+        "registered_name": class_name,
+        "name": "op",
+        "inbound_nodes": [{"args": list(args), "kwargs": kwargs}],
+    }
+
+
+def verdicts(path: Path, entry: Config) -> Mapping[str, Verdict]:
+    """Return what the report says of a model of an input and an operation."""
+    inputs = {
+        "module": "keras.layers",
+        "class_name": "InputLayer",
+        "config": {"batch_shape": [None, 4, 8], "dtype": "float32", "name": "x"},
+        "registered_name": None,
+        "name": "x",
+        "inbound_nodes": [],
+    }
+    model = {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "config": {
+            "name": "model",
+            "trainable": True,
+            "layers": [inputs, entry],
+            "input_layers": [["x", 0, 0]],
+            "output_layers": [["op", 0, 0]],
+        },
+        "registered_name": "Functional",
+    }
+    file = keras_zip(path / "model.keras", keras_members(json.loads(json.dumps(model))))
+    return policytool.inspect(str(file)).releases
+
+
+PLAIN: Final = {
+    "x + x": operation("Add", X, X),
+    "x * 2": operation("Multiply", X, 2),
+    "x[:, 0]": operation("GetItem", X, [FULL, 0]),
+    "mean": operation("Mean", X, config={"axis": [1, 2], "keepdims": True}),
+    "relu": operation("Relu", X, module="nn"),
+    "stack": operation("Stack", [X, X], config={"axis": -1}),
+    "where": operation("Where", X, x1=X, x2=0.0),
+    "einsum": operation("Einsum", X, X, config={"subscripts": "bij,bij->b"}),
+    "cast": operation("Cast", X, module="core", config={"dtype": "float16"}),
+    "arguments by name": operation("Subtract", x1=X, x2=X),
+    "argument with a default": operation("Average", X, config={"axis": 1}),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_calls_with_known_arguments_load_in_the_newest_release(tmp_path: Path, name: str) -> None:
+    """Residual models, slices and reductions are judged by the arguments of their calls."""
+    verdict = verdicts(tmp_path, PLAIN[name])[NEWEST]
+    assert (verdict.loads, verdict.reason, verdict.not_judged) == (True, None, None)
+
+
+def test_an_operation_without_differences_loads_in_every_release(tmp_path: Path) -> None:
+    """``x + y`` has the same two arguments from Keras 3.0 on."""
+    found = verdicts(tmp_path, PLAIN["x + x"])
+    assert [loader for loader in MEASURED if found[loader].loads] == list(MEASURED)
+
+
+FAILING: Final = {
+    "missing class": (
+        operation("Rot90", X, config={"k": 1, "axes": [0, 1]}),
+        "keras3.6",
+        "the operation Rot90 does not exist",
+    ),
+    "new config argument": (
+        operation("ScatterUpdate", X, X, X, module="core", config={"reduction": "add"}),
+        "keras3.6",
+        "the operation ScatterUpdate has no argument `reduction`",
+    ),
+    "name in config": (
+        operation("Mean", X, config={"axis": 1, "keepdims": False}),
+        "keras3.6",
+        "the operation Mean has no argument `name`",
+    ),
+    "moved to config": (
+        operation("Slice", X, [0, 1, 0], [1, 2, 1], module="core"),
+        NEWEST,
+        "the operation Slice expects the argument `shape` in its config",
+    ),
+    "moved to call": (
+        operation("Slice", X, [0, 1, 0], module="core", config={"shape": [1, 2, 1]}),
+        "keras3.6",
+        "the operation Slice expects the argument `shape` in its call",
+    ),
+    "unknown call argument": (
+        operation("Add", X, X, precision="high"),
+        NEWEST,
+        "the operation Add has no argument `precision`",
+    ),
+    "too many positional arguments": (
+        operation("Add", X, X, X),
+        NEWEST,
+        "the operation Add has no argument `#3`",
+    ),
+    "lacking call argument": (
+        operation("Add", X),
+        NEWEST,
+        "the operation Add requires the argument `x2`",
+    ),
+    "slices in Keras 3.0": (
+        PLAIN["x[:, 0]"],
+        "keras3.0",
+        "the operation GetItem does not support a list as the argument `key`",
+    ),
+    "tuple that is written as a list": (
+        operation("Histogram", X, config={"bins": 5, "range": [0, 1]}),
+        NEWEST,
+        "the operation Histogram does not support a list as the argument `range`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_failing_operations_are_named_with_their_argument(tmp_path: Path, name: str) -> None:
+    """The reason names the operation and the argument that the release does not accept."""
+    entry, loader, reason = FAILING[name]
+    assert reason in [cause.reason for cause in verdicts(tmp_path, entry)[loader].causes]
+
+
+def test_functions_and_unmeasured_operations_are_unknown_by_name(tmp_path: Path) -> None:
+    """What an operation calls is not in the file; an operation of a later release is not known."""
+    function = {"module": "builtins", "class_name": "function", "config": "scale"}
+    called = verdicts(tmp_path, operation("Map", function, X, module="core"))[NEWEST]
+    assert (
+        called.not_judged == "the operation Map calls the function scale, which is not in the file"
+    )
+    later = verdicts(tmp_path, operation("Later", X))[NEWEST]
+    assert later.not_judged == "the operation Later was not tested in any release"
+
+
+def test_activations_that_operations_call_are_found_by_name(tmp_path: Path) -> None:
+    """Keras finds its own activations without code."""
+    function = {"module": "builtins", "class_name": "function", "config": "relu"}
+    assert verdicts(tmp_path, operation("Map", function, X, module="core"))[NEWEST].loads
+
+
+def test_audit_reports_nothing_unknown_of_plain_operations(tmp_path: Path) -> None:
+    """``audit --target keras3`` has no finding about the newest release."""
+    for name in ("x + x", "x[:, 0]", "mean"):
+        verdicts(tmp_path, PLAIN[name])
+        report = run("audit", tmp_path / "model.keras", "--target", "keras3", "--format", "json")
+        assert "PT502" not in report.out, name
+        assert "PT501" not in report.out, name
+
+
+def test_every_measured_release_accepts_its_own_signatures() -> None:
+    """An operation with all its arguments, given by name, is accepted where they were measured."""
+    table: Mapping[str, list[Any]] = data.read("operations")["operations"]
+    number = frozenset({"number"})
+    for name, entries in table.items():
+        module, _, class_name = name.partition(".")
+        for entry in entries:
+            for loader in entry["loaders"]:
+                found = keras_operations.signature(loader, module, class_name)
+                assert found is not None
+                use = keras_operations.OperationUse(
+                    module=module,
+                    class_name=class_name,
+                    config=frozenset((key, number) for key in (*found.config, *found.required)),
+                    kwargs=frozenset((key, number) for key in found.built.positional),
+                )
+                objections = keras_operations.objections(loader, use)
+                assert not [one for one in objections if "a number" not in one.reason], name
