@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import click
 import pytest
@@ -20,6 +20,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from policytool.cli.exit_codes import Exit
+from policytool.cli.help_pages import EXAMPLES
 from policytool.cli.main import cli
 from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
@@ -127,16 +128,140 @@ def test_the_hook_passes_other_data_and_fails_for_damaged_models(
     (models / "data.h5").write_bytes(b"\x89HDF5 is not what this is")
     damaged = models / "damaged.keras"
     damaged.write_bytes(MIXED_KERAS.read_bytes()[:100])
-    words = shlex.split(HOOKS[0]["entry"])[1:]
     for files, code in (
         (["data.h5"], 0),
         (["data.h5", "models/model.keras"], 0),
         (["data.h5", "models/model.h5"], 1),
         (["data.h5", "models/exported/saved_model.pb", "damaged.keras"], 3),
     ):
-        ended = run(*words, *files)
+        ended = run(*hook_words(), *files)
         assert ended.code == code, ended.err
         assert "note: Skipped 1 file that is not a model." in ended.err
+
+
+def hook_words(arguments: list[str] | None = None) -> list[str]:
+    """Return the words that pre-commit writes before the names; a user may replace the args."""
+    hook = HOOKS[0]
+    return [*shlex.split(hook["entry"])[1:], *(hook["args"] if arguments is None else arguments)]
+
+
+OPTION_NAMES: Final = (
+    *("--report=json=x.h5", "--write-baseline=known.h5", "--config=s.h5", "-.h5", "--.keras"),
+    "--/--help/x.h5",
+)
+"""Names of files that could be options, and match the pattern of the hook."""
+
+
+@pytest.fixture
+def option_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of models in the working directory, which also has a settings file."""
+    monkeypatch.chdir(tmp_path)
+    for name in OPTION_NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FIXED_H5, tmp_path / name)
+    (tmp_path / "s.h5").write_text('write-baseline = "stolen.json"\n', encoding="utf-8")
+    return [*OPTION_NAMES]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return the files of a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+@THOROUGH
+@pytest.mark.parametrize("arguments", [None, ["--fail-on", "error", "--target", "keras3", "--"]])
+def test_names_of_a_commit_are_not_options_of_the_hook(
+    arguments: list[str] | None, option_files: list[str], tmp_path: Path
+) -> None:
+    """Each file is audited, and no report, baseline or settings file has an effect."""
+    assert all(re.search(HOOKS[0]["files"], name) for name in option_files)
+    before = contents(tmp_path)
+    ended = run(*hook_words(arguments), *option_files)
+    assert ended.code == 1, ended.err
+    assert contents(tmp_path) == before
+    assert f"Checked {len(option_files)} models" in ended.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--fail-on", "error"], ["--target", "--"], ["models/model.h5"], ["--", "--target"][1:]],
+)
+def test_the_hook_requires_a_separator(
+    arguments: list[str], option_files: list[str], tmp_path: Path
+) -> None:
+    """Without it, pre-commit would pass names as options; the message contains the fix."""
+    before = contents(tmp_path)
+    ended = run(*hook_words(arguments), *option_files)
+    assert (ended.code, ended.out) == (2, "")
+    if "--" not in arguments:
+        assert ".pre-commit-config.yaml, add -- to the end of the hook's args" in ended.err
+    assert contents(tmp_path) == before
+
+
+def test_the_page_shows_a_hook_with_a_separator() -> None:
+    """The args of a user replace those of the hook."""
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    (recipe,) = (
+        found
+        for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        if "repos" in found
+    )
+    (hook,) = recipe["repos"][0]["hooks"]
+    assert hook["args"][-1] == HOOKS[0]["args"][-1] == "--"
+
+
+@THOROUGH
+@pytest.mark.parametrize("null", [False, True])
+def test_items_of_a_list_are_not_options(
+    null: bool,  # a column  # noqa: FBT001
+    option_files: list[str],
+    tmp_path: Path,
+) -> None:
+    """And only a line feed or, with -0, a NUL ends a name."""
+    names = [*option_files, "a\u2028b.h5", "a\x85b.h5", "a\x0cb.h5", "a\x1cb.h5", "a\rb.h5"]
+    if null:
+        names.append("a\nb.h5\r")
+    for name in names:
+        shutil.copy(FIXED_H5, tmp_path / name)
+    before = contents(tmp_path)
+    text = ("\0" if null else "\n").join(names)
+    options = ["-0"] if null else []
+    ended = run("inspect", "--format", "json", *options, "-", stdin=text.encode())
+    assert [model["path"] for model in json.loads(ended.out)["models"]] == names
+    assert contents(tmp_path) == before
+
+
+def shown_commands() -> Iterator[str]:
+    """Yield the lines with commands in the documentation and in the help."""
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        text = page.read_text(encoding="utf-8")
+        yield from (line for line in text.splitlines() if "policytool" in line)
+    yield from (command for examples in EXAMPLES.values() for command, _ in examples)
+
+
+def test_examples_do_not_pass_unknown_names_as_options() -> None:
+    """Names that another program or the shell writes are items of a list, or follow `--`."""
+    checked = 0
+    for line in shown_commands():
+        if re.search(r"\bgit (diff|ls-files)\b.*\| *policytool", line):
+            assert re.search(r"git \S+ -z .*\| *policytool .*-0\b", line), line
+            checked += 1
+        command = re.search(
+            r"\bpolicytool (?:inspect|audit|migrate|merge|diff|check)\b[^`|]*", line
+        )
+        expanded = (
+            r"(?:^| )(?:\*[\w./*-]*|\{\}|\"?\$(?:@|\*|\{?\w*[Ff][Ii][Ll][Ee]\w*\}?)\"?)(?= |$)"
+        )
+        if command and (
+            re.search(expanded, command[0]) or re.search(r"\bxargs\b.*policytool", line)
+        ):
+            assert re.search(r" -- | --$", command[0]), line
+            checked += 1
+    assert checked >= 11  # the patterns above recognize the examples
 
 
 def test_every_target_of_the_makefile_has_commands() -> None:
@@ -482,6 +607,24 @@ def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name:
     runner.run("Audit", **{name: "models\nexit-code=0\nevil=1"})
     assert set(runner.outputs()) <= {"exit-code", "sarif"}
     assert runner.outputs()["exit-code"] != "0"
+
+
+@THOROUGH
+def test_paths_of_the_action_are_not_options(runner: Runner) -> None:
+    """Also if an earlier step writes the names of changed files into the input."""
+    (runner.work / "s.h5").write_text('write-baseline = "stolen.json"\n', encoding="utf-8")
+    names = [name for name in OPTION_NAMES if "/" not in name]
+    for name in names:
+        shutil.copy(FIXED_H5, runner.work / name)
+    before = {path.name for path in runner.work.iterdir()}
+    assert runner.run("Audit", paths="\n".join([*names, "--"])).returncode == 0
+    sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
+    found = {
+        unquote(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+        for result in sarif["runs"][0]["results"]
+    }
+    assert found == set(names)
+    assert {path.name for path in runner.work.iterdir()} == {*before, "policytool.sarif"}
 
 
 @THOROUGH

@@ -13,6 +13,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Selection": (
         *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
         *("shard", "baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
+        "require_separator",
     ),
     "Policy": (
         *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
@@ -63,7 +64,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "inspect": (
         ("policytool inspect model.h5", "one model"),
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
-        ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
+        ("git diff -z --name-only | policytool inspect -0 -", "a list of paths on stdin"),
         ("policytool inspect runs/ --cache .cache", "read only models that changed"),
         ("policytool inspect models/ --summary", "one summary of all models"),
         (
@@ -77,7 +78,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --cache .cache", "read only models that changed"),
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
-            "git ls-files | policytool audit - --skip-unrecognized",
+            "git ls-files -z | policytool audit -0 - --skip-unrecognized",
             "audit the models tracked in a Git repository",
         ),
         (

@@ -319,11 +319,13 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
 
 
 def expand_stdin(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
-    """Yield the paths, with ``-`` replaced by the list on stdin."""
+    """Yield the paths, with ``-`` replaced by the list on stdin, whose items are never options."""
     for path in paths:
         if path == "-":
             text = _listed_text().decode("utf-8", "surrogateescape")
-            yield from (item for item in (text.split("\0") if null else text.splitlines()) if item)
+            # str.splitlines also splits at other characters, which names of files may contain.
+            lines = (line.removesuffix("\r") for line in text.split("\n"))
+            yield from filter(None, text.split("\0") if null else lines)
         else:
             yield path
 

@@ -188,6 +188,25 @@ class AuditCommand(settings.Command):
         "write-baseline": _path,
     }
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """
+        Parse the arguments.
+
+        :raises UsageError: if ``--require-separator`` is present and ``--`` is not.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        if _SEPARATED in args[:end] and not ctx.resilient_parsing:
+            if end == len(args):
+                raise UsageError(
+                    f"{_SEPARATED} requires -- between the options and the paths; in "
+                    ".pre-commit-config.yaml, add -- to the end of the hook's args"
+                )
+            # Raises if -- is the value of the last option, and therefore does not end the options.
+            self.make_parser(ctx).parse_args(args[:end])
+        return super().parse_args(ctx, args)
+
+
+_SEPARATED: Final = "--require-separator"
 
 _OPTIONS: Final = (
     click.option(
@@ -253,6 +272,13 @@ _OPTIONS: Final = (
         is_flag=True,
         envvar="POLICYTOOL_SKIP_UNRECOGNIZED",
         help="Skip named files that are not models, instead of failing with exit code 3.",
+    ),
+    # A program that appends file names to the arguments of a user cannot add -- itself.
+    click.option(
+        _SEPARATED,
+        is_flag=True,
+        expose_value=False,
+        help="Fail without -- between the options and the paths, so that no path is an option.",
     ),
     click.option(
         "--show-suppressed",

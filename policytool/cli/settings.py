@@ -69,7 +69,9 @@ _VERIFY: Final = "verify"
 _NOT_STARTING: Final = (False, "auto")
 """The values of ``verify`` with which a file starts no process that the command line does not."""
 
-_HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
+_HIDDEN: Final = frozenset(
+    {"config", "show_settings", "help", "debug", "list_targets", "require_separator"}
+)
 _DEEPEST: Final = 8
 """Levels of lists and tables in a value; ``[[suppress]]`` has three."""
 

@@ -86,6 +86,7 @@ def options() -> Iterator[tuple[str, str, str]]:
                 "show_settings",
                 "debug",
                 "list_targets",
+                "require_separator",
             }:
                 yield name, str(option.name).replace("_", "-"), _value(option)
         yield from ((name, key, "[]") for key in structured)
