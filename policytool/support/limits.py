@@ -183,6 +183,13 @@ H5_OBJECTS: Final = Limit(
     "objects",
     "Groups, datasets and links together. The EfficientNetV2-L file has 4,000 of them.",
 )
+H5_REPEATED_LINKS: Final = Limit(
+    "h5-repeated-links",
+    10_000,
+    "links",
+    "Links in groups that several hard links lead to, counted again for each path but the first. "
+    "Keras writes each group once.",
+)
 H5_DEPTH: Final = Limit(
     "h5-depth", 64, "levels", "Nesting depth of groups. Nested models in wrappers reach about 15."
 )

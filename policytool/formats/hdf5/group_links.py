@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from h5py import h5
 
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
 
-    Link = tuple[bytes, int]
-    """A name, and the type of the link."""
+    Link = tuple[bytes, int, int]
+    """A name, the type of the link, and the address of the object that a hard link leads to."""
 
 _BATCH: Final = 16
 """
@@ -34,29 +34,43 @@ class GroupLinks:
         self._in_batches = isinstance(probe.path, RemotePath)
         self._count = 0
         self._characters = 0
+        self._repeated = 0
+        self._entered: set[int] = set()
+        """The addresses of the groups whose links were read."""
 
-    def of(self, group: h5g.GroupID, path: tuple[str, ...]) -> Iterator[Link]:
+    def of(
+        self, group: h5g.GroupID, path: tuple[str, ...], address: int | None = None
+    ) -> Iterator[Link]:
         """
         Yield the links of a group in name order.
 
         Those of a remote file are read in batches: the index of a large group is scattered over the
         file, each part close to the objects that it refers to.
 
+        A group that several hard links lead to has a path by each of them, as for Keras. Its links
+        are counted again for each further path: a few such groups have more paths than memory
+        holds.
+
+        :param address: of the group in the file
+
         :raises ModelFileError: beyond the bounds.
         """
+        repeated = address in self._entered
+        if address is not None:
+            self._entered.add(address)
         start = 0
         while self._in_batches:
             size = max(_BATCH, start // _BATCH)
             links = self._read(group, path, size, idx=start, order=h5.ITER_NATIVE)
             if not start and links != sorted(links):  # its index has another key than the name
                 break
-            self._count_links(links[:size], path)
+            self._count_links(links[:size], path, repeated=repeated)
             yield from links[:size]
             if len(links) <= size:
                 return
             start += size
         links = self._read(group, path, limits.H5_OBJECTS.value)
-        self._count_links(links, path)
+        self._count_links(links, path, repeated=repeated)
         yield from links
 
     def _read(
@@ -69,8 +83,23 @@ class GroupLinks:
         self._check(self._count + len(links), path)
         return links
 
-    def _count_links(self, links: list[Link], path: tuple[str, ...]) -> None:
+    def count_repeated(self, number: int) -> None:
+        """
+        Count links, or names in attributes, of a group that another path led to already.
+
+        :raises ModelFileError: beyond the bound.
+        """
+        self._repeated += number
+        if beyond := limits.H5_REPEATED_LINKS.exceeded_message(self._repeated, counting=True):
+            raise self._probe.failure(
+                "h5-limit", f"reaches groups again through hard links, with {beyond}"
+            )
+
+    def _count_links(self, links: list[Link], path: tuple[str, ...], *, repeated: bool) -> None:
         self._count += len(links)
+        steps.spend(len(links), walk="links of groups")
+        if repeated:
+            self.count_repeated(1 + len(links))
         self._characters += len(links) * sum(map(len, path))
         if beyond := limits.PATH_CHARACTERS.exceeded_message(self._characters, counting=True):
             raise self._probe.failure("h5-limit", f"has paths of {beyond}")
@@ -90,7 +119,7 @@ def _collecting(links: list[Link], most: int) -> Callable[[bytes, h5l.LinkInfo],
     """
 
     def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
-        links.append((name, info.type))
+        links.append((name, info.type, info.u))
         return True if len(links) > most else None
 
     return collect

@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from policytool.formats.base import Probe
+    from policytool.formats.hdf5.group_links import Link
     from policytool.formats.keras_archive.window import Window
     from policytool.support.files.remote_path import AnyPath
+
+    _Below = tuple[h5g.GroupID, tuple[str, ...], int]
+    """A group in another, its path and its address."""
 
 _TRUNCATED: Final = re.compile(
     r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)"
@@ -358,24 +362,35 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     links = GroupLinks(probe)
     parts: list[Contents] = []
 
-    def enter(item: h5g.GroupID, path: tuple[str, ...]) -> _Entered:
+    orders: dict[int, tuple[str, ...]] = {}
+
+    def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _Entered:
         part = Contents()
         parts.append(part)
-        groups = _groups_of(probe, item, path, links.of(item, path), part)
-        return _Entered(item, path, part, groups)
+        groups = _groups_of(probe, item, path, links.of(item, path, address), part)
+        return _Entered(item, path, address, part, groups)
 
-    entered = [enter(group.id, ())]
+    def remember_order(here: _Entered) -> None:
+        if here.address in orders:
+            links.count_repeated(len(orders[here.address]))
+        else:
+            orders[here.address] = attribute_names(here.group, "weight_names")
+        if orders[here.address]:
+            contents.orders[here.path] = orders[here.address]
+
+    entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:
         here = entered[-1]
         if (below := next(here.groups, None)) is not None:
+            item, path, address = below
             if attributes:
-                _remember_name(*below, here.part)
-            entered.append(enter(*below))
+                _remember_name(item, path, here.part)
+            entered.append(enter(item, path, address))
             continue
         entered.pop()
         count = here.below + len(here.part.tensors)
         if attributes and here.path and count > 1 and h5a.get_num_attrs(here.group):
-            _remember_order(here.group, here.path, contents)
+            remember_order(here)
         if entered:
             entered[-1].below += count
     for part in parts:
@@ -392,10 +407,11 @@ class _Entered:
 
     group: h5g.GroupID
     path: tuple[str, ...]
+    address: int
     part: Contents
     """What it contains itself; complete when the walk leaves it."""
 
-    groups: Iterator[tuple[h5g.GroupID, tuple[str, ...]]]
+    groups: Iterator[_Below]
     """Its groups that were not entered yet."""
 
     below: int = 0
@@ -406,11 +422,11 @@ def _groups_of(
     probe: Probe,
     parent: h5g.GroupID,
     path: tuple[str, ...],
-    links: Iterable[tuple[bytes, int]],
+    links: Iterable[Link],
     contents: Contents,
-) -> Iterator[tuple[h5g.GroupID, tuple[str, ...]]]:
+) -> Iterator[_Below]:
     """Yield the groups in a group, and add its datasets and its other links to the contents."""
-    for raw, kind in links:
+    for raw, kind, address in links:
         child = (*path, raw.decode("utf-8", "replace"))
         if kind != h5l.TYPE_HARD:
             contents.observations.append(_link(parent, raw, kind, child))
@@ -418,7 +434,7 @@ def _groups_of(
         item = h5o.open(parent, raw)
         if isinstance(item, h5g.GroupID):
             contents.has_objects |= raw == b"vars"
-            yield item, child
+            yield item, child, address
         elif isinstance(item, h5d.DatasetID):
             contents.tensors.append(_tensor(probe, item, child, contents))
 
@@ -438,11 +454,6 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
 def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
     if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
         contents.names["/".join(path[:-1])] = name
-
-
-def _remember_order(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
-    if order := attribute_names(group, "weight_names"):
-        contents.orders[path] = order
 
 
 def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:

@@ -8,6 +8,7 @@ file at all.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
@@ -15,6 +16,8 @@ from policytool.formats.document import Document, Layout, Observation, Tensor, W
 from policytool.releases.naming import USUAL_VARIABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.formats.hdf5.library import Contents
     from policytool.support.text.jsontext import Json
 
@@ -23,6 +26,7 @@ TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
 OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
+_NO_NAMES: Final[Mapping[str, int]] = MappingProxyType({})
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
 
@@ -62,12 +66,12 @@ def read(probe: Probe) -> Document:
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
     """Return the optimizer's variables in the order that loaders restore them in."""
-    places = {
-        (OPTIMIZER, *name.split("/")): place
-        for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))
-    }
+    names = contents.orders.get((OPTIMIZER,), ())
+    places = {name: place for place, name in enumerate(names)}
     found = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
-    return tuple(sorted(found, key=lambda tensor: places.get(tensor.path, len(places))))
+    return tuple(
+        sorted(found, key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)))
+    )
 
 
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -76,15 +80,19 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
     ``weight_names``, else as Keras makes them.
     """
     start = len(prefix)
-    places = {
-        (*group, *name.split("/")): (group[start:], index)
+    orders = {
+        group: {name: index for index, name in enumerate(names)}
         for group, names in contents.orders.items()
-        for index, name in enumerate(names)
     }
 
     def place(tensor: Tensor) -> tuple[tuple[str, ...], int, str]:
-        *above, name = tensor.path[start:]
-        return (*places.get(tensor.path, (tuple(above), _rank(name))), name)
+        """Order by what the outermost group says that lists the tensor, else by its name."""
+        path = tensor.path
+        for end in range(start, len(path)):
+            index = orders.get(path[:end], _NO_NAMES).get("/".join(path[end:]))
+            if index is not None:
+                return path[start:end], index, path[-1]
+        return path[start:-1], _rank(path[-1]), path[-1]
 
     below = [tensor for tensor in contents.tensors if tensor.path[:start] == prefix]
     below.sort(key=place)
