@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS: Final = 3
-"""Of processor time for a file that a limit ends; loaded machines take up to three times as long."""
+"""Of processor time for a file that a limit ends, with room for a loaded machine."""
 
 
 def _write(directory: Path, count: int = 1) -> Path:

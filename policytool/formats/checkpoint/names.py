@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, BundleError
-from policytool.support import limits
+from policytool.support import limits, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -140,6 +140,9 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
     Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
     subclassed model have no edge of their own.
     """
+    is_optimizer = [_is_optimizer(node) for node in graph.nodes]
+    passed: set[int] = set()
+    """What is no layer, and was met already: the weights that it leads to have their places."""
     places: dict[int, _Place] = {}
     pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
     last: deque[tuple[int, _Place]] = deque()
@@ -148,10 +151,12 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
         if number in places:
             continue
         places[number] = place
+        steps.spend(1 + len(graph.nodes[number].children), walk="edges of objects")
         for name, child in graph.nodes[number].children:
-            if name not in _NOT_LAYERS and not _is_optimizer(graph.nodes[child]):
+            if name not in _NOT_LAYERS and not is_optimizer[child]:
                 pending.append((child, (number, (name,))))
-            else:
+            elif child not in passed:
+                passed.add(child)
                 last.extend(
                     (inner, (number, (name, of)))
                     for of, inner in graph.nodes[child].children

@@ -370,14 +370,6 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         groups = _groups_of(probe, item, path, links.of(item, path, address), part)
         return _Entered(item, path, address, part, groups)
 
-    def remember_order(here: _Entered) -> None:
-        if here.address in orders:
-            links.count_repeated(len(orders[here.address]))
-        else:
-            orders[here.address] = attribute_names(here.group, "weight_names")
-        if orders[here.address]:
-            contents.orders[here.path] = orders[here.address]
-
     entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:
         here = entered[-1]
@@ -389,8 +381,8 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
             continue
         entered.pop()
         count = here.below + len(here.part.tensors)
-        if attributes and here.path and count > 1 and h5a.get_num_attrs(here.group):
-            remember_order(here)
+        if attributes and here.path and count > 1 and (order := _order(here, links, orders)):
+            contents.orders[here.path] = order
         if entered:
             entered[-1].below += count
     for part in parts:
@@ -454,6 +446,17 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
 def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
     if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
         contents.names["/".join(path[:-1])] = name
+
+
+def _order(
+    here: _Entered, links: GroupLinks, orders: dict[int, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return the order of a group's weights; ``orders`` keeps it by the group's address."""
+    if here.address in orders:
+        links.count_repeated(len(orders[here.address]))
+    elif h5a.get_num_attrs(here.group):
+        orders[here.address] = attribute_names(here.group, "weight_names")
+    return orders.get(here.address, ())
 
 
 def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:

@@ -180,20 +180,25 @@ def _missing(probe: Probe) -> Iterator[Observation]:
         for entry in present
         if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
-    expected = {
-        f"{name}.index",
-        *(
-            f"{name}.data-{shard:05}-of-{count:05}"
-            for count in counts or {1}
-            for shard in range(count)
-        ),
-    }
-    if lacking := sorted(expected - present):
+    # of each number of shards the first that is missing: names may claim any number of them
+    shards = (
+        next((shard for shard in _shards(count) if shard not in present), None)
+        for count in counts or {1}
+    )
+    lacking = [shard for shard in shards if shard is not None]
+    if f"{name}.index" not in present:
+        lacking.append(f"{name}.index")
+    if lacking:
         message = (
-            f"{CHECKPOINT[0]}/{lacking[0]} is missing, so the model has no values for its "
+            f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
             "variables and cannot be loaded"
         )
         yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
+
+
+def _shards(count: int) -> Iterator[str]:
+    """Yield the names of a checkpoint's shards in order."""
+    return (f"{CHECKPOINT[1]}.data-{shard:05}-of-{count:05}" for shard in range(count))
 
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:

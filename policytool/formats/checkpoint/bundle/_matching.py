@@ -9,11 +9,13 @@ from collections import deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from policytool.support import steps
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.formats.checkpoint.bundle._bundle import Bundle
-    from policytool.formats.checkpoint.bundle._objects import ObjectGraph
+    from policytool.formats.checkpoint.bundle._objects import ObjectGraph, Trackable
 
 _ROOT: Final = 0
 _NONE: Final[Mapping[int, Sequence[tuple[int, str, int]]]] = MappingProxyType({})
@@ -42,12 +44,12 @@ def keys_of(
     partners = _partners(graph, children)
     for node, kept in slots.items():
         _match_slots(graph, partners, node, kept)
-    keys = {}
-    for node, partner in partners.items():
-        value = graph.nodes[partner].value
-        if value is not None and value.key in bundle.entries:
-            keys[node] = value.key
-    return keys
+    values = {partner: graph.nodes[partner].value for partner in set(partners.values())}
+    return {
+        node: value.key
+        for node, partner in partners.items()
+        if (value := values[partner]) is not None and value.key in bundle.entries
+    }
 
 
 def _partners(
@@ -56,15 +58,33 @@ def _partners(
     """Return the checkpoint's node for each node that both graphs have."""
     partners = {_ROOT: _ROOT}
     pending = deque([_ROOT])
+    edges: dict[int, dict[str, tuple[int, int]]] = {}
     while pending:
         node = pending.popleft()
-        names = dict(children.get(node, ()))
-        for name, partner in graph.nodes[partners[node]].children:
-            child = names.get(name)
-            if child is not None and child not in partners:
-                partners[child] = partner
+        partner = partners[node]
+        if partner not in edges:  # once, however many nodes have this partner
+            edges[partner] = _edges(graph.nodes[partner])
+        held = children.get(node, ())
+        steps.spend(1 + len(held), walk="edges of objects")
+        found = sorted(
+            (*edges[partner][name], child)
+            for name, child in dict(held).items()
+            if name in edges[partner]
+        )
+        for _, below, child in found:
+            if child not in partners:
+                partners[child] = below
                 pending.append(child)
     return partners
+
+
+def _edges(node: Trackable) -> dict[str, tuple[int, int]]:
+    """Return the place and the node of each edge by its name; the first of those that share it."""
+    steps.spend(len(node.children), walk="edges of objects")
+    found: dict[str, tuple[int, int]] = {}
+    for place, (name, child) in enumerate(node.children):
+        found.setdefault(name, (place, child))
+    return found
 
 
 def _match_slots(
