@@ -10,6 +10,8 @@ import inspect as introspection
 import json
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +29,7 @@ from policytool.support.errors import (
 )
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, MIXED_KERAS, Ended, run
 from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -347,3 +350,41 @@ def nested_calls(depth: int) -> dict[str, Any]:
         }
         model = {"module": "keras", "class_name": "Functional", "config": config}
     return {**(model or {}), "keras_version": "3.10.0", "backend": "tensorflow"}
+
+
+_SERIALLY: Final = """\
+import json, os, sys
+from policytool.cli.lines_report import LineWriter
+from policytool.commands import inspect
+from policytool.commands.batch import parallel
+from policytool.formats.discovery import inputs
+from policytool.support.processes import crash_guard
+def attempt(found):
+    if found.path.name.startswith("bad"):
+        os.kill(os.getpid(), 11)
+    return inspect.attempt(found)
+crash_guard.allow()
+with LineWriter("header\\n") as writer:
+    for result in parallel.run_serially(inspect.TASK, list(inputs(sys.argv[1:])), None, attempt):
+        writer.write(f"{result.path} {getattr(result, 'code', 'read')}\\n")
+    writer.write("end\\n", last=True)
+"""
+
+
+@THOROUGH
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot be copied here")
+def test_a_crash_in_a_copy_costs_one_file(tmp_path: Path) -> None:
+    """What needs TensorFlow is done by one process, for one file after the other."""
+    names = ["a.h5", "bad1.h5", "b.h5", "bad2.h5", "bad3.h5", "c.h5", "bad4.h5"]
+    for name in names:
+        shutil.copyfile(MIXED_H5, tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-c", _SERIALLY, *names],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [f"{name} {'worker-crashed' if 'bad' in name else 'read'}" for name in names]
+    assert done.stdout.splitlines() == ["header", *expected, "end"], done.stderr

@@ -37,6 +37,8 @@ class LineWriter:
     def __init__(self, header: str) -> None:
         self._header = header
         self._has_ended = False
+        self._number = 0
+        """Of the next line."""
 
     def __enter__(self) -> Self:
         self.write(self._header)
@@ -52,7 +54,11 @@ class LineWriter:
             self.write(json_lines.early_end(code_of(error)), last=True)
 
     def write(self, text: str, *, last: bool = False) -> None:
-        """Write a line as a whole."""
+        """Write a line as a whole, unless a copy of this process wrote it before it crashed."""
+        number = self._number
+        self._number += 1
+        if number < crash_guard.lines_before() and not last:
+            return
         with interrupts.deferred():
             self._has_ended |= last
             if last:
@@ -60,6 +66,7 @@ class LineWriter:
             try:
                 sys.stdout.write(text)
                 sys.stdout.flush()
+                crash_guard.count_line()
             except OSError:  # a closed pipe, or a full disk: no other line could be written
                 self._has_ended = True
                 raise

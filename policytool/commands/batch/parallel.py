@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.batch import file_conflicts
+from policytool.commands.batch.copies import ResultsOfCopies
 from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.support import limits
@@ -163,28 +164,32 @@ def run_serially(
 ) -> Iterator[Result | Failure]:
     """
     Yield what ``attempt`` makes of each item in a copy of this process, if it may have one;
-    ``task`` says what is lost if the copy ends over an item.
+    ``task`` says what is lost if the copy ends over an item. Another copy then goes on.
 
     :raises UsageError: for what the task refuses to do to the only item.
-    :raises ModelFileError: where that leaves others without a result.
+    :raises ModelFileError: if a copy ends, but over no item.
     """
-    lost = None
-    try:
-        lost = crash_guard.split() if items else None
-    except KeyboardInterrupt:  # the copy may have been ended before it could tidy up
-        _tidy(task, items, request)
-        raise
-    if lost:
-        _tidy(task, items, request)
-        if len(items) > 1:
-            raise ModelFileError(lost.path, lost.code, lost.message)
-        yield Failure(path=lost.path, code=lost.code, message=lost.message)
-        return
-    for item in items:
-        interrupts.check()
-        shown = task.shown(item)
-        crash_guard.about(shown, task.lost)
-        yield _result_of(shown, functools.partial(attempt, item), is_only=len(items) == 1)
+    with ResultsOfCopies(task, len(items)) as results:
+        while len(results.known) < len(items):
+            try:
+                lost = crash_guard.split()
+            except KeyboardInterrupt:  # the copy may have been ended before it could tidy up
+                _tidy(task, items, request)
+                raise
+            if lost is None:
+                break
+            _tidy(task, items, request)
+            failure = Failure(path=lost.path, code=lost.code, message=lost.message)
+            if not results.add(failure):
+                raise ModelFileError(lost.path, lost.code, lost.message)
+        yield from results.known
+        for item in items[len(results.known) :]:
+            interrupts.check()
+            shown = task.shown(item)
+            crash_guard.about(shown, task.lost)
+            result = _result_of(shown, functools.partial(attempt, item), is_only=len(items) == 1)
+            results.write(result)
+            yield result
 
 
 def _result_of(shown: str, action: Callable[[], Result], *, is_only: bool) -> Result | Failure:

@@ -41,6 +41,9 @@ _ROOM: Final = 2**15
 _MARKS: Final = 2
 """Bytes before them: what a copy says of how it ends."""
 
+_LINES: Final = struct.Struct("=Q")
+_START: Final = _MARKS + _LINES.size
+
 _NOT_ENOUGH_MEMORY: Final = ", because a library crashed or memory ran out"
 _MAY_LACK_MEMORY: Final = frozenset({"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS"})
 
@@ -73,6 +76,9 @@ class _Process:
     is_watched: bool = False
     shared: mmap.mmap | None = None
     """Where a copy tells the original what it does, and an original reads it."""
+
+    lines: int = 0
+    """Lines of the report on stdout that are written already; in a copy, those before it began."""
 
 
 _process: Final = _Process()
@@ -197,6 +203,20 @@ def is_marked(what: Mark) -> bool:
     return _process.shared is not None and _process.shared[what] == 1
 
 
+def count_line() -> None:
+    """Say that this process has written a further line of the report on stdout."""
+    if _process.shared is None:
+        _process.lines += 1
+    else:
+        (lines,) = _LINES.unpack_from(_process.shared, _MARKS)
+        _LINES.pack_into(_process.shared, _MARKS, lines + 1)
+
+
+def lines_before() -> int:
+    """Return how many lines of the report are written by the original and by copies that ended."""
+    return _process.lines
+
+
 def split() -> Lost | None:
     """
     Go on in a copy of this process, and return None there; the original ends as the copy does.
@@ -212,7 +232,8 @@ def split() -> Lost | None:
         return None
     import mmap  # only where a file is read in this process
 
-    _process.shared = mmap.mmap(-1, _MARKS + _ROOM)
+    _process.shared = mmap.mmap(-1, _START + _ROOM)
+    _LINES.pack_into(_process.shared, _MARKS, _process.lines)
     list_of_copy = mmap.mmap(-1, leftovers.size())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -242,6 +263,7 @@ def split() -> Lost | None:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code >= 0:
         os._exit(code)
+    (_process.lines,) = _LINES.unpack_from(_process.shared, _MARKS)
     leftovers.share(list_of_copy)
     leftovers.clear()
     if ending.asked is not None or -code in before:
@@ -291,7 +313,7 @@ def about(path: str, lost: str) -> None:
     """
     if _process.shared is not None:
         text = f"{path}\0{lost}".encode("utf-8", "surrogateescape")
-        _process.shared[_MARKS : _MARKS + _COUNT.size + len(text)] = _COUNT.pack(len(text)) + text
+        _process.shared[_START : _START + _COUNT.size + len(text)] = _COUNT.pack(len(text)) + text
 
 
 def crash(number: int) -> Crash:
@@ -312,7 +334,7 @@ def crash(number: int) -> Crash:
 
 
 def _read_loss(shared: mmap.mmap, crashed: Crash) -> Lost:
-    start = _MARKS + _COUNT.size
-    end = start + _COUNT.unpack_from(shared, _MARKS)[0]
+    start = _START + _COUNT.size
+    end = start + _COUNT.unpack_from(shared, _START)[0]
     path, _, sentence = shared[start:end].decode("utf-8", "surrogateescape").partition("\0")
     return Lost(path=path, code=crashed.code, message=sentence.format(how=crashed.how))

@@ -1,0 +1,86 @@
+"""
+Results that a copy of this process hands to its original, in case that it crashes over a later item
+(:mod:`policytool.support.processes.crash_guard`).
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+
+from policytool.commands.inspect import Failure
+from policytool.support.processes import crash_guard
+from policytool.support.text import codec
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import BinaryIO
+
+    from policytool.commands.batch.task import Task
+
+Item = TypeVar("Item")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+_FAILURE: Final = "failure"
+_RESULT: Final = "result"
+_read_failure: Final = codec.reader(Failure)
+
+
+class ResultsOfCopies(Generic[Item, Request, Result]):
+    """
+    The results of copies that ended, as a context manager.
+
+    The file of the results of several items has no name, and is open in the original and in each
+    copy.
+    """
+
+    def __init__(self, task: Task[Item, Request, Result], count: int) -> None:
+        self._task = task
+        self._count = count
+        self._stack = ExitStack()
+        self._file: BinaryIO | None = None
+        self.known: list[Result | Failure] = []
+        """The results of the first items."""
+
+    def __enter__(self) -> Self:
+        if self._count > 1 and crash_guard.may_split():
+            import tempfile  # hashlib and random, only for several items
+
+            self._file = self._stack.enter_context(tempfile.TemporaryFile(buffering=0))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def write(self, result: Result | Failure) -> None:
+        """Hand a result to the original; the results before have been handed to it."""
+        if self._file is not None:
+            kind = _FAILURE if isinstance(result, Failure) else _RESULT
+            left = codec.encode([kind, result]).encode() + b"\n"
+            while left:
+                left = left[self._file.write(left) :]
+
+    def add(self, failure: Failure) -> bool:
+        """
+        Add the results of a copy that ended, and the failure of the item over which it ended.
+
+        Return whether there is such an item.
+        """
+        if self._file is not None:
+            read = self._task.readers().result
+            self._file.seek(0)
+            for line in self._file.read().splitlines()[len(self.known) :]:
+                kind, value = json.loads(line)
+                self.known.append(_read_failure(value) if kind == _FAILURE else read(value))
+        if len(self.known) == self._count:
+            return False
+        self.known.append(failure)
+        self.write(failure)
+        return True
