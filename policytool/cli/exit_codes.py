@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool.support.errors import INTERNAL, USAGE, PolicytoolError, UsageError
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +65,9 @@ def of_failures(codes: Iterable[str]) -> Exit:
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code of a run that an error ends."""
+    """Return the exit code of a run that an error or a signal ends."""
+    if interrupts.has_arrived():
+        return Exit.INTERRUPTED
     match error:
         case click.exceptions.Exit():
             return error.exit_code

@@ -14,7 +14,7 @@ import click
 from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.support.errors import ModelFileError, PolicytoolError
-from policytool.support.processes import crash_guard, interrupts
+from policytool.support.processes import crash_guard, interrupts, leftovers
 from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     crash_guard.allow()
     sys.excepthook = _print_traceback
     code = run(sys.argv[1:] if arguments is None else arguments)
+    leftovers.clear()  # what a signal interrupted before it could be noted elsewhere
     interrupts.handle_no_more()
     # If Ctrl-C arrives in a text that exec() runs, as for a dataclass, Python notes it and later
     # ends itself with SIGINT in place of this code. The next text clears the note.
@@ -195,8 +196,10 @@ def run(arguments: list[str]) -> int:
         standard_streams.give_up(sys.stdout)
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
+        # what a library makes of KeyboardInterrupt in the middle of its code is another error
+        ending = KeyboardInterrupt() if interrupts.has_arrived() else error
         try:
-            return _report_ending(error, debug="--debug" in arguments)
+            return _report_ending(ending, debug="--debug" in arguments)
         except OSError as failure:
             if failure is error:
                 raise

@@ -66,17 +66,18 @@ class Child:
         self._messages = tempfile.TemporaryFile()  # end() closes it  # noqa: SIM115
         self.descriptor, theirs = os.pipe()
         try:
-            self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
-                [*command, str(theirs), *arguments],
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=self._messages,
-                stderr=self._messages,
-                pass_fds=(theirs,),
-                start_new_session=True,
-            )
-            self._entry = leftovers.add_group(self.process.pid)
+            with interrupts.deferred():  # no process without an entry
+                self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
+                    [*command, str(theirs), *arguments],
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=self._messages,
+                    stderr=self._messages,
+                    pass_fds=(theirs,),
+                    start_new_session=True,
+                )
+                self._entry = leftovers.add_group(self.process.pid)
         except BaseException:
             self._close()
             raise
