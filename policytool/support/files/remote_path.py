@@ -93,7 +93,7 @@ def without_secrets(path: str) -> str:
     password may contain a slash, everything up to the last ``@`` is removed, and all if it may
     contain the beginning of a query.
     """
-    parts = []
+    parts: list[str] = []
     for _ in range(_MOST_CHAINED):
         match = _SCHEME.search(path)
         if match is None:
