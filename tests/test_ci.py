@@ -188,7 +188,7 @@ def test_names_of_a_commit_are_not_options_of_the_hook(
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--fail-on", "error"], ["--target", "--"], ["models/model.h5"], ["--", "--target"][1:]],
+    [[], ["--fail-on", "error"], ["--target", "--"], ["models/model.h5"], ["--target"]],
 )
 def test_the_hook_requires_a_separator(
     arguments: list[str], option_files: list[str], tmp_path: Path
