@@ -167,7 +167,7 @@ release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all meas
 docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
 	$(BIN)/python docs/generators/generate.py
 
-docs-site: $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
+docs-site: $(VENV)/.dev $(VENV)/.docs  ## Set up, and build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package:  ## Build the wheel and the source distribution, and run both with each installed Python
