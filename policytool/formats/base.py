@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
+from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.text import jsontext
@@ -81,6 +82,17 @@ class Probe:
             return opening.read_bounded(self.path / name if name else self.path, limit)
         except opening.TooLargeError as error:
             raise self.failure(code, f"{claim} {error.beyond}") from error
+
+    def tensor_path(self, name: str, code: str) -> tuple[str, ...]:
+        """
+        Return the parts of a tensor's name.
+
+        :raises ModelFileError: with this code, for more parts than the depth of objects in a model.
+        """
+        parts = tuple(name.split("/"))
+        if beyond := limits.OBJECT_DEPTH.exceeded_message(len(parts)):
+            raise self.failure(code, f"has a tensor whose name consists of {beyond}")
+        return parts
 
     def leads_out(self, path: AnyPath) -> bool:
         """Return whether a path lies outside the model's directory once links are followed."""

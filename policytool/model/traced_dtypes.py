@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops
+from policytool.support import steps
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -295,12 +296,19 @@ class _Names:
             if children[site.parent].setdefault(site.name, index) == index
         }
         depths: list[int] = []
-        self._named: dict[str, list[int]] = defaultdict(list)
         for site in sites:  # a parent stands before its children
             depths.append(0 if site.parent is None else depths[site.parent] + 1)
+        steps.spend(sum(depths), walk="layers above layers")
+        self._below: dict[tuple[int, str], int] = {}
+        """
+        The first layer of a name below another, those that are nearer to it first, if all layers
+        from there up are the first of their name where they stand.
+        """
         for index in sorted(range(len(sites)), key=depths.__getitem__):
-            self._named[sites[index].name].append(index)
-        self._found: dict[tuple[int, str], int | None] = {}
+            name, above = sites[index].name, index
+            while above in self._first and (parent := self._parents[above]) is not None:
+                above = parent
+                self._below.setdefault((above, name), index)
 
     def site(self, scope: Scope, known: Mapping[Scope, int]) -> int:
         """
@@ -312,37 +320,12 @@ class _Names:
         while start < len(scope):
             for end in range(min(len(scope), start + self._longest), start, -1):
                 name = "/".join(scope[start:end])
-                found = self._below(index, name)
+                found = self._below.get((index, name))
                 if found is None:
-                    found = self._below(index, _NUMBER.sub("", name))
+                    found = self._below.get((index, _NUMBER.sub("", name)))
                 if found is not None:
                     index, start = found, end
                     break
             else:
                 start += 1
         return index
-
-    def _below(self, index: int, name: str) -> int | None:
-        """Return the first layer of this name below another, those that are nearer to it first."""
-        if name not in self._named:
-            return None
-        if (index, name) not in self._found:
-            self._found[index, name] = next(
-                (
-                    found
-                    for found in self._named[name]
-                    if found != index and self._is_below(found, index)
-                ),
-                None,
-            )
-        return self._found[index, name]
-
-    def _is_below(self, index: int, other: int) -> bool:
-        """
-        Return whether the way up from a layer leads to the other, by layers that are the first of
-        their name where they stand.
-        """
-        above: int | None = index
-        while above is not None and above != other and above in self._first:
-            above = self._parents[above]
-        return above == other

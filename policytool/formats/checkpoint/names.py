@@ -72,8 +72,13 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
     Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be
     read.
 
-    :raises BundleError: for objects nested beyond the bounds.
+    :raises BundleError: for objects nested beyond the bounds, and for keys that are longer.
     """
+    if beyond := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
+        raise BundleError("checkpoint-limit", f"has keys of {beyond}")
+    deepest = max((key.count("/") for key in entries), default=0)
+    if beyond := limits.OBJECT_DEPTH.exceeded_message(deepest):
+        raise BundleError("checkpoint-limit", f"nests objects to a depth of {beyond}")
     if graph is not None and graph.nodes:
         weights = _of_objects(entries, graph)
         told = {attribute.key for node in graph.nodes for attribute in node.attributes}

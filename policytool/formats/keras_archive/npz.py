@@ -85,6 +85,7 @@ def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
             continue
         if beyond := limits.H5_RANK.exceeded_message(len(array.shape or ())):
             raise probe.failure("zip-limit", f"has an array {name} of {beyond}")
+        probe.tensor_path(name, "zip-limit")
         found.tensors.append(array)
     return found
 

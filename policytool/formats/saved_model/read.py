@@ -111,7 +111,7 @@ def read(probe: Probe) -> Document:
             {**parts, ARCHITECTURE: architecture},
             ARCHITECTURE,
         )  # whatever the others look like, loaders may take them for Keras'
-    tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
+    tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
@@ -445,7 +445,7 @@ def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tup
 
 
 def _scoped_tensors(
-    graph: Any, definition: Any, observations: list[Observation]
+    probe: Probe, graph: Any, definition: Any, observations: list[Observation]
 ) -> Iterator[Tensor]:
     """
     Yield the variables of a model without Keras metadata: from the object graph, else from the
@@ -468,7 +468,7 @@ def _scoped_tensors(
             if node.HasField("variable") and index not in copies:
                 name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
                 yield Tensor(
-                    path=tuple(name.removesuffix(":0").split("/")),
+                    path=probe.tensor_path(name.removesuffix(":0"), "proto-limit"),
                     shape=_shape(node.variable.shape),
                     dtype=_dtype(node.variable.dtype),
                     node=index,
@@ -480,7 +480,10 @@ def _scoped_tensors(
             dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
             shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
             yield Tensor(
-                path=tuple(_text(node.name).split("/")), shape=shape, dtype=dtype, node=index
+                path=probe.tensor_path(_text(node.name), "proto-limit"),
+                shape=shape,
+                dtype=dtype,
+                node=index,
             )
 
 

@@ -238,7 +238,7 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
     ]
     if len(sizes) != len(shape):
         _refuse(probe)
-    return Tensor(path=tuple(name.split("/")), shape=tuple(sizes), dtype=dtype)
+    return Tensor(path=probe.tensor_path(name, "json-limit"), shape=tuple(sizes), dtype=dtype)
 
 
 def _refuse(probe: Probe) -> NoReturn:

@@ -9,15 +9,15 @@ the deepest layer that does match.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model.model import Variable
 from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
 from policytool.releases.naming import USUAL_VARIABLES, snake_case
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.errors import LimitError
 
 if TYPE_CHECKING:
@@ -120,10 +120,13 @@ def _by_names(
     """
     owned: Owned = defaultdict(list)
     children = _with_shared(sites, children)
+    below = _Below(sites, children)
     top = (
         {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}
     )  # a "/" in a name makes a group of its own
-    longest = 1 + max((site.name.count("/") for site in sites), default=0)
+    longest = min(
+        1 + max((site.name.count("/") for site in sites), default=0), limits.SCOPE_DEPTH.value
+    )
     for tensor in tensors:
         end = next(
             (
@@ -135,12 +138,8 @@ def _by_names(
         )
         index, scopes = top.get(tensor.path[:end], 0), tensor.path[end:-1]
         name = tensor.path[-1].removesuffix(":0")
-        index = (
-            _deepest(sites, children, index, scopes, longest)
-            if scopes
-            else _site_by_prefix(sites, children, index, name)
-        )
-        owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
+        index = _deepest(below, index, scopes, longest) if scopes else below.by_prefix(index, name)
+        owned[_holder(below, index, name)].append((_variable(tensor, name), tensor))
     return owned
 
 
@@ -158,13 +157,75 @@ def _with_shared(
     return found
 
 
-def _deepest(
-    sites: tuple[Site, ...],
-    children: Mapping[int | None, list[int]],
-    start: int,
-    scopes: tuple[str, ...],
-    longest: int,
-) -> int:
+@dataclass(slots=True)
+class _Below:
+    """What stands below sites; each question about a site is answered once."""
+
+    sites: tuple[Site, ...]
+    children: Mapping[int | None, list[int]]
+    _names: dict[int, dict[str, int]] = field(default_factory=dict)
+    _prefixes: dict[int, dict[str, int]] = field(default_factory=dict)
+    _adapted: dict[int, list[int]] = field(default_factory=dict)
+    _inner: dict[int, list[int]] = field(default_factory=dict)
+
+    def first(self, start: int, name: str) -> int | None:
+        """Return the first site of this name below ``start``, breadth first."""
+        if start not in self._names:
+            found: dict[str, int] = {}
+            for index in self.all(start):
+                found.setdefault(self.sites[index].name, index)
+            self._names[start] = found
+        return self._names[start].get(name)
+
+    def by_prefix(self, start: int, name: str) -> int:
+        """
+        Return the site below ``start`` whose name the variable's begins with, the longest such;
+        ``start`` where there is none: Keras 1 writes no scopes.
+        """
+        if start not in self._prefixes:
+            found: dict[str, int] = {}
+            pending = list(self.children.get(start, ()))
+            while pending:
+                index = pending.pop()
+                pending += self.children.get(index, ())
+                found.setdefault(self.sites[index].name, index)
+            self._prefixes[start] = found
+        known = self._prefixes[start]
+        ends = [end for end, character in enumerate(name) if end and character == "_"]
+        return next((known[name[:end]] for end in reversed(ends) if name[:end] in known), start)
+
+    def adapted(self, start: int) -> list[int]:
+        """Return the layers below a site whose ``adapt`` makes variables without a scope."""
+        if start not in self._adapted:
+            self._adapted[start] = [
+                index for index in self.all(start) if self.sites[index].class_name == _ADAPTING
+            ]
+        return self._adapted[start]
+
+    def inner(self, index: int) -> list[int]:
+        """Return the layers or cells that a wrapper holds."""
+        if index not in self._inner:
+            self._inner[index] = [
+                child
+                for child in self.children.get(index, ())
+                if self.sites[child].attribute in {"cell", "layer"}
+            ]
+        return self._inner[index]
+
+    def all(self, start: int) -> list[int]:
+        """Return all sites below one, each once, breadth first."""
+        found = dict.fromkeys(self.children.get(start, ()))
+        pending = deque(found)
+        while pending:
+            for child in self.children.get(pending.popleft(), ()):
+                if child not in found:
+                    found[child] = None
+                    pending.append(child)
+        steps.spend(1 + len(found), walk="layers below layers")
+        return list(found)
+
+
+def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -> int:
     """
     Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below
     are passed over.
@@ -173,7 +234,7 @@ def _deepest(
     while position < len(scopes):
         for length in range(min(longest, len(scopes) - position), 0, -1):
             name = "/".join(scopes[position : position + length])
-            found = _below(sites, children, index, name)
+            found = below.first(index, name)
             if found is not None:
                 index = found
                 break
@@ -183,36 +244,7 @@ def _deepest(
     return index
 
 
-def _site_by_prefix(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
-) -> int:
-    """
-    Return the site below ``start`` whose name the variable's begins with, the longest such;
-    ``start`` where there is none: Keras 1 writes no scopes.
-    """
-    longest, found = "", start
-    for index in _all_below(children, start):
-        if name.startswith(f"{sites[index].name}_") and len(sites[index].name) > len(longest):
-            longest, found = sites[index].name, index
-    return found
-
-
-def _below(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
-) -> int | None:
-    """Return the first site of this name below ``start``, breadth first."""
-    level = list(children.get(start, ()))
-    while level:
-        for index in level:
-            if sites[index].name == name:
-                return index
-        level = [grandchild for index in level for grandchild in children.get(index, ())]
-    return None
-
-
-def _holder(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int, name: str
-) -> int:
+def _holder(below: _Below, index: int, name: str) -> int:
     """
     Return who holds a variable whose scopes lead no further than ``index``.
 
@@ -220,15 +252,12 @@ def _holder(
     names are its layer's, the rest its own (``vector_u`` of SpectralNormalization). What
     ``Normalization.adapt`` makes has no scope: it is that of the one such layer of a model.
     """
+    sites = below.sites
     if sites[index].is_model and name in _ADAPTED:
-        adapted = [one for one in _all_below(children, index) if sites[one].class_name == _ADAPTING]
+        adapted = below.adapted(index)
         return adapted[0] if len(adapted) == 1 else index
     while True:
-        inner = [
-            child
-            for child in children.get(index, ())
-            if sites[child].attribute in {"cell", "layer"}
-        ]
+        inner = below.inner(index)
         if len(inner) != 1:
             return index
         own = (
@@ -239,14 +268,6 @@ def _holder(
         if own:
             return index
         index = inner[0]
-
-
-def _all_below(children: Mapping[int | None, list[int]], start: int) -> Iterator[int]:
-    pending = list(children.get(start, ()))
-    while pending:
-        index = pending.pop()
-        pending += children.get(index, ())
-        yield index
 
 
 def _with_cell_names(
