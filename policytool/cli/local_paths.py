@@ -33,7 +33,9 @@ def check_local(path: str, before: str) -> None:
     Make sure that a path is not a URL.
 
     :param before: the beginning of the message, up to the path, such as ``--cache`` and a space
-    :raises UsageError: for a URL, which is shown without its credentials.
+    :raises UsageError: for a URL, which is shown without its credentials, and for text that
+        contains one: later messages may show a part of it, which does not resemble a URL.
     """
-    if is_url(path):
-        raise UsageError(f"{before}{without_secrets(path)} is a URL; specify a local path")
+    shown = without_secrets(path)
+    if is_url(path) or shown != path:
+        raise UsageError(f"{before}{shown} is a URL; specify a local path")

@@ -55,6 +55,8 @@ def urls(draw: st.DrawFn) -> str:
     """Return text that is a URL, or resembles one, and contains the secret."""
     user, query = draw(st.sampled_from([(True, False), (False, True), (True, True)]))
     scheme = draw(schemes)
+    if scheme == "zip":  # its archive is a local path, which may contain an @
+        user, query = False, True
     marks = slashes if user else st.just("://")
     own = (
         f"{scheme}{draw(marks)}{draw(users) if user else ''}{draw(hosts)}{draw(places)}"

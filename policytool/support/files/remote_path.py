@@ -74,6 +74,7 @@ _HOST: Final = re.compile(
 """What stands between ``//`` and ``/`` and is surely no part of a password with a slash."""
 
 _PORT: Final = re.compile(r"[^:]+:[0-9]+")
+_HAS_PASSWORD: Final = re.compile(r"[^:/]*:(?![0-9]+(/|$))")
 _HIDDEN: Final = "..."
 """What reports show of a URL that may be a password from its beginning on."""
 
@@ -138,7 +139,8 @@ def _place(protocol: str, place: str) -> str:
         or (has_at and ("@" in authority or not is_certain or _SCHEME.search(rest) is not None))
         or ("@" in hidden and not slash)
     ):  # the password may contain the first slash, question mark or number sign
-        return own.rpartition("@")[2] if "@" in own and "@" not in hidden else _HIDDEN
+        end = own.rpartition("@")[2] if "@" not in hidden else own
+        return end if end != own and _HAS_PASSWORD.match(end) is None else _HIDDEN
     if protocol in _WITHOUT_USER:
         is_name = ":" not in unquote(authority)
         return own if is_name else _HIDDEN if protocol == ZIP else f"{host}{slash}{rest}"
