@@ -19,7 +19,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
-from writer.operation_cases import expressions, model
+from writer.operation_cases import expressions, model  # type: ignore[import-not-found]  # beside the fixtures
 
 
 def main() -> None:
