@@ -9,6 +9,7 @@ expression, and what loading the file raised.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -19,16 +20,16 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
-from writer.operation_cases import expressions, model  # type: ignore[import-not-found]  # beside the fixtures
+operation_cases = importlib.import_module("writer.operation_cases")
 
 
 def main() -> None:
     """Run the command line."""
     folder, found = Path(sys.argv[1]), {}
-    for number, text in enumerate(expressions()):
+    for number, text in enumerate(operation_cases.expressions()):
         path = folder / f"{number:03}.keras"
         try:
-            model(keras, text).save(path)
+            operation_cases.model(keras, text).save(path)
         except Exception:  # noqa: BLE001  # no model, or no file, comes of the expression
             path.unlink(missing_ok=True)
             continue

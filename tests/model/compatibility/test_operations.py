@@ -55,7 +55,7 @@ def operation(
 
 def verdicts(path: Path, entry: Config) -> Mapping[str, Verdict]:
     """Return what the report says of a model of an input and an operation."""
-    inputs = {
+    inputs: Config = {
         "module": "keras.layers",
         "class_name": "InputLayer",
         "config": {"batch_shape": [None, 4, 8], "dtype": "float32", "name": "x"},
