@@ -64,7 +64,7 @@ _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):([/\\]+)")
 """As in a URL, or in a path that was made of one, which has fewer slashes."""
 
-_CHAINED: Final = re.compile(rf"::(?={_SCHEME.pattern})")
+_CHAINED: Final = re.compile(rf"(?:::|/)(?={_SCHEME.pattern})")
 _MOST_CHAINED: Final = 8
 """URLs in a chain that reports show; those that are read have two."""
 
@@ -118,11 +118,15 @@ def redacted(text: str) -> str:
 
 
 def _divide(protocol: str, rest: str) -> tuple[str, str, str]:
-    """Return the rest of a URL up to ``::``, this separator, and the URL or archive after it."""
+    """
+    Return the rest of a URL up to another URL or an archive, the separator, and what follows it.
+    """
     if protocol == ZIP:
         return rest.partition("::")
     chained = _CHAINED.search(_QUERY.sub("", rest))
-    return (rest[: chained.start()], "::", rest[chained.end() :]) if chained else (rest, "", "")
+    if chained is None:
+        return rest, "", ""
+    return rest[: chained.start()], chained[0], rest[chained.end() :]
 
 
 def _place(protocol: str, place: str) -> str:
