@@ -64,7 +64,11 @@ _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):([/\\]+)")
 """As in a URL, or in a path that was made of one, which has fewer slashes."""
 
-_CHAINED: Final = re.compile(rf"(?:::|/)(?={_SCHEME.pattern})")
+_CHAINED: Final = re.compile(
+    rf"(?:::|/)(?=(?:{'|'.join(PACKAGES)}|file|ftp|simplecache):/)", re.IGNORECASE
+)
+"""Before another URL; other words before a colon may be a part of a password."""
+
 _MOST_CHAINED: Final = 8
 """URLs in a chain that reports show; those that are read have two."""
 
