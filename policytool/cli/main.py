@@ -270,7 +270,8 @@ def _show_usage_error(error: click.ClickException) -> None:
     text = error.format_message()
     if isinstance(error, click.NoSuchOption):
         known = error.possibilities or ()
-        text = f"unknown option {error.option_name!r}{did_you_mean(error.option_name, known)}"
+        name, colon, _ = error.option_name.partition(":")  # Click cuts a URL at its first =
+        text = f"unknown option {name + ('...' if colon else '')!r}{did_you_mean(name, known)}"
     path = context.command_path if context is not None else "policytool"
     text = text.removesuffix(".") if not text.endswith("?") else text
     messages.error(f"{text}{'' if text.endswith('?') else '.'} Run `{path} --help` for help")
