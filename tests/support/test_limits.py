@@ -81,6 +81,13 @@ def _yaml(directory: Path) -> Path:
     return path
 
 
+def _linked_group(directory: Path) -> Path:
+    path = _h5(directory)
+    with h5py.File(path, "a") as file:
+        file["model_weights/dense_b"] = file["model_weights/dense_a"]
+    return path
+
+
 def _h5(directory: Path) -> Path:
     return h5_model(directory / "a.h5", sequential())
 
@@ -328,6 +335,7 @@ CASES: Final = (
     Beyond(limit="layers", lowered=1, build=_saved, code="layer-limit"),
     Beyond(limit="layer-depth", lowered=2, build=_nested, code="layer-limit"),
     Beyond(limit="h5-objects", lowered=3, build=_h5, code="h5-limit"),
+    Beyond(limit="h5-repeated-links", lowered=1, build=_linked_group, code="h5-limit"),
     Beyond(limit="h5-depth", lowered=1, build=_h5, code="h5-limit"),
     Beyond(limit="h5-rank", lowered=1, build=_h5, code="h5-limit"),
     Beyond(limit="h5-rank", lowered=1, build=_tfjs, code="json-limit"),
