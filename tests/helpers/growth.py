@@ -75,7 +75,7 @@ class Cost:
 
 def cost(command: Sequence[str], path: Path, *, memory: bool = False) -> Cost:
     """Run a command on a file in this process and return its cost."""
-    arguments = (*command, path, path) if command[0] == "diff" else (*command, path)
+    arguments: list[str | Path] = [*command, *([path, path] if command[0] == "diff" else [path])]
     events = spent = 0
     spend = steps.Budget.spend
 
