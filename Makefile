@@ -38,7 +38,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all lock test-min test-newest crash fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -126,6 +126,11 @@ test-newest: $(TOOLS)/.package  ## Run the fast tests with the newest version of
 
 crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and check the files left behind (needs strace; about an hour on two CPUs)
 	$(BIN)/python -m tests.crash.run --jobs 3
+	$(BIN)/python docs/generators/generate.py
+
+signals: $(VENV)/.dev  ## Send signals at random moments to runs of each command, until each has 500 runs in the record (hours)
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.crash.signals --add
 	$(BIN)/python docs/generators/generate.py
 
 structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with the structure before the move into twelve packages

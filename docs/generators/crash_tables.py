@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECORD: Final = Path(__file__).parent.parent.parent / "tests/crash/record.json"
+SIGNALS: Final = RECORD.with_name("signals.json")
 _LEFT: Final = (
     "original",
     "new",
@@ -89,6 +90,47 @@ simulate power failures, so they do not cover the behavior of the disk.
 """
 
 
+_SIGNALS: Final = """
+## Signals
+
+`make signals` starts each command as a separate process, with a random set of SIGINT, SIGTERM,
+SIGHUP and SIGQUIT ignored, as `nohup` and the background jobs of shell scripts ignore them. It sends
+one of the first three signals at a random moment, to the process or to its process group. Then no
+process and no temporary file may be left, each output must be complete or absent, and a report must
+be valid: whole, or in JSON Lines with the last line. The run must end within two seconds, multiplied
+by the load of the machine per processor if that exceeds 1. A signal before policytool handles
+signals, or after it printed its report, ends the process with that signal; all others lead to exit
+code 130, or to a complete run. `tune` ends its search and then writes its result.
+"""
+
+
+def _signal_lines() -> Iterator[str]:
+    """Yield the part about signals at random moments."""
+    record = json.loads(SIGNALS.read_text(encoding="utf-8"))
+    commands = record["commands"]
+    runs = sum(entry["runs"] for entry in commands.values())
+    wrong = sum(len(entry["wrong"]) for entry in commands.values())
+    yield _SIGNALS
+    yield (
+        f"{runs} runs, {wrong} failures. Measured with Linux {record['linux']}, Python "
+        f"{record['python']}, and {record['cpus']} CPUs that other programs used at the same time."
+    )
+    yield ""
+    yield (
+        "| command | runs | ended before the signal | exit code 130 | ended by the signal | "
+        "completed | median (s) | maximum (s) | load per CPU |"
+    )
+    yield "| --- |" + " ---: |" * 8
+    for name, entry in commands.items():
+        codes = {int(code): count for code, count in entry["codes"].items()}
+        killed = sum(count for code, count in codes.items() if code < 0)
+        ended = (entry["runs"], entry["before"], codes.get(130, 0), killed)
+        others = sum(codes.values()) - codes.get(130, 0) - killed
+        times = entry["seconds"]
+        figures = f"{times[len(times) // 2]:.1f} | {times[-1]:.1f} | {entry['load']:.1f}"
+        yield f"| {name} | {' | '.join(map(str, (*ended, others)))} | {figures} |"
+
+
 def crashes_page() -> str:
     """Return the page as Markdown."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
@@ -141,7 +183,7 @@ def crashes_page() -> str:
                 ],
             )
         )
-    return "\n".join([*lines, *_each(record, kinds)]) + "\n"
+    return "\n".join([*lines, *_each(record, kinds), *_signal_lines()]) + "\n"
 
 
 def _each(record: dict[str, Any], kinds: list[str]) -> Iterator[str]:
