@@ -94,13 +94,14 @@ _SIGNALS: Final = """
 ## Signals
 
 `make signals` starts each command as a separate process, with a random set of SIGINT, SIGTERM,
-SIGHUP and SIGQUIT ignored, as `nohup` and the background jobs of shell scripts ignore them. It sends
-one of the first three signals at a random moment, to the process or to its process group. Then no
-process and no temporary file may be left, each output must be complete or absent, and a report must
-be valid: whole, or in JSON Lines with the last line. The run must end within two seconds, multiplied
-by the load of the machine per processor if that exceeds 1. A signal before policytool handles
-signals, or after it printed its report, ends the process with that signal; all others lead to exit
-code 130, or to a complete run. `tune` ends its search and then writes its result.
+SIGHUP and SIGQUIT ignored, as `nohup` and the background jobs of shell scripts ignore them. It
+sends one of the first three signals at a random moment, to the process or to its process group.
+Then no process and no temporary file may be left, each output must be complete or absent, and a
+report must be valid: whole, or in JSON Lines with the last line. The run must end within two
+seconds, multiplied by the load of the machine per processor if that exceeds 1. A signal before
+policytool handles signals, or after it printed its report, ends the process with that signal. All
+others lead to exit code 130, or to a complete run. `tune` ends its search and then writes its
+result, for which no time is set.
 """
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from policytool.commands import inspect, remote_migration, saved_plans
 from policytool.commands.batch import parallel
-from policytool.commands.destinations import without_outputs
+from policytool.commands.destinations import target_of, without_outputs
 from policytool.commands.inspect import LOST, Failure
 from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.saved_plans import SavedPlanRequest
@@ -51,8 +51,8 @@ def migrate_all(
     ``scheduler``. Inputs that have to do with each other, such as two with one output, are done in
     their order.
 
-    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
-        output for many inputs. It comes after what was done.
+    :raises UsageError: for one output for many inputs, and for options that contradict the only
+        model, such as a pattern that matches no layer.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
@@ -65,6 +65,8 @@ def migrate_all(
         parts=parts,
         no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
     )
+    if request.several and chosen:  # one output for all inputs is no failure of each
+        target_of(chosen[0].path, options.suffix, destination, several=True)
     if tools is not None and (options.retrace or tools.verify is not False):
         yield from parallel.run_serially(
             remote_migration.TASK,

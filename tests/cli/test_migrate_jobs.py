@@ -440,44 +440,27 @@ def test_a_killed_process_costs_one_fix(
     assert names(Path()) == ["a.h5", "a.h5.bak", "c.h5", "c.h5.bak", "fatal.h5"]
 
 
-def test_a_pattern_that_matches_nothing_ends_the_call(
+def test_a_pattern_that_matches_nothing_fails_one_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2 as ever, and what was written before is said."""
-    for name in ("a.h5", "b.h5"):
+    """Exit code 2, after all other models are written and reported."""
+    for name in ("b.h5", "c.h5"):
         copied(OLD, tmp_path / "one" / name)
-    copied(OTHER, tmp_path / "one/c.keras")
+    copied(OTHER, tmp_path / "one/a.keras")
     (ended,) = both(
         tmp_path,
         monkeypatch,
-        ("migrate", "a.h5", "b.h5", "c.keras", "--set", "mlp/dense_a=float32"),
+        (
+            "migrate",
+            *("a.keras", "b.h5", "c.h5", "--set", "mlp/dense_a=float32", "--format", "json"),
+        ),
     )
     assert ended.code == 2
-    assert ended.out == ""
-    *written, why = ended.err.splitlines()
-    assert written == [f"note: {name}.h5 was already written: {name}.migrated.h5." for name in "ab"]
-    assert "mlp/dense_a" in why
-
-
-def test_what_was_in_hand_is_finished_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
-) -> None:
-    """
-    Where the first file ends the call, what other processes had begun is written whole, and nothing
-    more is begun.
-    """
-    copied(OTHER, tmp_path / "place/a.keras")
-    models = ("slow.h5", *(f"m{number}.h5" for number in range(6)))
-    for name in models:
-        copied(OLD, tmp_path / "place" / name)
-    meddling(DELAY)
-    monkeypatch.chdir(tmp_path / "place")
-    ended = run("migrate", "a.keras", *models, "--set", "mlp/dense_a=float32", "--jobs", "2")
-    assert ended.code == 2
-    new = {path.name for path in Path().glob("*.migrated.*")}
-    assert new <= {"slow.migrated.h5", "m0.migrated.h5"}
-    assert len(ended.err.splitlines()) == 1 + len(new)
-    assert all(name in ended.err for name in new)
+    assert [plan["path"] for plan in ended.json["plans"]] == ["b.h5", "c.h5"]
+    [failure] = ended.json["failures"]
+    assert (failure["path"], failure["code"]) == ("a.keras", "usage")
+    assert "mlp/dense_a" in failure["message"]
+    assert f"error: a.keras: {failure['message'].partition(';')[0]}" in ended.err
 
 
 @pytest.mark.parametrize("options", [("--verify",), ("--retrace",)])
