@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Reference, Slice
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from policytool.migration.convert.architecture import Argument, Call, Network
 
@@ -88,10 +89,25 @@ class CallGraph:
         Return the calls in the order in which a walk back from the outputs leaves them, and each
         unit's place among those that it meets.
         """
+        return self._walk_back(self._outputs)
+
+    def inputs_first(self) -> list[Node]:
+        """
+        Return all calls, those that lead to no output too, each after the calls that it takes
+        tensors of; units without calls have the one node 0.
+        """
+        every = [
+            (name, number)
+            for name, unit in self.units.items()
+            for number in range(max(len(unit.calls), 1))
+        ]
+        return self._walk_back(every)[0]
+
+    def _walk_back(self, starts: Sequence[Node]) -> tuple[list[Node], dict[str, int]]:
         finished: dict[Node, None] = {}
         met: dict[str, int] = {}
-        for output in self._outputs:
-            pending: list[tuple[Node, bool]] = [(output, False)]
+        for start in starts:
+            pending: list[tuple[Node, bool]] = [(start, False)]
             under_way: set[Node] = set()
             while pending:
                 node, left = pending.pop()
@@ -102,4 +118,5 @@ class CallGraph:
                     met.setdefault(node[0], len(met))
                     pending.append((node, True))
                     pending += [(parent, False) for parent in reversed(self.parents(node))]
+        spend(len(finished), walk="calls of a graph")
         return list(finished), met

@@ -35,7 +35,11 @@ from policytool.migration.convert.rewrites.operations._calls import (
     module_of,
     with_dtype_in_config,
 )
-from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
+from policytool.migration.convert.rewrites.operations._dtypes import (
+    Dtypes,
+    Inferred,
+    of_network,
+)
 from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
@@ -57,15 +61,17 @@ _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    inferred: Inferred = {}
+
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        return replace(unit, network=_network(unit.network, situation))
+        return replace(unit, network=_network(unit.network, situation, inferred))
 
     return map_units(root, change)
 
 
-def _network(network: Network, situation: ConversionContext) -> Network:
+def _network(network: Network, situation: ConversionContext, inferred: Inferred) -> Network:
     if situation.crosses and situation.to_keras3:
         network = _modernize(network, situation)
     if situation.from_keras3:
@@ -73,7 +79,7 @@ def _network(network: Network, situation: ConversionContext) -> Network:
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if situation.crosses and not situation.to_keras3:
         network, swaps = transposing.fold_swaps(network)
-    dtypes = of_network(network)
+    dtypes = of_network(network, inferred)
     if (
         situation.from_keras3
         and situation.target.loader != CASTING

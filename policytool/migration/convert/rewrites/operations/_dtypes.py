@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.architecture import Constant, Reference, Role
 from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
 from policytool.migration.convert.rewrites.operations._rows import ParameterKind
@@ -131,19 +132,31 @@ class Dtypes:
         return argument.dtype if isinstance(argument, Constant) else None
 
 
-def of_network(network: Network) -> Dtypes:
-    """Return the dtypes of a functional network's tensors."""
+Inferred = dict[int, tuple["Network", Dtypes]]
+"""
+By the identity of a network, the network and its dtypes: nested models are the same objects for
+every model around them.
+"""
+
+
+def of_network(network: Network, inferred: Inferred) -> Dtypes:
+    """
+    Return the dtypes of a functional network's tensors.
+
+    :param inferred: the networks whose dtypes are known, to which this adds
+    """
+    if id(network) in inferred:
+        return inferred[id(network)][1]
     found = Dtypes()
-    for _ in range(len(network.units) + 1):
-        before = dict(found.known)
-        for unit in network.units:
-            _note(unit, found)
-        if found.known == before:
-            break
+    graph = CallGraph(network)
+    for name, number in graph.inputs_first():
+        _note(graph.units[name], number, found, inferred)
+    inferred[id(network)] = network, found
     return found
 
 
-def _note(unit: Unit, found: Dtypes) -> None:
+def _note(unit: Unit, number: int, found: Dtypes, inferred: Inferred) -> None:
+    """Add the dtypes of what one call returns."""
     if unit.class_name == INPUT_CLASS:
         dtype = unit.config.get("dtype")
         found.known[unit.name, 0, -1] = (
@@ -154,22 +167,22 @@ def _note(unit: Unit, found: Dtypes) -> None:
             else _FLOATX
         )
         return
-    if unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain:
-        inner = of_network(unit.network)
-        results = [inner.of(reference) for reference in references(unit.network.outputs)]
-        for number in range(len(unit.calls)):
-            for output, dtype in enumerate(results):
-                found.known[unit.name, number, output] = dtype
+    if not unit.calls:
         return
-    for number, call in enumerate(unit.calls):
-        row = row_of(unit)
-        if row is not None:
-            found.known[unit.name, number, -1] = result_of(row, unit, call, found)
-            if row.others is not None:
-                found.known[unit.name, number, 0] = found.known[unit.name, number, -1]
-                found.known[unit.name, number, 1] = row.others
-        else:
-            found.known[unit.name, number, -1] = _of_layer(unit, call, found)
+    if unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain:
+        inner = of_network(unit.network, inferred)
+        for output, reference in enumerate(references(unit.network.outputs)):
+            found.known[unit.name, number, output] = inner.of(reference)
+        return
+    call = unit.calls[number]
+    row = row_of(unit)
+    if row is None:
+        found.known[unit.name, number, -1] = _of_layer(unit, call, found)
+        return
+    found.known[unit.name, number, -1] = result_of(row, unit, call, found)
+    if row.others is not None:
+        found.known[unit.name, number, 0] = found.known[unit.name, number, -1]
+        found.known[unit.name, number, 1] = row.others
 
 
 def result_of(row: OperationRow, unit: Unit, call: Call, found: Dtypes) -> str | None:
