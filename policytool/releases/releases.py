@@ -9,6 +9,7 @@ on are written as open ranges (:func:`releases_in`), which include releases that
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -215,6 +216,7 @@ def is_since(name: str, first: str) -> bool:
     return _POSITION[name] >= _POSITION[first]
 
 
+@cache
 def releases_in(ranges: str) -> frozenset[str]:
     """
     Return the names of the releases in some ranges, which commas separate: ``tf2.2``, ``tf2.1 to

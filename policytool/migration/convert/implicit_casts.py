@@ -12,9 +12,9 @@ own dtype.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.migration.convert._walking import CallGraph, Node, inbound, tensors
 from policytool.migration.convert.architecture import Dtype, Reference, Role, Unit
@@ -22,14 +22,36 @@ from policytool.releases import dtypes
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from policytool.migration.convert.architecture import Call, Network
     from policytool.migration.convert.target import Target
 
-Edges = Mapping[Node, Sequence[tuple[Node, int]]]
-"""
-By a call, those that it takes something from beyond what its arguments say, and how many ops are
-between the two.
-"""
+
+class Edge(NamedTuple):
+    """What a call, or a mask, is made of."""
+
+    node: Node
+    ops: int
+    """How many ops are between the two."""
+
+    is_mask: bool = False
+    """Whether it is the mask of the call's output instead of the output."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImplicitEdges:
+    """
+    What a release puts between the calls of a network; masks refer to those that they are made of,
+    because a list of where each begins would double at each layer that merges two.
+    """
+
+    calls: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
+    """By a call, what it takes beyond what its arguments say."""
+
+    masks: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
+    """By a call whose output has a mask, what that is made of."""
+
 
 _OP_SINCE: Final = "keras3.6"
 _NOTED_BEFORE: Final = "keras3.10"
@@ -83,7 +105,7 @@ _KEEPS_DTYPE: Final = frozenset(
 """Layers that take tensors in whatever dtype they have (``autocast``)."""
 
 
-def implicit_edges(network: Network, target: Target) -> Edges:
+def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
     """Return what a release of Keras 3 adds to a functional network."""
     return _Reading(network=network, target=target).edges()
 
@@ -94,19 +116,19 @@ class _Reading:
 
     network: Network
     target: Target
-    masks: dict[Node, list[tuple[Node, int]]] = field(default_factory=dict)
-    """
-    By a call whose output has a mask: the calls that the mask begins with, each with the ops up to
-    the mask.
-    """
+    masks: dict[Node, list[Edge]] = field(default_factory=dict)
+    """By a call whose output has a mask: what that is made of."""
+
+    outputs: dict[int, tuple[Network, str | None]] = field(default_factory=dict)
+    """By the identity of a nested network, the network and the dtype that it gives."""
 
     floats: dict[Node, str] = field(default_factory=dict)
     """By a call, the dtype of its outputs where that is a float."""
 
-    def edges(self) -> Edges:
+    def edges(self) -> ImplicitEdges:
         """Return what each call takes beyond its arguments."""
         graph = CallGraph(self.network)
-        found: dict[Node, Sequence[tuple[Node, int]]] = {}
+        found: dict[Node, Sequence[Edge]] = {}
         for node in graph.walk()[0]:
             unit = graph.units[node[0]]
             if unit.calls:
@@ -114,15 +136,15 @@ class _Reading:
                 found[node] = self._inputs(unit, call, graph)
                 self._mask(node, unit, call, graph)
             self._dtype(node, unit, graph)
-        return found
+        return ImplicitEdges(calls=found, masks=self.masks)
 
-    def _inputs(self, unit: Unit, call: Call, graph: CallGraph) -> list[tuple[Node, int]]:
+    def _inputs(self, unit: Unit, call: Call, graph: CallGraph) -> list[Edge]:
         parents = [
             node for reference in inbound(call) if (node := graph.node(reference)) is not None
         ]
         cast = [parent for parent in parents if self._is_cast(unit, parent)]
         found = (
-            [(parent, 1) for parent in cast]
+            [Edge(parent, 1) for parent in cast]
             if self.target.since(_OP_SINCE) and not self.target.since(_NOTED_BEFORE)
             else []
         )
@@ -138,8 +160,12 @@ class _Reading:
                 and not cast
             )
             if bare or not self.target.since(_NOTED_BEFORE):
-                found += [edge for parent in parents for edge in self.masks.get(parent, ())]
+                found += [self._edge(parent) for parent in parents if parent in self.masks]
         return found
+
+    def _edge(self, node: Node, ops: int = 0) -> Edge:
+        """Return the way to the mask of a call's output."""
+        return Edge(node, ops, is_mask=True)
 
     def _is_cast(self, unit: Unit, parent: Node) -> bool:
         policy = unit.config.get("dtype")
@@ -179,7 +205,7 @@ class _Reading:
                 else next(iter(taken), None)
             )
         elif unit.role is Role.MODEL and unit.network is not None:
-            found = _output_dtype(unit, self.target)
+            found = _output_dtype(unit, self.target, self.outputs)
         if isinstance(found, str) and dtypes.is_float(found):
             self.floats[node] = found
 
@@ -193,45 +219,41 @@ class _Reading:
             return
         cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, parents[0]))
         if unit.class_name == "Embedding" and unit.config.get("mask_zero") is True:
-            self.masks[node] = [(parents[0], 1)]
+            self.masks[node] = [Edge(parents[0], 1)]
         elif unit.class_name == "Masking":
-            self.masks[node] = [(parents[0], 2 + cast)]
+            self.masks[node] = [Edge(parents[0], 2 + cast)]
         elif unit.class_name in _MERGES:
             self._merge_masks(node, parents)
         elif unit.class_name == "Concatenate":
             self._concatenate_masks(node, parents)
         elif parents[0] in self.masks and unit.class_name in _CONVERTS:
-            self.masks[node] = [(start, ops + 1) for start, ops in self.masks[parents[0]]]
+            self.masks[node] = [self._edge(parents[0], 1)]
         elif parents[0] in self.masks and (
             unit.class_name in _PASSES
             or (unit.class_name in _RECURRENT and _returns_sequences(unit))
         ):
-            self.masks[node] = self.masks[parents[0]]
+            self.masks[node] = [self._edge(parents[0])]
 
     def _merge_masks(self, node: Node, parents: Sequence[Node]) -> None:
-        masks = [self.masks.get(parent) for parent in parents]
+        masked = [parent for parent in parents if parent in self.masks]
         if self.target.since(_OR_SINCE):
-            if all(masks):
-                count = len(masks)
+            if len(masked) == len(parents):
                 self.masks[node] = [
-                    (start, ops + count - max(place, 1))
-                    for place, mask in enumerate(masks)
-                    for start, ops in mask or ()
+                    self._edge(parent, len(parents) - max(place, 1))
+                    for place, parent in enumerate(parents)
                 ]
-        elif any(masks):
-            self.masks[node] = [(start, ops + 3) for mask in masks for start, ops in mask or ()]
+        elif masked:
+            self.masks[node] = [self._edge(parent, 3) for parent in masked]
 
     def _concatenate_masks(self, node: Node, parents: Sequence[Node]) -> None:
-        masks = [self.masks.get(parent) for parent in parents]
-        if not any(masks):
+        masked = [parent for parent in parents if parent in self.masks]
+        if not masked:
             return
-        more = 4 if self.target.after(_BROADCAST_AFTER) else 3
-        found = [(start, ops + more) for mask in masks for start, ops in mask or ()]
-        found += [(parent, 3) for parent, mask in zip(parents, masks, strict=True) if mask is None]
-        if self.target.after(_BROADCAST_AFTER):
-            found += [
-                (parent, 4) for parent, mask in zip(parents, masks, strict=True) if mask is not None
-            ]
+        is_broadcast = self.target.after(_BROADCAST_AFTER)
+        found = [self._edge(parent, 4 if is_broadcast else 3) for parent in masked]
+        found += [Edge(parent, 3) for parent in parents if parent not in self.masks]
+        if is_broadcast:
+            found += [Edge(parent, 4) for parent in masked]
         self.masks[node] = found
 
 
@@ -242,26 +264,34 @@ def _returns_sequences(unit: Unit) -> bool:
     return config.get("return_sequences") is True
 
 
-def _output_dtype(unit: Unit, target: Target) -> str | None:
-    """Return the dtype that a nested model gives, where that is one float."""
+def _output_dtype(
+    unit: Unit, target: Target, known: dict[int, tuple[Network, str | None]]
+) -> str | None:
+    """Return the dtype that a nested model gives, where that is one float; adds to ``known``."""
     network = unit.network
     if network is None or not network.units:
         return None
+    if id(network) in known:
+        return known[id(network)][1]
     if network.is_chain:
         last = network.units[-1]
         policy = last.config.get("dtype")
-        return (
-            _output_dtype(last, target)
+        dtype = (
+            _output_dtype(last, target, known)
             if last.role is Role.MODEL
             else policy.compute_dtype
             if isinstance(policy, Policy)
             else None
         )
-    reading = _Reading(network=network, target=target)
-    reading.edges()
-    found = {
-        reading.floats.get(node)
-        for reference in tensors(network.outputs)
-        if (node := CallGraph(network).node(reference)) is not None
-    }
-    return found.pop() if len(found) == 1 else None
+    else:
+        reading = _Reading(network=network, target=target, outputs=known)
+        reading.edges()
+        graph = CallGraph(network)
+        found = {
+            reading.floats.get(node)
+            for reference in tensors(network.outputs)
+            if (node := graph.node(reference)) is not None
+        }
+        dtype = found.pop() if len(found) == 1 else None
+    known[id(network)] = network, dtype
+    return dtype

@@ -14,11 +14,10 @@ another.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import CallGraph, tensors
-from policytool.migration.convert.implicit_casts import Edges, implicit_edges
+from policytool.migration.convert.implicit_casts import ImplicitEdges, implicit_edges
 from policytool.migration.convert.traversal import map_units
 from policytool.releases.releases import releases_in
 
@@ -27,13 +26,14 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert._walking import Node
     from policytool.migration.convert.architecture import Network, Unit
+    from policytool.migration.convert.implicit_casts import Edge
     from policytool.migration.convert.target import Target
 
 _NOT_MET: Final = -1
 _AS_GIVEN: Final = releases_in("after tf2.15")
 """The releases that do not sort keyword arguments."""
 
-_NONE: Final[Edges] = MappingProxyType({})
+_NONE: Final = ImplicitEdges()
 
 
 def order_layers(root: Unit, target: Target) -> Unit:
@@ -52,7 +52,7 @@ def order_layers(root: Unit, target: Target) -> Unit:
                 unit.network,
                 units=order(
                     unit.network,
-                    implicit_edges(unit.network, target) if target.is_keras3 else {},
+                    implicit_edges(unit.network, target) if target.is_keras3 else _NONE,
                     by_name=by_name,
                 ),
             ),
@@ -61,7 +61,9 @@ def order_layers(root: Unit, target: Target) -> Unit:
     return map_units(root, change)
 
 
-def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> tuple[Unit, ...]:
+def order(
+    network: Network, further: ImplicitEdges = _NONE, *, by_name: bool = True
+) -> tuple[Unit, ...]:
     """
     Return the units of a functional network in the order of the loaded model's ``layers``.
 
@@ -99,11 +101,18 @@ def calls_in_order(network: Network) -> list[Node]:
 
 
 def _depths(
-    graph: CallGraph, finished: Sequence[Node], further: Edges
+    graph: CallGraph, finished: Sequence[Node], further: ImplicitEdges
 ) -> tuple[dict[Node, int], dict[str, int]]:
     """Return the depth of each call, and of each unit, that leads to an output."""
     nodes: dict[Node, int] = {}
     units: dict[str, int] = {}
+    masks: dict[Node, int] = {}
+
+    def push_down(edges: Sequence[Edge], depth: int) -> None:
+        for parent, ops, is_mask in edges:
+            depths = masks if is_mask else nodes
+            depths[parent] = max(depth + ops, depths.get(parent, 0))
+
     for node in reversed(finished):
         depth = max(
             nodes.setdefault(node, 0), units.get(node[0], 0)
@@ -111,6 +120,7 @@ def _depths(
         nodes[node] = units[node[0]] = depth
         for parent in graph.parents(node):
             nodes[parent] = max(depth + 1, nodes.get(parent, 0))
-        for parent, ops in further.get(node, ()):
-            nodes[parent] = max(depth + 1 + ops, nodes.get(parent, 0))
+        push_down(further.calls.get(node, ()), depth + 1)
+        if node in masks:  # all that take it were met before, as those that take the call's output
+            push_down(further.masks[node], masks[node])
     return nodes, units
