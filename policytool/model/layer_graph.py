@@ -90,32 +90,38 @@ def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
     for index, site in enumerate(sites):
         for names in ((*site.names[:-1], site.given_name or site.name), site.names, *site.also_at):
             by_names.setdefault(names, index)
+    listed: dict[int, list[int]] = defaultdict(list)
+    for index, site in enumerate(sites):
+        if site.parent is not None and site.attribute == LAYERS:
+            listed[site.parent].append(index)
     found = {}
     for index, site in enumerate(sites):
         if site.is_model and site.class_name in MODEL_CLASSES:
             functional = site.config is not None and "output_layers" in site.config
             found[index] = (
-                _functional(index, site, by_names) if functional else _sequential(index, sites)
+                _functional(index, site, by_names)
+                if functional
+                else _sequential(index, listed.get(index, ()), sites)
             )
     return found
 
 
-def _sequential(model: int, sites: Sequence[Site]) -> Graph:
+def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Graph:
     """Return the chain of a sequential model's layers."""
     nodes: dict[str, GraphNode] = {}
     last: tuple[str, ...] = ()
-    for index, site in enumerate(sites):
-        if site.parent == model and site.attribute == LAYERS:
-            pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
-            nodes[site.name] = GraphNode(
-                name=site.name,
-                class_name=site.class_name,
-                site=index,
-                pointer=pointer,
-                entry={},
-                parents=last,
-            )
-            last = (site.name,)
+    for index in layers:
+        site = sites[index]
+        pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
+        nodes[site.name] = GraphNode(
+            name=site.name,
+            class_name=site.class_name,
+            site=index,
+            pointer=pointer,
+            entry={},
+            parents=last,
+        )
+        last = (site.name,)
     first = next(iter(nodes), None)
     return Graph(
         model=model, nodes=nodes, inputs=(first,) if first is not None else (), outputs=last

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert import keras2_graph, keras3_graph
+from policytool.migration.convert._numbering import first_calls_keras2
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model.tree import LAYERS
 from policytool.model.tree.site import PUBLIC_NAMES
@@ -13,6 +14,8 @@ from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.migration.convert.architecture import Argument, Value
     from policytool.migration.convert.log import Log
     from policytool.migration.convert.target import Target
@@ -54,6 +57,7 @@ class _Writer:
     def __init__(self, target: Target, log: Log) -> None:
         self._target = target
         self._log = log
+        self._offsets_of: dict[int, tuple[Network, Mapping[str, int]]] = {}
 
     def unit(self, unit: Unit, *, network: Network | None, member: bool = False) -> dict[str, Json]:
         """
@@ -189,7 +193,7 @@ class _Writer:
                 "cannot store; use HDF5 (-o X.h5)",
             )
         try:
-            return keras2_graph.nodes(unit, network)
+            return keras2_graph.nodes(unit, self._offsets(network))
         except keras2_graph.UnwritableCallError as error:
             if not self._log.is_refused(unit):
                 self._log.refuse(
@@ -199,6 +203,12 @@ class _Writer:
                     "configs cannot represent",
                 )
             return []
+
+    def _offsets(self, network: Network) -> Mapping[str, int]:
+        """Return the number of each unit's first call, which all units of a network need."""
+        if id(network) not in self._offsets_of:
+            self._offsets_of[id(network)] = network, first_calls_keras2(network)
+        return self._offsets_of[id(network)][1]
 
     def _ends(self, network: Network, argument: Argument) -> Json:
         if self._target.is_keras3:

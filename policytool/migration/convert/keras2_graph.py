@@ -175,14 +175,14 @@ def has_ellipsis(unit: Unit) -> bool:
     return any(isinstance(item, dict) and item.get("class_name") == ELLIPSIS for item in items)
 
 
-def nodes(unit: Unit, network: Network) -> list[Json]:
+def nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
     """
     Return the calls of a unit as ``inbound_nodes``.
 
+    :param offsets: the number of each unit's first call in the network
     :raises UnwritableCallError: for positional arguments behind the first, and for values that are
         no JSON.
     """
-    offsets = first_calls_keras2(network)
     found: list[Json] = []
     for call in unit.calls:
         if len(call.args) != 1:
