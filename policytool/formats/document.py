@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from policytool.support.steps import spend
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from policytool.support.files.opening import Identity
     from policytool.support.text.jsontext import Json
+
+_CHARACTERS: Final = 8
+"""Characters of an address that count as one step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +29,18 @@ class Address:
 
     part: str
     pointer: str
+
+    @classmethod
+    def below(cls, root: Address, *steps: str | int) -> Address:
+        """
+        Return the address that some steps from another lead to.
+
+        :raises ModelFileError: if the addresses of a file are too long in total, because a long key
+            above many objects stands in each of their addresses.
+        """
+        found = root.pointer + jsontext.pointer(*steps)
+        spend(1 + len(found) // _CHARACTERS, walk="addresses")
+        return cls(part=root.part, pointer=found)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -131,14 +131,10 @@ class LoadedModel:
     @cached_property
     def dtypes(self) -> tuple[tuple[Address, Json], ...]:
         """Every ``dtype`` of the configs, copies included, and where it stands."""
-        found = (
-            (root, place, value)
-            for root, config in self.configs
-            for place, value in dtype_places(config)
-        )
         return tuple(
-            (Address(part=root.part, pointer=root.pointer + place), value)
-            for root, place, value in found
+            (Address.below(root, *steps), value)
+            for root, config in self.configs
+            for steps, value in dtype_places(config)
         )
 
     @property
@@ -336,9 +332,9 @@ def current_name(name: str | None) -> str | None:
     return candidate.name if same else name
 
 
-def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
+def dtype_places(config: Json) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     """
-    Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a
+    Yield the steps to and the value of every ``dtype`` in a config, in its order; those inside a
     policy itself are part of it.
     """
     pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
@@ -348,7 +344,7 @@ def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
             below: list[tuple[tuple[str | int, ...], Json]] = []
             for key, item in value.items():
                 if key == "dtype" and isinstance(item, str | dict):
-                    yield jsontext.pointer(*steps, key), item
+                    yield (*steps, key), item
                 elif isinstance(item, dict | list):
                     below.append(((*steps, key), item))
             pending += reversed(below)

@@ -16,6 +16,7 @@ from policytool.formats.format_detection import document
 from policytool.model.loaded_model import dtype_places
 from policytool.rules import AuditOptions
 from policytool.rules.finding import Fix, Severity
+from policytool.support.text.jsontext import pointer
 from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers.paths import FIXTURES
@@ -110,12 +111,12 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
     config: Any = read.parts[part]
     for place, before in dtype_places(config):
         holder = config
-        for step in place.split("/")[1:-1]:
-            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+        for step in place[:-1]:
+            holder = holder[step]
         if holder.get("name") == layer and isinstance(before, dict):
             edit = Edit(
                 kind=EditKind.FORMAT,
-                address=Address(part=part, pointer=place),
+                address=Address(part=part, pointer=pointer(*place)),
                 path=None,
                 before=before,
                 after=value,

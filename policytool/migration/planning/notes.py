@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Address
 from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere
@@ -162,8 +163,8 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
     code knows what it reads there.
     """
     for root, config in loaded.configs:
-        for inner in policies_elsewhere(config):
-            place = root.pointer + inner
+        for steps in policies_elsewhere(config):
+            place = Address.below(root, *steps).pointer
             where = f"{root.part} {place}" if loaded.is_saved_object else place
             message = (
                 f"a custom class stores a Keras 2 policy dict at {where}; it is left unchanged "

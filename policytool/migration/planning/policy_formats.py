@@ -21,7 +21,7 @@ from policytool.releases import generations, policy
 from policytool.releases.generations import GENERATIONS, Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
-from policytool.support.text.jsontext import ABSENT, pointer, text_at
+from policytool.support.text.jsontext import ABSENT, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,8 +176,8 @@ def _differs(
     return current_name(name) != wanted.name
 
 
-def policies_elsewhere(config: Json) -> Iterator[str]:
-    """Yield the pointer of every policy dict of Keras 2 that is no ``dtype``."""
+def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
+    """Yield the steps to every policy dict of Keras 2 that is no ``dtype``."""
     pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
     while pending:
         steps, value = pending.pop()
@@ -188,7 +188,7 @@ def policies_elsewhere(config: Json) -> Iterator[str]:
                 and "name" in value["config"]
                 and steps[-1:] != (_DTYPE,)
             ):
-                yield pointer(*steps)
+                yield steps
             pending += [
                 ((*steps, key), item)
                 for key, item in reversed(value.items())

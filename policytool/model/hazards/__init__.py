@@ -9,6 +9,8 @@ harm, and the rest is unknown or someone's own.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
@@ -23,19 +25,20 @@ from policytool.releases.symbols.ops import (
     path_inputs,
     placed_ops,
 )
-from policytool.support.text.jsontext import pointer
+from policytool.support.steps import spend
+from policytool.support.text.jsontext import steps as steps_of
 from policytool.support.text.paths import leads_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
 
-_COMPILED: Final = ("/training_config", "/compile_config")
-"""Where a model's own training configuration stands in its config."""
+_COMPILED: Final = ("training_config", "compile_config")
+"""The keys of a model's own training configuration in its config."""
 
 OUTSIDE: Final = (
     "external-link",
@@ -56,39 +59,55 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
     :param places: where the layers' policies stand or would stand, as
         :func:`policytool.model.tree.places` tells it.
     """
-    owners = {
-        (at.part, at.pointer.removesuffix("/dtype").removesuffix("/config")): sites[0]
-        for at, sites in places.items()
-    }
+    owners = _owners(places)
     hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}
     for part, value in document.parts.items():
-        for inner, steps, site in _dicts(value, part, owners):
+        for inner, steps, site in _dicts(value, owners.get(part)):
             module = inner.get("module")
             for harm, name, what in find(inner):
-                hazard = Hazard(
-                    harm=Harm.UNKNOWN
-                    if harm is Harm.CUSTOM and document.nodes and _may_be_function(inner, name)
-                    else harm,
-                    name=name,
-                    what=what,
-                    address=Address(part=part, pointer=steps),
-                    site=site,
-                    module=module if isinstance(module, str) and module else None,
-                )
+                if harm is Harm.CUSTOM and document.nodes and _may_be_function(inner, name):
+                    harm = Harm.UNKNOWN  # noqa: PLW2901  # what it is in this document
+                custom = harm is Harm.CUSTOM
+                imported = module if isinstance(module, str) and module else None
                 # of modules one may be worse than another, and what trains a model may be left
                 # alone
-                custom = hazard.harm is Harm.CUSTOM
-                hazards.setdefault(
-                    (
-                        hazard.harm,
-                        name,
-                        site,
-                        hazard.module if custom else None,
-                        custom and trains(document, hazard.address),
-                    ),
-                    hazard,
+                key = (
+                    harm,
+                    name,
+                    site,
+                    imported if custom else None,
+                    custom and _trains(document, part, steps),
+                )
+                if key in hazards:
+                    continue
+                hazards[key] = Hazard(
+                    harm=harm,
+                    name=name,
+                    what=what,
+                    address=Address.below(Address(part=part, pointer=""), *steps),
+                    site=site,
+                    module=imported,
                 )
     return tuple(hazards.values())
+
+
+@dataclass(slots=True)
+class _Owners:
+    """Which layers stand at a place in a part, and below it."""
+
+    site: int | None = None
+    below: dict[str, _Owners] = field(default_factory=dict)
+
+
+def _owners(places: Mapping[Address, tuple[int, ...]]) -> dict[str, _Owners]:
+    """Return the layers by part and by the steps that lead to each of them."""
+    found: dict[str, _Owners] = defaultdict(_Owners)
+    for at, sites in places.items():
+        owners = found[at.part]
+        for step in steps_of(at.pointer.removesuffix("/dtype").removesuffix("/config")):
+            owners = owners.below.setdefault(step, _Owners())
+        owners.site = sites[0]
+    return found
 
 
 def _may_be_function(value: dict[str, Json], name: str) -> bool:
@@ -104,9 +123,13 @@ def trains(document: Document, address: Address) -> bool:
     Return whether something stands in the model's own training configuration, which loaders leave
     alone unless they compile the model.
     """
-    return (
-        address.part == document.training_part != document.config_part
-    ) or address.pointer.startswith(_COMPILED)
+    return _trains(document, address.part, steps_of(address.pointer))
+
+
+def _trains(document: Document, part: str, steps: Sequence[str | int]) -> bool:
+    return (part == document.training_part != document.config_part) or (
+        bool(steps) and steps[0] in _COMPILED
+    )
 
 
 def leading_out(site: Site) -> str | None:
@@ -120,14 +143,24 @@ def leading_out(site: Site) -> str | None:
 
 
 def _dicts(
-    value: Json, part: str, owners: Mapping[tuple[str, str], int]
-) -> Iterator[tuple[dict[str, Json], str, int | None]]:
-    """Yield every object in a value with its pointer and the layer it stands in."""
-    pending: list[tuple[Json, str, int | None]] = [(value, "", None)]
+    value: Json, owners: _Owners | None
+) -> Iterator[tuple[dict[str, Json], tuple[str | int, ...], int | None]]:
+    """
+    Yield every object in a part with the steps to it and the layer it stands in.
+
+    A pointer is made only of the few that are reported: a long key above many objects would stand
+    in each of their pointers.
+    """
+    pending: list[tuple[Json, tuple[str | int, ...], _Owners | None, int | None]] = [
+        (value, (), owners, None)
+    ]
+    count = 0
     while pending:
-        item, steps, site = pending.pop()
+        item, steps, owners, site = pending.pop()
+        count += 1
         if isinstance(item, dict):
-            site = owners.get((part, steps), site)
+            if owners is not None and owners.site is not None:
+                site = owners.site
             yield item, steps, site
         children = (
             item.items()
@@ -138,11 +171,12 @@ def _dicts(
         )
         pending += reversed(
             [
-                (child, steps + pointer(key), site)
+                (child, (*steps, key), owners and owners.below.get(str(key)), site)
                 for key, child in children
                 if isinstance(child, dict | list)
             ]
         )
+    spend(count, walk="objects that may do harm")
 
 
 __all__ = [

@@ -28,7 +28,6 @@ from policytool.releases.layer_classes import is_operation
 from policytool.releases.naming import snake_case
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError
-from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -181,10 +180,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         listed=place.listed,
         parent=place.parent,
         spelled=spelled,
-        address=Address(
-            part=walk.root.part,
-            pointer=walk.root.pointer + pointer(*place.steps, "config", "dtype"),
-        )
+        address=Address.below(walk.root, *place.steps, "config", "dtype")
         if isinstance(config, dict)
         else None,
         is_model=class_name in MODEL_CLASSES

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.formats._spelled import where
-from policytool.support.text.jsontext import pointer, text_at
+from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,18 @@ _SHARING: Final = "tf2.12"
 _POLICIES: Final = frozenset({"Policy", "PolicyV1"})
 _LONGEST: Final = 60
 
-Found = tuple[Address, dict[str, Any]]
+
+class Found(NamedTuple):
+    """An object with a number, and where it stands."""
+
+    root: Address
+    steps: tuple[str | int, ...]
+    value: dict[str, Any]
+
+    @property
+    def address(self) -> Address:
+        """Where it stands, as text that only findings need."""
+        return Address.below(self.root, *self.steps)
 
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
@@ -55,24 +66,28 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         return
     for objects in _objects_by_number(loaded).values():
         first = objects[0]
-        unlike = [found for found in objects[1:] if found[1] != first[1]]
-        others = [found for found in unlike if _what(found[1]) != _what(first[1])]
+        unlike = [found for found in objects[1:] if found.value != first.value]
+        what = _what(first.value) if unlike else ""
+        others = [found for found in unlike if _what(found.value) != what]
         if others:
             yield _finding(loaded, first, others)
 
 
 def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
-    place, other = where(loaded, first[0]), others[0]
+    other = others[0]
     more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
-        f"{_describe(other[1])} at {where(loaded, other[0])}{more} {have} the same {_ID} "
-        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, and releases use only the latter"
+        f"{_describe(other.value)} at {where(loaded, other.address)}{more} {have} the same {_ID} "
+        f"({first.value[_ID]}) as {_describe(first.value)} at {where(loaded, first.address)}, and "
+        "releases use only the latter"
     )
-    policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
+    policies = all(text_at(found.value, "class_name") in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
-    classes = "/".join(sorted({str(found[1].get("class_name")) for found in (first, *others)}))
+    classes = "/".join(sorted({str(found.value.get("class_name")) for found in (first, *others)}))
     advice = None if remedy else f"remove the {_ID} from the objects that differ"
-    return RULE.finding(message, address=other[0], detail=classes, remedy=remedy, advice=advice)
+    return RULE.finding(
+        message, address=other.address, detail=classes, remedy=remedy, advice=advice
+    )
 
 
 def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found]]:
@@ -83,21 +98,21 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found
     found: dict[tuple[str, Json], list[Found]] = defaultdict(list)
     for root, config in loaded.configs:
         file = root.part.partition("#")[0]
-        pending: list[tuple[str, Json]] = [(root.pointer, config)]
+        pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
         while pending:
-            place, value = pending.pop()
+            steps, value = pending.pop()
             if isinstance(value, dict):
                 number = value.get(_ID)
                 if isinstance(number, int) and "class_name" in value and "config" in value:
-                    found[file, number].append((Address(part=root.part, pointer=place), value))
+                    found[file, number].append(Found(root, steps, value))
                 pending += [
-                    (place + pointer(key), item)
+                    ((*steps, key), item)
                     for key, item in reversed(value.items())
                     if isinstance(item, dict | list)
                 ]
             elif isinstance(value, list):
                 pending += [
-                    (place + pointer(position), item)
+                    ((*steps, position), item)
                     for position, item in reversed(list(enumerate(value)))
                     if isinstance(item, dict | list)
                 ]

@@ -77,7 +77,8 @@ def contradictions(loaded: LoadedModel) -> list[str]:
     return [
         f"{part}{place}"
         for part, metadata in found.parts.items()
-        for place, value in dtype_places(metadata)
+        for steps, value in dtype_places(metadata)
+        for place in [pointer(*steps)]
         for index in sites.get(Address(part=part, pointer=place), ())
         if loaded.layers[index].policy != name(value)
     ]
@@ -97,9 +98,10 @@ def test_every_place_of_a_policy_is_known(path: Path) -> None:
     }
     for part, metadata in found.parts.items():
         held = {
-            steps: value
+            place: value
             for steps, value in dtype_places(metadata)
-            if Address(part=part, pointer=steps) not in known
+            for place in [pointer(*steps)]
+            if Address(part=part, pointer=place) not in known
         }
         for place, value in held.items():
             is_metric = "/metrics/" in place or not any(address.part == part for address in known)
