@@ -17,6 +17,7 @@ from policytool.releases.targets import target_and_containers
 from policytool.rules import AuditOptions, Device, Needs
 from policytool.rules.finding import Audited, fails
 from policytool.rules.selection import selectors
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files.remote_path import AnyPath, RemotePath
 from policytool.support.spilled_values import SpilledValues
@@ -73,7 +74,8 @@ def audit_input(found: Input, options: AuditOptions) -> Audited:
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    return audit_model(read_model(found), found.path, options)
+    with steps.budget(found.display_path):
+        return audit_model(read_model(found), found.path, options)
 
 
 def read_model(found: Input) -> RuleInput:

@@ -16,6 +16,7 @@ from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.verdicts import answers, regressions
 from policytool.numerics.verdicts.file_names import file_paths
 from policytool.releases import dtypes
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard, leftovers
@@ -60,6 +61,13 @@ def measure(
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
+    with steps.budget(model.display_path):
+        return _measure(model, other, wanted, tools)
+
+
+def _measure(
+    model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools
+) -> Measured:
     check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)

@@ -13,6 +13,7 @@ from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files.remote_path import without_secrets
 from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
@@ -109,16 +110,18 @@ def _read(path: str) -> _Read:
             "no-model",
             "is a directory, but not a model; specify a model in this directory",
         )
-    return _Read(
-        path=found.path,
-        subject=comparing.compared_model(format_detection.document(found.path, found.display_path)),
-    )
+    with steps.budget(found.display_path):
+        document = format_detection.document(found.path, found.display_path)
+        return _Read(path=found.path, subject=comparing.compared_model(document))
 
 
 def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
     subjects = [side.subject for side in sides]
     keep = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:
+        # what both need together is bounded as one file is
+        both = dict.fromkeys(subject.document.path for subject in subjects)
+        stack.enter_context(steps.budget(" or ".join(both)))
         opened = Opened(reason="--no-values is set")
         if values:
             from policytool.formats.stored_values import open_values

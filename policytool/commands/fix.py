@@ -24,7 +24,7 @@ from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
 from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.processes import crash_guard
 
@@ -85,6 +85,11 @@ def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
     Return what became of an input, and what is found in it then; its failure, or None for what was
     found and is no model.
     """
+    with steps.budget(found.display_path):
+        return _attempt(found, request)
+
+
+def _attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
     crash_guard.about(found.display_path, auditing.TASK.lost)
     try:
         case = auditing.read_model(found)

@@ -13,6 +13,7 @@ from policytool.formats.input_identity import InputIdentity, input_identity
 from policytool.formats.remote_identity import remote_identity
 from policytool.model import reading
 from policytool.model.model import Layer, Model  # TASK evaluates annotations
+from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
@@ -99,7 +100,8 @@ class Selection:
 def attempt(found: Input, _request: None = None) -> Model | Failure | None:
     """Return the model of an input, its failure, or None for what was found and is no model."""
     try:
-        return reading.read(found.path, found.display_path)
+        with steps.budget(found.display_path):
+            return reading.read(found.path, found.display_path)
     except ModelFileError as error:
         return failure_of(found, error)
 
@@ -204,7 +206,8 @@ def inspect(path: str) -> Model:
         ``code``.
     """
     found = discovery.one(path, remote=True)
-    return reading.read(found.path, found.display_path)
+    with steps.budget(found.display_path):
+        return reading.read(found.path, found.display_path)
 
 
 def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:

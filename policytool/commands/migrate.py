@@ -31,6 +31,7 @@ from policytool.numerics.tensorflow_run import (
     ToleranceMissedError,
     count_casts,
 )
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath, local
@@ -116,11 +117,12 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
     :raises UsageError: for options that contradict the model.
     """
     try:
-        document = format_detection.document(found.path, found.display_path)
-        if document.config_part is None and not found.exact:
-            return None  # weights lie beside models everywhere; nobody means them by a glob
-        check_migratable(document, converts=request.options.target is not None)
-        return migrate_loaded(reading.load_model(document), found.path, request, tools)
+        with steps.budget(found.display_path):
+            document = format_detection.document(found.path, found.display_path)
+            if document.config_part is None and not found.exact:
+                return None  # weights lie beside models everywhere; nobody means them by a glob
+            check_migratable(document, converts=request.options.target is not None)
+            return migrate_loaded(reading.load_model(document), found.path, request, tools)
     except ModelFileError as error:
         return failure_of(found, error)
     except WorkerError as error:

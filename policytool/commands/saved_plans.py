@@ -23,7 +23,7 @@ from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening, remote_path
 from policytool.support.files.remote_path import AnyPath  # noqa: TC001  # TASK evaluates annotations
@@ -74,7 +74,8 @@ def attempt(
 
     def act(path: AnyPath, destination: Destination) -> Result:
         copy = replace(saved, path=path, shown=saved.display_path)
-        return _attempt(copy, replace(request, destination=destination), tools)
+        with steps.budget(saved.display_path):
+            return _attempt(copy, replace(request, destination=destination), tools)
 
     return with_local_copy(saved.path, saved.display_path, request.destination, act)
 

@@ -21,6 +21,7 @@ from policytool.model import reading
 from policytool.model.model import Obstacle  # noqa: TC001  # TASK evaluates annotations
 from policytool.releases import dtypes
 from policytool.releases.releases import CURRENT, LOADERS
+from policytool.support import steps
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ class FleetSummary:
 def attempt(found: Input, request: SummaryRequest) -> ModelRecord | Failure | None:
     """Return the record of an input, its failure, or None for what was found and is no model."""
     try:
-        return model_record(reading.read(found.path, found.display_path), request)
+        with steps.budget(found.display_path):
+            return model_record(reading.read(found.path, found.display_path), request)
     except ModelFileError as error:
         return failure_of(found, error)
 

@@ -21,6 +21,7 @@ from policytool.numerics.tuning.candidates import candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files.remote_path import local
 from policytool.support.processes import crash_guard
@@ -198,13 +199,15 @@ def _write(
         destination=destination,
         parts=False,
     )
-    return migrate.migrate_loaded(
-        loaded, source.input.local_path, request, tools if retrace else None
-    )
+    with steps.budget(source.input.display_path):
+        return migrate.migrate_loaded(
+            loaded, source.input.local_path, request, tools if retrace else None
+        )
 
 
 def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:
-    return candidates(_loaded(source), wanted.candidate, keep_rules=wanted.keep_rules)
+    with steps.budget(source.input.display_path):
+        return candidates(_loaded(source), wanted.candidate, keep_rules=wanted.keep_rules)
 
 
 def _loaded(source: CheckSource) -> LoadedModel:
