@@ -16,7 +16,7 @@ from policytool.commands.destinations import (
     target_of,
 )
 from policytool.commands.inspect import Failure, failure_of
-from policytool.formats import REWRITTEN, SUFFIXES, TITLES, format_detection
+from policytool.formats import REWRITTEN, SUFFIXES, TITLES, ambiguity, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration import planning
@@ -370,8 +370,9 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
     Make sure that a file is of a format that can be migrated.
 
     :param converts: whether it is to be converted for another release.
-    :raises ModelFileError: where it is not.
+    :raises ModelFileError: where it is not, and for a file that is two models.
     """
+    ambiguity.refuse(document)
     if document.config_part is None or document.format == "weights":
         lacking = (
             "is a SavedModel without Keras metadata"

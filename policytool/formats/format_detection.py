@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool.formats import FORMATS, Probe, foreign_files
+from policytool.formats import FORMATS, Probe, ambiguity, foreign_files
 from policytool.formats.adapted_values import adapted_values
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -45,7 +45,12 @@ def _document(path: AnyPath, shown: str) -> Document:
             read = found.read(probe)
             # only for TensorFlow's process, which gets no remote files
             files = tuple(one for one in before if isinstance(one, opening.Identity))
-            complete = replace(read, files=files, adapted=adapted_values(probe, found, read))
+            complete = replace(
+                read,
+                files=files,
+                adapted=adapted_values(probe, found, read),
+                observations=(*read.observations, *ambiguity.observe(probe, found)),
+            )
             _check_unchanged(probe, found, before)
             return complete
         if probe.is_directory:

@@ -33,7 +33,7 @@ REFUSED: Final = frozenset(
             "duplicate-key",
             "duplicate-function",
         ),
-        *("op-path", "several-graphs", "several-models", "stray-metadata", "pickled-weights"),
+        *("op-path", "several-graphs", "stray-metadata", "pickled-weights"),
     }
 )
 """

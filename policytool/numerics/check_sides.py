@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import format_detection
+from policytool.formats import ambiguity, format_detection
 from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
 from policytool.migration.planning.planned_document import apply_edits
@@ -106,6 +106,7 @@ def read_source(found: Input, *, trust: bool, custom_objects: bool = False) -> C
     :raises ModelFileError: for what cannot be read or run, and for what needs trust.
     """
     document = format_detection.document(found.path, found.display_path)
+    ambiguity.refuse(document)
     if document.format in _NOT_RUN:
         raise ModelFileError(found.display_path, "not-runnable", _NOT_RUN[document.format])
     loaded = reading.load_model(document) if document.config_part is not None else None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from policytool.formats import format_detection
 from policytool.formats.document import Document
-from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.saved_model.files import KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm
@@ -403,7 +403,7 @@ def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None
     assert not [
         observation
         for observation in document.observations
-        if observation.code in {"op-path", "escaping-asset", "several-models"}
+        if observation.code in {"op-path", "escaping-asset", "ambiguous-format"}
     ]
     assert any(ops.is_placed_op(op) for op in document.ops), "nothing was tried"
 
@@ -551,19 +551,6 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
     assert reasons(changed_fixtures.saved_model(tmp_path, SAVED, put)) == [
         "the graph contains the op WriteFile, which opens the path given by its filename"
     ]
-
-
-@pytest.mark.parametrize(
-    "other", [("saved_model.pbtxt",), ("saved_model.cpb",), ("config.json", "metadata.json")]
-)
-def test_a_directory_of_two_models_is_found(tmp_path: Path, other: tuple[str, ...]) -> None:
-    """Which of them is loaded, each release decides."""
-    path = tmp_path / "saved"
-    shutil.copytree(FIXTURES / SAVED, path)
-    for name in other:
-        (path / name).write_text("{}", encoding="utf-8")
-    assert [reason for reason in reasons(path) if "some releases load instead" in reason]
-    assert GRAPH in reasons(path)[0]
 
 
 @pytest.mark.parametrize(

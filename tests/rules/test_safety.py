@@ -20,6 +20,7 @@ from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.polyglots import HARMLESS_H5, hostile_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -769,3 +770,14 @@ class TestEndlessGraph(MadeRuleContract):
     def test_what_takes_the_first_of_two_calls_is_silent(self, tmp_path: Path) -> None:
         """A reference to the one call that there is."""
         assert not found(self.id, self._taking(tmp_path, "features"))
+
+
+class TestAmbiguousFormat(MadeRuleContract):
+    id = "PT613"
+    paths = (None,)
+    silent = (KERAS3, "tf2.15/string_lookup", "tf2.15/integer_lookup.h5")
+
+    def make(self, folder: Path) -> Path:
+        path = folder / "model.keras"
+        path.write_bytes(HARMLESS_H5 + hostile_archive("policytool-marker"))
+        return path

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 GRAPH: Final = "saved_model.pb"
 TEXT_GRAPH: Final = "saved_model.pbtxt"
+SPLIT_GRAPH: Final = "saved_model.cpb"
+"""How TensorFlow 2.14 on can write a graph of more than 2 GiB, which is not read here."""
+
 KERAS: Final = "keras_metadata.pb"
 KERAS_PREFIX: Final = "_tf_keras_"
 CHECKPOINT: Final = ("variables", "variables")

@@ -30,7 +30,6 @@ from policytool.formats.saved_model.files import (
     GRAPH,
     KERAS,
     KERAS_PREFIX,
-    TEXT_GRAPH,
     is_without_graph,
 )
 from policytool.formats.saved_model.graph_tables import TableReader
@@ -116,7 +115,7 @@ def read(probe: Probe) -> Document:
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
-    observations += (*graph_assets.escaping_assets(probe, saved.meta_graphs), *_others(probe))
+    observations += graph_assets.escaping_assets(probe, saved.meta_graphs)
     return Document(
         path=probe.shown,
         format="savedmodel",
@@ -413,21 +412,6 @@ def _ops(
             observations += graph_paths.observe_ops(graph, message)
         found |= own.difference(function.signature.name for function in message.library.functions)
     return frozenset(map(_text, found))
-
-
-def _others(probe: Probe) -> Iterator[Observation]:
-    """
-    Yield what else in the directory a loader could take for the model: releases choose differently.
-    """
-    others = sorted(probe.names & {TEXT_GRAPH, "saved_model.cpb"}) + (
-        ["config.json"] if {"config.json", "metadata.json"} <= probe.names else []
-    )
-    if others:
-        message = (
-            f"the directory also contains {' and '.join(others)}, which some releases load "
-            f"instead of {GRAPH}"
-        )
-        yield Observation(code="several-models", message=message)
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules.safety import (
+    ambiguous_format,
     custom_code,
     cyclic_graph,
     duplicate_or_escaping_member,
@@ -35,4 +36,5 @@ RULES: Final[tuple[Rule, ...]] = (
     oversized_dataset.RULE,
     cyclic_graph.RULE,
     unknown_symbol.RULE,
+    ambiguous_format.RULE,
 )

@@ -4,9 +4,8 @@ Archive contains duplicate members, members with paths outside the archive, or d
 If an archive is extracted without path checks, a member such as ``../../x`` is written outside the
 target directory. If two members or keys have the same name, some readers use the first and others
 the last, so a scanner may approve content other than what Keras loads. Python and Keras use the
-last. The same applies to two functions with the same name in a graph, and to a directory that
-contains a SavedModel and another model. Keras never writes such files. An archive with an extreme
-compression ratio causes an error (exit code 3), not a finding.
+last. The same applies to two functions with the same name in a graph. Keras never writes such
+files. An archive with an extreme compression ratio causes an error (exit code 3), not a finding.
 
 Sources: CVE-2025-12060 and CVE-2025-12638 for members with paths outside the archive;
 ``_reject_zip_bomb`` in keras/src/saving/saving_lib.py in Keras 3.15.1 for extreme compression
@@ -36,7 +35,6 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         "duplicate-member",
         "duplicate-key",
         "duplicate-function",
-        "several-models",
         "stray-metadata",
     ):
         yield _observations.finding(
