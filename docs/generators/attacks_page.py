@@ -12,6 +12,7 @@ from typing import Any, Final
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
+from policytool.numerics.hand_over import HandOver
 from policytool.releases.releases import KERAS3, newest
 from policytool.reports import rule_reference
 from policytool.rules import BY_ID, AuditOptions
@@ -187,7 +188,8 @@ def _said(groups: dict[str, str]) -> str:
 
 def _check(path: Path) -> str:
     try:
-        check_sides.read_source(Input(path=path, exact=True), trust=False)
+        with HandOver() as hand_over:
+            check_sides.read_source(Input(path=path, exact=True), hand_over)
     except ModelFileError as error:
         return f"rejected: `{error.code}`"
     return "**accepted**"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
     from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.hand_over import HandOver
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
@@ -37,12 +38,24 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
+    with tools.hand_over() as hand_over:
+        return _check(model, other, wanted, tools, hand_over)
+
+
+def _check(
+    model: Input,
+    other: Input | None,
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
+    hand_over: HandOver,
+) -> Check:
+    """Do the same with the copies of a hand-over."""
     start = time.monotonic()
     if wanted.save_inputs is not None:
         from policytool.support.files import atomic  # only where a file is written
 
         atomic.remove_stale(wanted.save_inputs.absolute().parent)
-    measured = measure(model, other, wanted, tools)
+    measured = measure(model, other, wanted, tools, hand_over)
     found = measured.check
     if found.passed:
         return found
@@ -63,7 +76,7 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(plain.candidate, assignments=(*plain.candidate.assignments, *added))
         asked = replace(plain, candidate=candidate, diagnosis=not kept)
-        return measure(model, other, asked, tools).check
+        return measure(model, other, asked, tools, hand_over).check
 
     return check_trials.explain(
         found,

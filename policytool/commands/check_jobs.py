@@ -59,9 +59,6 @@ def check_job(
             }
         ),
         "trust": tools.trust,
-        "files": [
-            list(one) for one in dict.fromkeys(file for side in sides for file in side.files)
-        ],
     }
 
 
@@ -138,5 +135,5 @@ def graph_job(
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, for which --metric is not available"
         )
-    side = {"how": check_sides.GRAPH, "path": str(inputs[0].local_path.resolve()), "family": KERAS2}
+    side = {"how": check_sides.GRAPH, "path": sides[0].job["path"], "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}

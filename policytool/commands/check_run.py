@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +18,7 @@ from policytool.releases import dtypes
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
-from policytool.support.processes import crash_guard, leftovers
+from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
     from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 FLOAT32: Final = "float32"
@@ -52,54 +52,58 @@ class Measured:
 
 
 def measure(
-    model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools
+    model: Input,
+    other: Input | None,
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
+    hand_over: HandOver,
 ) -> Measured:
     """
     Return what one run of both models shows.
 
+    :param hand_over: whose copies are run; several runs with the same have the same bytes
     :raises ModelFileError: for what cannot be read, changed or run.
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
     with steps.budget(model.display_path):
-        return _measure(model, other, wanted, tools)
+        return _measure(model, other, wanted, tools, hand_over)
 
 
 def _measure(
-    model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools
+    model: Input,
+    other: Input | None,
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
+    hand_over: HandOver,
 ) -> Measured:
     check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
-    first = check_sides.read_source(
-        model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
-    )
+    first = check_sides.read_source(model, hand_over)
     crash_guard.about((other or model).display_path, _LOST)
-    second = (
-        check_sides.read_source(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
-        if other is not None
-        else first
-    )
-    weights = check_sides.check_weights(wanted.weights, first, second, trust=tools.trust)
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(leftovers.temporary_directory()))
+    second = check_sides.read_source(other, hand_over) if other is not None else first
+    weights = check_sides.read_weights(wanted.weights, first, second, hand_over=hand_over)
+    with hand_over.temporary_folder() as folder:
         reference = reference_options(first, wanted, two=other is not None)
         sides = [
             check_sides.prepare_side(
                 first,
                 reference,
-                _make_directory(scratch, "reference"),
-                wanted.weights,
+                (hand_over, _make_directory(folder, "reference")),
+                weights,
                 dequantize=other is None,
             ),
             check_sides.prepare_side(
-                second, wanted.candidate, _make_directory(scratch, "candidate"), wanted.weights
+                second,
+                wanted.candidate,
+                (hand_over, _make_directory(folder, "candidate")),
+                weights,
             ),
         ]
         if other is None:
             _check_differ(model, sides, wanted)
-        sides[1] = replace(sides[1], files=(*sides[1].files, *weights))
         found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
         found = replace(
             found,

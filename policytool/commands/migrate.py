@@ -89,6 +89,12 @@ class Migration:
     not_verified: str | None = None
     """Why the predictions of what was written were not compared, if that is the default."""
 
+    memory_limit: int | None = None
+    """
+    Bytes that TensorFlow could take to compare predictions, beyond itself; None without a
+    comparison, and for one with a limit of the user's or without any.
+    """
+
 
 Result = Migration | Failure | None
 """None for a path that was found and is no model, or weights alone."""
@@ -276,7 +282,12 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         written = _write(work, target, destination)
     except ToleranceMissedError as missed:
         return replace(
-            done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
+            done,
+            status=Status.MISSED,
+            target=target,
+            counts=counts,
+            comparison=missed.comparison,
+            memory_limit=run.memory_limit if run is not None else None,
         )
     done = replace(
         done,
@@ -345,6 +356,7 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
         retraced=run.retraced,
         comparison=run.comparison,
         not_verified=run.obstacle or done.not_verified,
+        memory_limit=run.memory_limit,
     )
 
 

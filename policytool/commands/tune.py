@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
     from policytool.numerics.check_sides import CheckSource
+    from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tuning.candidates import Candidates
     from policytool.numerics.tuning.evidence import LayerEvidence
     from policytool.numerics.tuning.results import Trial
@@ -68,31 +69,32 @@ def tune(
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
-    source = readable_source(model, wanted, tools)
-    return _search(source, _candidates(source, wanted), wanted, tools, report)
+    with tools.hand_over() as hand_over:
+        source = readable_source(model, wanted, hand_over)
+        return _search(source, _candidates(source, wanted), wanted, (tools, hand_over), report)
 
 
 def _search(
     source: CheckSource,
     found: Candidates,
     wanted: TuneOptions,
-    tools: TensorFlowTools,
+    means: tuple[TensorFlowTools, HandOver],
     report: Report,
 ) -> Tuning:
     start = time.monotonic()
     model = source.input
     record = (
-        tune_records.record_of(wanted.record, _loaded(source), found, wanted)
+        tune_records.record_of(wanted.record, source.copy, found, wanted)
         if wanted.record is not None
         else None
     )
     known = record.read() if record is not None else ()
-    with TrialRuns(source, found, wanted, tools) as runs:
+    with TrialRuns(source, found, wanted, *means) as runs:
         report("reference")
         everything = frozenset(found.paths)
         first = runs.measure(everything)  # what fails here does not depend on the set
         notes = _about_outputs(model, runs.not_comparable)
-        check, more = _diagnosis(model, found, wanted, tools)
+        check, more = _diagnosis(model, found, wanted, *means)
         measured = evidence.evidence(check, found.paths) if check is not None else {}
         decided = evidence.decided(check, found.paths) if check is not None else {}
         made = {frozenset(one.kept): one for one in (*known, first)}
@@ -144,25 +146,26 @@ def tune_and_write(
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
-    source = readable_source(model, wanted, tools)
-    # A search may take hours; what keeps its result from being written has to be said before it.
-    found = _candidates(source, wanted)
-    planned = _write(source, found, frozenset(), replace(destination, write=False), tools)
-    if planned.status is Status.BLOCKED:
-        refusal = planned.plan.refusals[0]
-        raise ModelFileError(model.display_path, refusal.code, refusal.message)
-    if destination.write and planned.target is not None:
-        check_output(
-            model.local_path,
-            local(planned.target),
-            model.display_path,
-            overwrite=destination.overwrite,
-        )
-    tuning = _search(source, found, wanted, tools, report)
-    if not tuning.passed or tuning.best is None:
-        return tuning, None
-    report("writing")
-    return tuning, _write(source, found, frozenset(tuning.best.kept), destination, tools)
+    with tools.hand_over() as hand_over:
+        source = readable_source(model, wanted, hand_over)
+        # A search may take hours; what keeps its result from being written has to be said before
+        found = _candidates(source, wanted)
+        planned = _write(source, found, frozenset(), replace(destination, write=False), tools)
+        if planned.status is Status.BLOCKED:
+            refusal = planned.plan.refusals[0]
+            raise ModelFileError(model.display_path, refusal.code, refusal.message)
+        if destination.write and planned.target is not None:
+            check_output(
+                model.local_path,
+                local(planned.target),
+                model.display_path,
+                overwrite=destination.overwrite,
+            )
+        tuning = _search(source, found, wanted, (tools, hand_over), report)
+        if not tuning.passed or tuning.best is None:
+            return tuning, None
+        report("writing")
+        return tuning, _write(source, found, frozenset(tuning.best.kept), destination, tools)
 
 
 def tune_file(
@@ -253,12 +256,16 @@ def _about_margin(search: Search) -> tuple[CheckNote, ...]:
 
 
 def _diagnosis(
-    model: Input, found: Candidates, wanted: TuneOptions, tools: TensorFlowTools
+    model: Input,
+    found: Candidates,
+    wanted: TuneOptions,
+    tools: TensorFlowTools,
+    hand_over: HandOver,
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
     """Return the check with every candidate converted; None with a note if it cannot run so."""
     options = replace(check_options(wanted, found), diagnosis=True, gradients=False)
     try:
-        return measure(model, None, options, tools).check, ()
+        return measure(model, None, options, tools, hand_over).check, ()
     except WorkerError as error:
         if error.ended:
             raise

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from policytool.commands.tune_options import TuneOptions
-    from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.hand_over import PrivateCopy
     from policytool.numerics.tuning.candidates import Candidates
 
 VERSION: Final = 1
@@ -102,7 +102,7 @@ class Record:
 
 
 def record_of(
-    path: Path, loaded: LoadedModel, candidates: Candidates, wanted: TuneOptions
+    path: Path, model: PrivateCopy, candidates: Candidates, wanted: TuneOptions
 ) -> Record:
     """
     Return the record of a search.
@@ -116,8 +116,8 @@ def record_of(
         candidates.paths,
     )
     metric = wanted.objective.metric
-    files: dict[str, list[object]] = {
-        "model files": [Path(file.path) for file in loaded.document.files],
+    files: dict[str, Sequence[object]] = {
+        "model files": model.files,
         "inputs": [wanted.inputs],
         "weights": [wanted.weights],
         "labels": [metric.labels if metric is not None else None],

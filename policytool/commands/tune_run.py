@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from policytool.commands.check_jobs import check_job
@@ -27,7 +25,6 @@ from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.file_names import file_paths
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support.errors import ModelFileError, WorkerError
-from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
     from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidates import Candidates
 
@@ -65,7 +63,7 @@ def check_options(wanted: TuneOptions, candidates: Candidates) -> CheckOptions:
     )
 
 
-def readable_source(model: Input, wanted: TuneOptions, tools: TensorFlowTools) -> CheckSource:
+def readable_source(model: Input, wanted: TuneOptions, hand_over: HandOver) -> CheckSource:
     """
     Return a model that may be run, and whose layers have policies in the file.
 
@@ -74,9 +72,7 @@ def readable_source(model: Input, wanted: TuneOptions, tools: TensorFlowTools) -
     check_readable(
         CheckOptions(inputs=wanted.inputs, weights=wanted.weights, metric=wanted.objective.metric)
     )
-    source = check_sides.read_source(
-        model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
-    )
+    source = check_sides.read_source(model, hand_over)
     if source.loaded is None:
         raise ModelFileError(
             model.display_path,
@@ -96,11 +92,14 @@ class TrialRuns:
         candidates: Candidates,
         wanted: TuneOptions,
         tools: TensorFlowTools,
+        hand_over: HandOver,
     ) -> None:
         self.source = source
         self.candidates = candidates
         self.wanted = wanted
         self.tools = tools
+        self.hand_over = hand_over
+        self.weights = check_sides.read_weights(wanted.weights, source, hand_over=hand_over)
         self.split = Split.NONE
         self.last: CheckRun | None = None
         """The last run, of which device and inputs are those of all."""
@@ -122,15 +121,12 @@ class TrialRuns:
         self._options = check_options(wanted, candidates)
 
     def __enter__(self) -> Self:
-        scratch = Path(self._stack.enter_context(leftovers.temporary_directory()))
-        self._scratch = scratch
-        folder = scratch / "reference"
-        folder.mkdir()
+        folder = self._stack.enter_context(self.hand_over.temporary_folder())
         self.reference = check_sides.prepare_side(
             self.source,
             reference_options(self.source, self._options, two=False),
-            folder,
-            self.wanted.weights,
+            (self.hand_over, folder),
+            self.weights,
             dequantize=True,
         )
         return self
@@ -167,11 +163,12 @@ class TrialRuns:
         :raises WorkerError: if the model cannot be run.
         :raises UsageError: for an objective that the model's outputs do not have.
         """
-        with tempfile.TemporaryDirectory(
-            prefix="trial-", dir=self._scratch, ignore_cleanup_errors=True
-        ) as folder:
+        with self.hand_over.temporary_folder() as folder:
             side = check_sides.prepare_side(
-                self.source, self.candidates.keeping(kept), Path(folder), self.wanted.weights
+                self.source,
+                self.candidates.keeping(kept),
+                (self.hand_over, folder),
+                self.weights,
             )
             answer = self.tools.worker.run(self._job(side))
         runs = answers.runs_from_json(

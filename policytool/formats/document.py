@@ -16,7 +16,6 @@ from policytool.support.steps import spend
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from policytool.support.files.opening import Identity
     from policytool.support.text.jsontext import Json
 
 _CHARACTERS: Final = 8
@@ -271,9 +270,6 @@ class Document:
     signatures: tuple[Signature, ...] = ()
     traces: tuple[Trace, ...] = ()
     """What the graph does (SavedModel); nothing for a file that holds no functions."""
-
-    files: tuple[Identity, ...] = field(default=(), compare=False)
-    """What it was read from; another process that loads a file checks that it is still the same."""
 
     ops: frozenset[str] = frozenset()
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from policytool.formats.format import Format
     from policytool.support.files.remote_path import AnyPath
 
-    _AnyIdentity = opening.Identity | opening.RemoteIdentity
-
 
 def document(path: AnyPath, shown: str) -> Document:
     """
@@ -38,27 +37,47 @@ def _document(path: AnyPath, shown: str) -> Document:
     probe = Probe(path, shown)
     if isinstance(path, RemotePath):
         opening.forget()
+    with reading_failures(probe):
+        found = recognised(probe)
+        # before it is read: one that is replaced later is noticed
+        before = tuple(_identities(probe, found)) if isinstance(path, RemotePath) else ()
+        read = found.read(probe)
+        complete = replace(
+            read,
+            adapted=adapted_values(probe, found, read),
+            observations=(*read.observations, *ambiguity.observe(probe, found)),
+        )
+        _check_unchanged(probe, found, before)
+        return complete
+
+
+def recognised(probe: Probe) -> Format:
+    """
+    Return the format of a path.
+
+    :raises ModelFileError: for what is no model.
+    :raises OSError: where it cannot be read.
+    """
+    if found := format_of(probe):
+        return found
+    if probe.is_directory:
+        raise probe.failure(
+            "no-model",
+            f"is a directory that does not contain a model; {foreign_files.EXPECTED}",
+        )
+    raise probe.failure(*foreign_files.foreign(probe.head))
+
+
+@contextlib.contextmanager
+def reading_failures(probe: Probe) -> Iterator[None]:
+    """
+    Turn what the system raises while a path is read into a sentence.
+
+    :raises ModelFileError: in place of an OSError.
+    """
+    path, shown = probe.path, probe.shown
     try:
-        if found := format_of(probe):
-            # before they are read: one that is replaced later is noticed
-            before = tuple(_identities(probe, found))
-            read = found.read(probe)
-            # only for TensorFlow's process, which gets no remote files
-            files = tuple(one for one in before if isinstance(one, opening.Identity))
-            complete = replace(
-                read,
-                files=files,
-                adapted=adapted_values(probe, found, read),
-                observations=(*read.observations, *ambiguity.observe(probe, found)),
-            )
-            _check_unchanged(probe, found, before)
-            return complete
-        if probe.is_directory:
-            raise probe.failure(
-                "no-model",
-                f"is a directory that does not contain a model; {foreign_files.EXPECTED}",
-            )
-        raise probe.failure(*foreign_files.foreign(probe.head))
+        yield
     except FileNotFoundError as error:
         raise ModelFileError(shown, "not-found", _missing(path)) from error
     except PermissionError as error:
@@ -86,10 +105,10 @@ def _document(path: AnyPath, shown: str) -> Document:
         ) from error
 
 
-def _identities(probe: Probe, found: Format) -> Iterator[_AnyIdentity]:
+def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity | opening.RemoteIdentity]:
     """
-    Yield the identities of the files whose content decides whether a model may run: the file
-    itself, or those of a directory that hold config or weights.
+    Yield the identities of the files of a remote model: the file itself, or those of a directory
+    that hold config or weights.
     """
     if found.owns is None:
         yield opening.identity(probe.path)
@@ -99,7 +118,9 @@ def _identities(probe: Probe, found: Format) -> Iterator[_AnyIdentity]:
             yield opening.identity(probe.path / name)
 
 
-def _check_unchanged(probe: Probe, found: Format, before: tuple[_AnyIdentity, ...]) -> None:
+def _check_unchanged(
+    probe: Probe, found: Format, before: tuple[opening.Identity | opening.RemoteIdentity, ...]
+) -> None:
     """
     Raise if a remote model was replaced while it was read: its ranges are read one after another,
     and an open file of another machine may change.

@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from policytool.model.model import Model
+    from policytool.numerics.hand_over import PrivateCopy
+    from policytool.numerics.memory_limit import MemoryLimit
 
 WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
 """Formats whose files hold no weights that a library could predict with."""
 
 _ROWS: Final = 3
 """Rows of a batch where one library loads both files; another library takes its usual number."""
+
+
+_BLOCK: Final = 2**20
+"""Values that are compared at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +114,7 @@ class PredictionSide:
     which: str
     """``the original`` or ``the source``, and ``the result``, as sentences name it."""
 
-    path: Path
+    copy: PrivateCopy
     family: str
     """
     :data:`~policytool.releases.releases.KERAS2` or :data:`~policytool.releases.releases.KERAS3`:
@@ -122,14 +128,23 @@ class PredictionSide:
     signature is called.
     """
 
-    def job(self, folder: Path, like: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    def job(
+        self,
+        folder: Path,
+        like: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        rows: int | None = None,
+        memory: MemoryLimit | None = None,
+    ) -> dict[str, Any]:
         """
         Return the job that predicts with the file, the arrays going through ``folder``.
 
         It is loaded under the policy that its own model has: that is what the layers get that a
         class's own code makes.
 
-        :param like: the ``calls`` of the other side's answer, whose inputs it takes.
+        :param like: the ``calls`` of the other side's answer, whose inputs it takes
+        :param rows: how many a batch has; None for the usual number
+        :param memory: what it may take
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
         if self.model.format in WITHOUT_WEIGHTS:
@@ -141,13 +156,12 @@ class PredictionSide:
             "job": "predict",
             "family": self.family,
             "which": self.which,
-            "model": str(
-                self.path.absolute()
-            ),  # not resolved: a draft without a name has a link for its path
+            "model": self.copy,
             "policy": self.model.layers[0].policy,
             "as_is": self.is_converted,
             "signatures": bool(self.model.signatures) and not self.is_converted,
-            "batch_size": None if self.is_converted else _ROWS,
+            "batch_size": rows or (None if self.is_converted else _ROWS),
+            "memory": {"bytes": memory.bytes, "most": memory.most} if memory is not None else None,
             "inputs": str(folder),
             "outputs": str(self.outputs(folder)),
             "like": like,
@@ -216,7 +230,7 @@ class _Pair:
                     f"{self.sides[0].which} returns {first[0].shape}"
                 )
             dtypes = (told["dtype"], told_after["dtype"])
-            yield _output(told["name"], dtypes, _flat(first), _flat(second))
+            yield _output(told["name"], dtypes, first, second)
 
     def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
         return [
@@ -243,7 +257,10 @@ class _Pair:
 
 
 def _output(
-    name: str, dtypes: tuple[str, str], first: NDArray[Any], second: NDArray[Any]
+    name: str,
+    dtypes: tuple[str, str],
+    first: Sequence[NDArray[Any]],
+    second: Sequence[NDArray[Any]],
 ) -> PredictedOutput:
     """
     Return how far two outputs are apart: the largest difference, and that relative to the largest
@@ -251,39 +268,46 @@ def _output(
     """
     import numpy as np
 
-    is_float = first.dtype.kind == "f" and second.dtype.kind == "f"
+    is_float = {array.dtype.kind for array in (*first, *second)} <= {"f"}
     distance = largest = 0.0
-    same, not_finite = first == second, (0, 0)
-    if is_float:
-        same |= np.isnan(first) & np.isnan(second)
-        finite = np.isfinite(first) & np.isfinite(second)
-        largest = float(np.abs(first[finite]).max(initial=0.0))
-        distance = float(np.abs(first[finite] - second[finite]).max(initial=0.0))
-        not_finite = (
-            int(np.count_nonzero(~np.isfinite(first))),
-            int(np.count_nonzero(~np.isfinite(second))),
-        )
+    differing, not_finite = 0, [0, 0]
+    for one, other in _blocks(first, second):
+        same = one == other
+        if is_float:
+            same |= np.isnan(one) & np.isnan(other)
+            finite = np.isfinite(one) & np.isfinite(other)
+            largest = max(largest, float(np.abs(one[finite]).max(initial=0.0)))
+            distance = max(distance, float(np.abs(one[finite] - other[finite]).max(initial=0.0)))
+            not_finite[0] += int(np.count_nonzero(~np.isfinite(one)))
+            not_finite[1] += int(np.count_nonzero(~np.isfinite(other)))
+        differing += int(np.count_nonzero(~same))
     return PredictedOutput(
         name=name,
         dtype_before=dtypes[0],
         dtype_after=dtypes[1],
-        values=int(first.size),
-        equal=bool(same.all()) and dtypes[0] == dtypes[1],
+        values=sum(array.size for array in first),
+        equal=not differing and dtypes[0] == dtypes[1],
         max_abs=distance if is_float else None,
         relative=(distance / largest if largest else distance) if is_float else None,
-        differing=int(np.count_nonzero(~same)),
-        not_finite=not_finite,
+        differing=differing,
+        not_finite=(not_finite[0], not_finite[1]),
     )
 
 
-def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """
-    Return all values of an output in a row: floats as float64, which holds them all, and texts as
-    bytes.
-    """
+def _blocks(
+    first: Sequence[NDArray[Any]], second: Sequence[NDArray[Any]]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield the values of two outputs in pairs of blocks: all at once take many times as much."""
+    for one, other in zip(first, second, strict=True):
+        values, others = one.reshape(-1), other.reshape(-1)
+        for start in range(0, values.size, _BLOCK):
+            yield _exact(values[start : start + _BLOCK]), _exact(others[start : start + _BLOCK])
+
+
+def _exact(values: NDArray[Any]) -> NDArray[Any]:
+    """Return floats as float64, which holds them all, and texts as bytes."""
     import numpy as np
 
-    values = np.concatenate([array.reshape(-1) for array in arrays])
     if values.dtype.kind == "U":
         return np.char.encode(values, "utf-8")
     return values.astype("float64") if values.dtype.kind == "f" else values

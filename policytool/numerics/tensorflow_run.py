@@ -5,9 +5,9 @@ are compared.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
@@ -16,6 +16,8 @@ from policytool.migration import planning
 from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
+from policytool.numerics.hand_over import HandOver
+from policytool.numerics.memory_limit import memory_limit
 from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
 from policytool.numerics.predictions import (
     PredictionComparison,
@@ -27,21 +29,29 @@ from policytool.numerics.verification import disagreeing_release, installed_libr
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 from policytool.support.files.remote_path import local
-from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.formats.casting import Counts
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
+    from policytool.numerics.hand_over import PrivateCopy
+    from policytool.numerics.memory_limit import MemoryLimit
     from policytool.numerics.verification import InstalledLibraries
     from policytool.numerics.workers import Worker
     from policytool.support.files.remote_path import AnyPath
 
 _FIRST_WITH_NAMES = (2, 5)
 """The first TensorFlow that reads a mixed policy by its bare name."""
+
+_ROWS: Final = (None, 3, 1)
+"""Rows of a batch, the usual number first; the next one is tried where memory ran out."""
+
+_NOT_HANDED_OVER: Final = frozenset({"runs-code", "no-space"})
+"""The codes of a result that no library gets, and of which nothing is known then."""
 
 _UNUSABLE: Final = frozenset({"not-loadable", "not-callable"})
 """The codes of a file that a library cannot load, or cannot predict with."""
@@ -75,6 +85,10 @@ class TensorFlowTools:
 
     trust: bool = False
     """Whether code that a file holds may run."""
+
+    def hand_over(self) -> HandOver:
+        """Return a new private directory for the copies that the child loads."""
+        return HandOver(trust=self.trust, custom_objects=bool(self.custom_objects))
 
     def decide_verification(self, target: str | None) -> TensorFlowTools:
         """
@@ -174,6 +188,9 @@ class TensorFlowRun:
     obstacle: str | None = None
     """Why predictions were not compared, if that is done where it is possible."""
 
+    memory_limit: int | None = None
+    """Bytes that TensorFlow could take for the comparison, if nobody set a limit."""
+
     _predicts_with_result: bool = False
 
     def refusal(self) -> Refusal | None:
@@ -197,11 +214,13 @@ class TensorFlowRun:
         from policytool.numerics import reexport
 
         wanted = reexport.planned_model(self.loaded, self.plan)
-        result = self._run_job(
-            reexport.reexport_job(self.loaded, wanted, local(self.source), draft)
-        )
-        after = _load(draft, self.plan.path)
-        compared = self._compare_result(wanted, after, draft)
+        with self.tools.hand_over() as hand_over:
+            source = hand_over.take(local(self.source), self.plan.path, compiles=True)
+            made = hand_over.folder() / "result"
+            result = self._run_job(reexport.reexport_job(self.loaded, wanted, source, made), source)
+            shutil.copytree(made, draft, dirs_exist_ok=True)
+            after = _load(draft, self.plan.path)
+            compared = self._compare_result(wanted, after, source.path, draft)
         self._normalize_policies(after, draft, result["versions"])
         own = [
             site
@@ -221,11 +240,11 @@ class TensorFlowRun:
             self.verify(draft)
 
     def _compare_result(
-        self, wanted: LoadedModel, after: LoadedModel, draft: Path
+        self, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
     ) -> ReexportComparison:
         from policytool.numerics import reexport
 
-        sides = (self.loaded, wanted, after, local(self.source), draft)
+        sides = (self.loaded, wanted, after, source, draft)
         try:
             wrong = next(reexport.differences(*sides), None)
             if wrong is not None:
@@ -269,6 +288,10 @@ class TensorFlowRun:
             if self.tools.verify or found is None:
                 raise
             self.comparison, self.obstacle = None, found
+        except ModelFileError as error:
+            if self.tools.verify or error.code not in _NOT_HANDED_OVER:
+                raise
+            self.obstacle = error.message
         except WorkerError as error:
             if self.tools.verify or self._is_unusable_in_target(error):
                 raise
@@ -311,17 +334,18 @@ class TensorFlowRun:
         Compare the predictions of a result with the original's.
 
         A result that was converted is loaded by the library that it was converted for, in a process
-        of its own; ``path`` has the suffix of its format.
+        of its own. Both files are handed over as copies.
 
         :raises ToleranceMissedError: where they are too far apart.
         :raises ModelFileError: where the result gives other outputs than the original.
         :raises WorkerError: where the child cannot compare them.
         """
-        self.after = after = _load(path, self.plan.path)
-        sides = self._sides(path, after.model)
-        with leftovers.temporary_directory() as name:
-            folder = Path(name)
-            answers = self._predict(sides, folder)
+        with self.tools.hand_over() as hand_over:
+            result = hand_over.take(path, self.plan.path, is_own=True)
+            self.after = after = result.model
+            sides = self._sides(hand_over.take(local(self.source), self.plan.path), result)
+            folder = hand_over.folder()
+            answers = self._predict_in_memory(sides, folder)
             self.comparison = compare_predictions(
                 sides,
                 answers,
@@ -332,12 +356,14 @@ class TensorFlowRun:
         if self.comparison.missed:
             raise ToleranceMissedError(self.comparison)
 
-    def _sides(self, path: Path, after: Model) -> tuple[PredictionSide, PredictionSide]:
+    def _sides(
+        self, source: PrivateCopy, result: PrivateCopy
+    ) -> tuple[PredictionSide, PredictionSide]:
         conversion = self.plan.conversion
         family = self.loaded.family
         before = PredictionSide(
             which="the original" if conversion is None else "the source",
-            path=local(self.source),
+            copy=source,
             family=family,
             model=self.loaded.model,
             is_converted=conversion is not None,
@@ -347,10 +373,41 @@ class TensorFlowRun:
 
             target = Target(loader=conversion.target, container=conversion.content.container)
             family = target.family
-        return before, replace(before, which="the result", path=path, family=family, model=after)
+        return before, replace(
+            before, which="the result", copy=result, family=family, model=result.model.model
+        )
+
+    def _predict_in_memory(
+        self, sides: tuple[PredictionSide, PredictionSide], folder: Path
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """
+        Return what the child answers for each side, with fewer rows where memory does not suffice.
+        """
+        limit = self._limit(sides)
+        self.memory_limit = limit.bytes if limit is not None else None
+        for rows in _ROWS:
+            try:
+                return self._predict(sides, folder, rows, limit)
+            except WorkerError as error:
+                for worker in (self.tools.worker, self.tools.target):
+                    if error.lacked_memory and worker is not None:
+                        worker.close()  # it may keep what it took; the next job starts anew
+                if not error.lacked_memory or rows == _ROWS[-1]:
+                    raise
+        raise AssertionError  # the last number of rows returns or raises
+
+    def _limit(self, sides: tuple[PredictionSide, PredictionSide]) -> MemoryLimit | None:
+        """Return the limit of a comparison that nobody asked for; None for any other."""
+        if self.tools.verify is not None or self.tools.worker.has_memory_limit:
+            return None
+        return memory_limit(max(side.model.summary.bytes for side in sides))
 
     def _predict(
-        self, sides: tuple[PredictionSide, PredictionSide], folder: Path
+        self,
+        sides: tuple[PredictionSide, PredictionSide],
+        folder: Path,
+        rows: int | None,
+        limit: MemoryLimit | None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """
         Return what the child answers for each side; files that different libraries load have a
@@ -359,9 +416,17 @@ class TensorFlowRun:
         first, second = sides
         names = ("source", "target") if second.is_converted else ("", "")
         worker = self.tools.target if second.is_converted else None
-        before = self._run_job(first.job(folder), side=names[0])
+        self._predicts_with_result = False
+        before = self._run_job(
+            first.job(folder, rows=rows, memory=limit), first.copy, side=names[0]
+        )
         self._predicts_with_result = True
-        return before, self._run_job(second.job(folder, before["calls"]), worker, side=names[1])
+        return before, self._run_job(
+            second.job(folder, before["calls"], rows=rows, memory=limit),
+            second.copy,
+            worker,
+            side=names[1],
+        )
 
     def _tolerance(self, after: Model) -> float:
         before = self.loaded.model
@@ -378,17 +443,22 @@ class TensorFlowRun:
         )
 
     def _run_job(
-        self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""
+        self,
+        job: Mapping[str, Any],
+        copy: PrivateCopy,
+        worker: Worker | None = None,
+        *,
+        side: str = "",
     ) -> Mapping[str, Any]:
+        """Return the answer to a job about a copy."""
         return (worker or self.tools.worker).run(
             {
                 **job,
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
                 "registered": custom_classes.names(self.loaded.sites),
-                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.loaded),
+                "needed": [] if self.tools.trust else untrusted_code.names_needed(copy.model),
                 "trust": self.tools.trust,
-                "files": [list(one) for one in self.loaded.document.files],
             },
             side=side,
         )

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool.numerics.hand_over import encoded_job
+from policytool.numerics.memory_limit import shown_size
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.processes import leftovers
@@ -101,6 +103,8 @@ class Worker:
         self._stack = contextlib.ExitStack()
         self._child: Child | None = None
         self._side = ""
+        self._bound: int | None = None
+        """Bytes that the current job may take beyond the libraries."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +122,11 @@ class Worker:
         self._stack.close()
 
     @property
+    def has_memory_limit(self) -> bool:
+        """Whether the user set a limit for the whole process."""
+        return self._interpreter.memory_limit is not None
+
+    @property
     def python(self) -> str:
         """The interpreter of the child."""
         return self._interpreter.python
@@ -126,15 +135,19 @@ class Worker:
         """
         Return what the child made of a job.
 
+        :param job: JSON, with a :class:`~policytool.numerics.hand_over.PrivateCopy` for each model
+            or weights file
         :param side: ``source`` or ``target`` where the job is about one side of a conversion:
             sentences about the interpreter name it.
         :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or
             could not be started.
         """
         self._side = side
+        bound = job.get("memory")
+        self._bound = bound["bytes"] if bound is not None else None
         child = self._start()
         try:
-            return self._result(child, json.dumps(job).encode())
+            return self._result(child, encoded_job(job))
         except BaseException as error:
             if not isinstance(error, WorkerError) or error.ended:
                 self.close()  # Ctrl-C, or a child that nothing more can be expected of
@@ -228,11 +241,11 @@ class Worker:
             )
             return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
         if code == "memory":
-            limit = self._limit() if self._interpreter.memory_limit is not None else ""
             return WorkerError(
                 code,
-                f"TensorFlow ran out of memory ({message}){limit}",
+                f"TensorFlow ran out of memory ({message}){self._limit()}",
                 details=trace + child.messages,
+                lacked_memory=True,
             )
         return WorkerError(code, message, details=trace)
 
@@ -244,9 +257,12 @@ class Worker:
                 ended=True,
             )
         how = child.how_it_ended()
-        hint = self._limit() if child.may_have_lacked_memory else ""
+        lacked = child.may_have_lacked_memory
+        hint = self._limit() or ", which often means that memory ran out" if lacked else ""
         message = f"the TensorFlow process ({self._interpreter.python}) {how}{hint}"
-        return WorkerError("worker-crashed", message, details=child.messages, ended=True)
+        return WorkerError(
+            "worker-crashed", message, details=child.messages, ended=True, lacked_memory=lacked
+        )
 
     @property
     def _about(self) -> str:
@@ -258,12 +274,12 @@ class Worker:
         return f"--python {self._side}=PYTHON" if self._side else "--python"
 
     def _limit(self) -> str:
-        limit = self._interpreter.memory_limit
-        return (
-            f", with --memory-limit {limit}; raise the limit"
-            if limit is not None
-            else ", which often means that memory ran out"
-        )
+        """Return how a sentence goes on about the limit; nothing where there is none."""
+        if (limit := self._interpreter.memory_limit) is not None:
+            return f", with --memory-limit {limit}; raise the limit"
+        if self._bound is not None:
+            return f" (memory limit {shown_size(self._bound)}; raise it with --memory-limit)"
+        return ""
 
 
 def child_environment(scratch: str) -> dict[str, str]:

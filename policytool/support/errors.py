@@ -75,15 +75,24 @@ class WorkerError(PolicytoolError):
     The process with TensorFlow could not run a model.
 
     ``code`` is stable. ``details`` contains the traceback or the end of the output of the process.
-    ``ended`` is true if the process has ended. ``path`` is the path of the model as reports show
-    it, or None; the text of the error begins with it.
+    ``ended`` is true if the process has ended, and ``lacked_memory`` if memory ran out. ``path`` is
+    the path of the model as reports show it, or None; the text of the error begins with it.
     """
 
-    def __init__(self, code: str, message: str, *, details: str = "", ended: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        details: str = "",
+        ended: bool = False,
+        lacked_memory: bool = False,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.details = details
         self.ended = ended
+        self.lacked_memory = lacked_memory
         self.path: str | None = None
 
     def __str__(self) -> str:

@@ -81,10 +81,11 @@ def limit_memory(size: int) -> None:
 def refusal(error: BaseException) -> dict[str, Any]:
     """
     Return an event's account of what went wrong: a refusal of ours has a code, everything else its
-    class and what it says.
+    class and what it says. A refusal for lack of memory is one of the process, not of the model.
     """
     code = getattr(error, "code", None)
-    if isinstance(code, str):
+    is_shortage = importlib.import_module(PACKAGE + ".memory").is_shortage(error)
+    if isinstance(code, str) and not is_shortage:
         cause = (
             traceback.format_exception(type(error), error, error.__traceback__)
             if error.__cause__
@@ -93,11 +94,8 @@ def refusal(error: BaseException) -> dict[str, Any]:
         return {"code": code, "message": str(error), "trace": "".join(cause)[-8000:]}
     name = type(error).__name__
     text = " ".join(str(error).split())[:300]
-    kind = (
-        "memory" if isinstance(error, MemoryError) or name == "ResourceExhaustedError" else "failed"
-    )
     return {
-        "code": kind,
+        "code": "memory" if is_shortage else "failed",
         "message": name + (": " + text if text else ""),
         "trace": traceback.format_exc()[-8000:],
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import source_files
 from .devices import available, parallel_devices
 from .engine.model_run import Running
 from .engine.sides import Sides
@@ -59,13 +58,11 @@ def begin(
 
     The user's functions and labels are read here: loading the models takes longer.
 
-    :raises Refused: if a file has changed since it was checked, or a function or the labels cannot
-        be read.
+    :raises Refused: if a function or the labels cannot be read.
     """
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
     available.configure(tf, job)
     there = {device["name"]: device for device in available.list_devices(tf)}
     devices = available.choose_devices(tf, job["device"]), there

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import model_calls, source_files
+from . import memory, model_calls
 from .feeding import array_files
 from .feeding.inputs import feed_known_signature, feed_model
 from .library import Library, Refused
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 SEED = 11
 BATCHES = 2
+OUTPUT_SHARE = 8
+"""
+The part of a job's memory that outputs may take: the model makes them with as much again for each
+layer, they are written compressed, and the parent reads both files'.
+"""
 _NO_KERNEL = "OpKernel"
 """What TensorFlow says of an op that the device has no kernel for."""
 
@@ -49,9 +54,9 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
-    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
     step("verifying: predicting with " + job["which"])
-    found = _Predictor(library, job).predict()
+    with memory.bounded(job["memory"], library.tf):
+        found = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
     return found
 
@@ -113,6 +118,7 @@ class _Predictor:
             dtypes = [dtype for dtype, _ in found]
             for place, (_, array) in enumerate(found):
                 self.arrays["{}.{}.{}".format(number, place, batch)] = array
+            self._check_size(subject)
         return {
             "signature": name,
             "number": number,
@@ -122,6 +128,13 @@ class _Predictor:
             ],
             "outputs": [{"name": one, "dtype": dtype} for one, dtype in zip(names, dtypes)],
         }
+
+    def _check_size(self, subject: str) -> None:
+        """Refuse outputs that take more of a job's memory than comparing them may."""
+        size = sum(array.nbytes for array in self.arrays.values())
+        if self.job["memory"] is not None and size > self.job["memory"]["bytes"] // OUTPUT_SHARE:
+            text = "the outputs of {} have {:,} bytes or more"
+            raise Refused("memory", text.format(subject, size))
 
     def _inputs(self, wanted: Mapping[str, Any], subject: str) -> FedInputs:
         like: Sequence[Mapping[str, str]] | None = wanted["inputs"]

@@ -6,7 +6,7 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from . import model_calls, rebuilt_model, source_files
+from . import model_calls, rebuilt_model
 from .library import KERAS2, Library, Refused, paths
 from .sentences import sentence
 
@@ -26,7 +26,6 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
-    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
     step("loading the original")
     original = _original(library, job)
     rebuilt_model.check_code(library, original)

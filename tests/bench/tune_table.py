@@ -171,18 +171,18 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         budget=Budget(),
     )
     written = path.with_name(f"{path.stem}.{policy}{path.suffix}")
-    with Worker(Interpreter(python=python)) as worker:
-        tools = TensorFlowTools(worker=worker)
-        source = readable_source(discovery.one(str(path)), wanted, tools)
+    tools = TensorFlowTools(worker=Worker(Interpreter(python=python)))
+    with tools.worker, tools.hand_over() as hand_over:
+        source = readable_source(discovery.one(str(path)), wanted, hand_over)
         found = candidates(source.loaded, wanted.candidate, keep_rules=False)  # type: ignore[arg-type]  # it has layers
         if policy == "mixed_bfloat16":
-            with TrialRuns(source, found, wanted, tools) as runs:
+            with TrialRuns(source, found, wanted, tools, hand_over) as runs:
                 error = runs.run(frozenset()).error or 0.0
             value = float(f"{SHARE * error:.2g}")
             wanted = replace(
                 wanted, objective=objective((GivenTolerance(pattern=None, value=value),))
             )
-        with TrialRuns(source, found, wanted, tools) as runs:
+        with TrialRuns(source, found, wanted, tools, hand_over) as runs:
             plain = Baselines(runs)
             first, last = plain.first(), plain.last()
             rules_pass = plain.passes(tuple(found.rules))

@@ -20,7 +20,7 @@ import pytest
 import policytool
 from policytool.cli import migrate_command
 from policytool.commands.migrate import Status
-from policytool.numerics import verification
+from policytool.numerics import memory_limit, verification
 from policytool.support.errors import ModelFileError
 from tests.conftest import MIXED_JSON, Ended, run, run_process
 from tests.helpers.fake_interpreters import (
@@ -41,6 +41,11 @@ SOURCE: Final = FIXTURES / "tf2.15/default_float32.h5"
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 RESULT: Final = "model.keras3.keras"
 VERIFIED: Final = "verified: tf_keras 2.21.0 and Keras 3.15.1 make the same predictions for 16 rows"
+LIMIT: Final = " (memory limit 2.0 GiB)"
+"""What follows by default, for a small model."""
+
+LIMIT_BYTES: Final = 2 * 2**30 + 6 * 172
+"""The model has 172 bytes of weights."""
 
 Make = Callable[..., FakeInterpreter]
 
@@ -50,6 +55,7 @@ pytestmark = THOROUGH
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working directory, which holds a model of TF 2.15."""
+    monkeypatch.setattr(memory_limit, "machine_memory", lambda: 16 * 2**30)
     folder = tmp_path / "place"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -92,7 +98,7 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
     """The last line and the JSON name the releases that ran and the rows."""
     python = fake()
     ended = converted("--python", python.path)
-    assert (ended.code, last(ended)) == (0, VERIFIED)
+    assert (ended.code, last(ended)) == (0, VERIFIED + LIMIT)
     assert (place / RESULT).exists()
     told = converted("--python", python.path, "--format", "json", "--overwrite")
     assert verified(told) == {
@@ -100,6 +106,7 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
         "reason": None,
         "releases": ["tf_keras 2.21.0", "Keras 3.15.1"],
         "samples": 16,
+        "memory_limit": LIMIT_BYTES,
     }
 
 
@@ -126,6 +133,7 @@ def test_an_edit_for_a_target_is_verified_too(fake: Make) -> None:
     assert (
         last(ended)
         == "verified: tf_keras 2.21.0 makes the same predictions with both files for 16 rows"
+        + LIMIT
     )
     assert python.processes() == 1
 
@@ -182,7 +190,7 @@ def test_the_processes_have_the_memory_that_the_system_gives(fake: Make) -> None
         *("migrate", "model.h5", "--target", "keras3", "--python", str(python.path)),
         environment={"PYTHONPATH": str(ROOT)},
     )
-    assert last(ended) == VERIFIED
+    assert last(ended) == VERIFIED + LIMIT
     assert python.log("script") == ["installed.py", "__main__.py", "__main__.py"]
     assert set(python.log("memory")) == {resource.getrlimit(resource.RLIMIT_DATA)[0]}
 
@@ -205,6 +213,7 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         "releases": [],
         "samples": 0,
+        "memory_limit": None,
     }
     assert Path(RESULT).exists()
     assert last(converted("--overwrite")).startswith("not verified: this environment has no")
@@ -250,7 +259,7 @@ def test_a_library_is_missing(
 )
 def test_what_may_be_there_is_tried(installed: Mapping[str, str | None], fake: Make) -> None:
     """TF 2.15 has Keras 2 itself; a release that nobody recorded may be any."""
-    assert last(converted("--python", fake(installed=installed).path)) == VERIFIED
+    assert last(converted("--python", fake(installed=installed).path)) == VERIFIED + LIMIT
 
 
 @pytest.mark.parametrize(
@@ -310,7 +319,9 @@ def test_a_comparison_that_takes_too_long(
         "--timeout"
     )
     assert (place / RESULT).exists()
-    assert last(converted("--python", python.path, "--overwrite", "--timeout", "30")) == VERIFIED
+    assert last(converted("--python", python.path, "--overwrite", "--timeout", "30")) == (
+        VERIFIED + LIMIT
+    )
 
 
 @pytest.mark.parametrize("code", ["not-loadable", "not-callable"])
@@ -340,10 +351,40 @@ def test_a_class_without_its_code_says_nothing_of_the_result(fake: Make) -> None
     python = fake(result=failed("not-loadable", "Keras 3.15.1 cannot load the result: no Scale"))
     shutil.copytree(FIXTURES / "tf2.15/autocast_false", "own")
     ended = converted("--python", python.path, path="own")
-    assert (ended.code, last(ended)) == (
-        0,
-        "not verified: Keras 3.15.1 cannot load the result: no Scale",
+    assert ended.code == 0
+    assert last(ended).startswith("not verified: ")
+    assert "--custom-objects MODULE" in last(ended)
+    assert python.log("which") == [], "no library gets a result that it has no classes for"
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path) -> None:
+    """
+    The comparison is repeated with fewer rows, each time in a new process; the file is written, and
+    the report has the limit and the option.
+    """
+    python = fake(result=failed("memory", "OOM"))
+    ended = converted("--python", python.path, "--format", "json")
+    assert ended.code == 0
+    found = verified(ended)
+    assert (found["outcome"], found["memory_limit"]) == ("not-verified", LIMIT_BYTES)
+    assert found["reason"] == (
+        "TensorFlow ran out of memory (OOM) (memory limit 2.0 GiB; raise it with --memory-limit)"
     )
+    assert (place / RESULT).exists()
+    assert python.log("which") == ["the source", "the result"] * 3
+    assert python.log("rows") == [None, None, 3, 3, 1, 1]
+    assert {one["bytes"] for one in python.log("bound")} == {LIMIT_BYTES}
+    assert {one["most"] for one in python.log("bound")} == {8 * 2**30}
+    assert python.processes() == 6
+
+
+@pytest.mark.parametrize("more", [("--memory-limit", "4G"), ("--verify",)])
+def test_a_limit_that_the_user_set_replaces_the_default(fake: Make, more: tuple[str, ...]) -> None:
+    """And somebody who asks for the comparison has none."""
+    python = fake()
+    ended = converted("--python", python.path, "--format", "json", *more)
+    assert verified(ended)["memory_limit"] is None
+    assert python.log("bound") == [None, None]
 
 
 def test_a_source_that_cannot_be_loaded_says_nothing_of_the_result(fake: Make) -> None:
@@ -466,7 +507,7 @@ def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch
     assert python.log("script") == []
     settings.write_text('target = "keras3"\n', encoding="utf-8")
     assert last(run("migrate", "model.h5", "--overwrite", "--verify")) == VERIFIED
-    assert last(converted("--overwrite")) == VERIFIED
+    assert last(converted("--overwrite")) == VERIFIED + LIMIT
 
 
 # The API

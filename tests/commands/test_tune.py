@@ -17,6 +17,7 @@ from policytool.commands.migrate import Status
 from policytool.commands.tune_options import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
+from policytool.numerics.hand_over import HandOver
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.objectives import Objective, objective
 from policytool.numerics.tuning.results import Ending, Preference, Split, Tuning
@@ -110,7 +111,7 @@ class StandIn(Worker):
     @staticmethod
     def narrow(job: Mapping[str, Any]) -> set[str]:
         """Return the layers of the candidate that compute in 16 bits."""
-        layers = policytool.inspect(job["candidate"]["path"]).layers
+        layers = policytool.inspect(job["candidate"]["path"].path).layers
         return {layer.path for layer in layers if layer.compute_dtype == "float16"}
 
     @staticmethod
@@ -409,9 +410,9 @@ def test_graphs_and_finished_models_are_refused(place: Path) -> None:
             StandIn({}),
             candidate=replace(TO, assignments=(Assignment(pattern=".*", policy="float32"),)),
         )
-    tools = TensorFlowTools(worker=StandIn({}))
-    with pytest.raises(ModelFileError, match="does not exist"):
-        tune_run.readable_source(discovery.one("a.h5"), options(inputs=place / "none.npz"), tools)
+    wanted = options(inputs=place / "none.npz")
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match="does not exist"):
+        tune_run.readable_source(discovery.one("a.h5"), wanted, hand_over)
 
 
 @pytest.mark.parametrize(("shared", "is_refused"), [("nan", True), ("constant", False)])

@@ -204,9 +204,9 @@ def test_check_fails_without_a_kept_layer(
     found = tuned(library, seed)
     model = found.directory / found.truth["model"]
     wanted = Options(to=found.truth["to"], retrace=model.is_dir())
-    source = tune_run.readable_source(
-        discovery.one(str(model)), TuneOptions(candidate=wanted, objective=objective()), tools
-    )
+    options = TuneOptions(candidate=wanted, objective=objective())
+    with tools.hand_over() as hand_over:
+        source = tune_run.readable_source(discovery.one(str(model)), options, hand_over)
     assert source.loaded is not None
     choices = candidates(source.loaded, wanted, keep_rules=False)
     assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).passed
@@ -260,22 +260,23 @@ def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
         objective=objective((GivenTolerance(pattern=None, value=1.0),)),
         inputs=directory / case["inputs"],
     )
-    source = tune_run.readable_source(model, wanted, tools)
-    assert source.loaded is not None
-    found = candidates(source.loaded, wanted.candidate, keep_rules=False)
-    everything = frozenset(found.paths)
-    with tune_run.TrialRuns(source, found, wanted, tools) as runs:
-        nothing = runs.run(frozenset()).error
-        alone = [runs.run(everything - {path}).error for path in found.paths]
-    tolerance = drawn_tolerance(random.Random(name), nothing, alone)  # noqa: S311
-    given = GivenTolerance(pattern=None, value=tolerance)
-    wanted = replace(wanted, objective=objective((given,)))
-    with tune_run.TrialRuns(source, found, wanted, tools) as runs:
-        table = {
-            frozenset(kept): runs.run(frozenset(kept))
-            for size in range(len(everything) + 1)
-            for kept in itertools.combinations(found.paths, size)
-        }
+    with tools.hand_over() as hand_over:
+        source = tune_run.readable_source(model, wanted, hand_over)
+        assert source.loaded is not None
+        found = candidates(source.loaded, wanted.candidate, keep_rules=False)
+        everything = frozenset(found.paths)
+        with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
+            nothing = runs.run(frozenset()).error
+            alone = [runs.run(everything - {path}).error for path in found.paths]
+        tolerance = drawn_tolerance(random.Random(name), nothing, alone)  # noqa: S311
+        given = GivenTolerance(pattern=None, value=tolerance)
+        wanted = replace(wanted, objective=objective((given,)))
+        with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
+            table = {
+                frozenset(kept): runs.run(frozenset(kept))
+                for size in range(len(everything) + 1)
+                for kept in itertools.combinations(found.paths, size)
+            }
     return Subsets(name=name, table=table, tuning=tune(model, wanted, tools))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
+from policytool.numerics.hand_over import HandOver
 from policytool.rules.finding import Severity
 from policytool.support.errors import ModelFileError
 from tests.fuzz import hostile_configs, hostile_graphs, oracle, volume
@@ -73,7 +74,8 @@ DRAWN: Final[dict[str, Callable[[Random, Path], str]]] = {"configs": config, "gr
 def refusal(path: Path) -> str | None:
     """Return why the guard does not give a model to TensorFlow; None if it does."""
     try:
-        check_sides.read_source(Input(path=path, exact=True), trust=False)
+        with HandOver() as hand_over:
+            check_sides.read_source(Input(path=path, exact=True), hand_over)
     except ModelFileError as error:
         return f"{error.code}: {error.message}"
     return None

@@ -32,7 +32,8 @@ stream = os.fdopen(int(sys.argv[2]), "w")
 for line in sys.stdin:
     job = json.loads(line)
     with open(here.with_suffix(".log"), "a") as log:
-        log.write(json.dumps({"which": job["which"], "pid": os.getpid()}) + chr(10))
+        told_of = {"which": job["which"], "rows": job["batch_size"], "bound": job["memory"]}
+        log.write(json.dumps({**told_of, "pid": os.getpid()}) + chr(10))
     answer = told["answers"][job["which"]]
     time.sleep(answer.get("sleep", 0))
     if "exit" in answer:

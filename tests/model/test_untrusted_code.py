@@ -14,6 +14,7 @@ from policytool.migration.planning.options import Options
 from policytool.model import hazards, reading, untrusted_code
 from policytool.model.hazards import Harm
 from policytool.numerics import check_sides
+from policytool.numerics.hand_over import HandOver
 from policytool.support.text import jsontext, protobuf_messages
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
@@ -173,8 +174,10 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
         "registered_name": None,
     }
     path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
-    source = check_sides.read_source(Input(path=path, exact=True), trust=False)
-    job = check_sides.prepare_side(source, Options(to="mixed_bfloat16"), tmp_path).job
+    with HandOver() as hand_over:
+        source = check_sides.read_source(Input(path=path, exact=True), hand_over)
+        wanted = Options(to="mixed_bfloat16")
+        job = check_sides.prepare_side(source, wanted, (hand_over, tmp_path)).job
     assert sorted(job["config"]) == sorted(config)
 
 

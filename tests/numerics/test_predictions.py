@@ -24,6 +24,7 @@ from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options
 from policytool.model import reading
+from policytool.numerics.hand_over import PrivateCopy
 from policytool.numerics.prediction_tolerances import converted_tolerance
 from policytool.numerics.predictions import PredictionSide, compare_predictions
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
@@ -47,6 +48,11 @@ if TYPE_CHECKING:
     from policytool.numerics.predictions import PredictionComparison
 
 FLOAT32: Final = FIXTURES / "tf2.15/default_float32.h5"
+COPY: Final = PrivateCopy(
+    path=FLOAT32, document=format_detection.document(FLOAT32, "m.h5"), loaded=None
+)
+"""What is compared does not depend on what was loaded."""
+
 VALUES: Final = np.array([[0.5, 1.0], [-2.0, 0.25]], dtype="float32")
 """Two outputs' rows; their largest value is 2."""
 
@@ -89,7 +95,7 @@ def compared(
     model = reading.read(FLOAT32, "m.h5")
     sides = tuple(
         PredictionSide(
-            which=f"the {which}", path=FLOAT32, family="keras2", model=model, is_converted=True
+            which=f"the {which}", copy=COPY, family="keras2", model=model, is_converted=True
         )
         for which in ("source", "result")
     )
@@ -206,7 +212,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
     """One that only one of the files has is passed over; a miss says which signature it is."""
     model = reading.read(FLOAT32, "m.h5")
     before, after = (
-        PredictionSide(which=f"the {which}", path=FLOAT32, family="keras2", model=model)
+        PredictionSide(which=f"the {which}", copy=COPY, family="keras2", model=model)
         for which in ("original", "result")
     )
     outputs = [{"name": "a", "dtype": "float32"}]
@@ -349,7 +355,11 @@ def test_each_side_has_its_process(
     )
     assert source["pid"] != result["pid"]
     assert (source["family"], result["family"]) == ("keras2", "keras3")
-    assert (source["model"], result["model"]) == (str(FLOAT32), str(tmp_path / "result.h5"))
+    assert [Path(one["model"]).name for one in (source, result)] == ["model.h5"] * 2
+    assert source["model"] != result["model"]
+    assert {Path(one["model"]).parents[1] for one in (source, result)} == {
+        Path(source["inputs"]).parent
+    }
     assert source["like"] is None
     assert [call["inputs"] for call in result["like"]] == [[{"name": "x", "dtype": "int32"}]]
     assert (source["there"], "inputs.0.npz" in result["there"]) == ([], True)
@@ -436,7 +446,7 @@ def test_a_file_without_weights_predicts_nothing() -> None:
     """As where one process compares both."""
     path = FIXTURES / "tf2.15/default_float32.json"
     side = PredictionSide(
-        which="the source", path=path, family="keras2", model=reading.read(path, "m.json")
+        which="the source", copy=COPY, family="keras2", model=reading.read(path, "m.json")
     )
     with pytest.raises(ModelFileError, match="contains no weights"):
         side.job(Path())

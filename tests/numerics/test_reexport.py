@@ -214,7 +214,10 @@ def test_the_child_gets_the_planned_config(
         "mixed_bfloat16",
         True,
     )
-    assert job["source"] == str(model)
+    source, draft = Path(job["source"]), Path(job["draft"])
+    assert source.name == "model"
+    assert source.parents[1] == draft.parents[1], "both are in one private directory"
+    assert not source.exists()
 
 
 def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model: Path) -> None:

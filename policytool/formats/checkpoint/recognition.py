@@ -60,11 +60,17 @@ def prefix_of(name: str, head: bytes) -> str | None:
     Return the prefix of the checkpoint that a shard is part of, or that the file ``checkpoint``
     names: the last part of it, for it lies beside it.
     """
-    if match := _SHARD.fullmatch(name):
-        return match[1]
+    if (prefix := shard_prefix(name)) is not None:
+        return prefix
     if name == STATE and (found := _NEWEST.match(head)):
         return found[1].decode("utf-8", "replace").replace("\\", "/").rpartition("/")[2]
     return None
+
+
+def shard_prefix(name: str) -> str | None:
+    """Return the prefix of the checkpoint of which a file is a shard by its name."""
+    match = _SHARD.fullmatch(name)
+    return match[1] if match is not None else None
 
 
 def _has_shards(path: AnyPath) -> bool:
@@ -74,5 +80,5 @@ def _has_shards(path: AnyPath) -> bool:
     """
     if not path.name.endswith(INDEX):
         return False
-    shards = (match for name in opening.names(path.parent) if (match := _SHARD.fullmatch(name)))
-    return any(shard[1] == path.name.removesuffix(INDEX) for shard in shards)
+    prefixes = map(shard_prefix, opening.names(path.parent))
+    return path.name.removesuffix(INDEX) in prefixes

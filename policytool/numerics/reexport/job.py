@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.hand_over import PrivateCopy
 
 
 def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
@@ -59,17 +60,18 @@ def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
 
 
 def reexport_job(
-    before: LoadedModel, wanted: LoadedModel, source: Path, draft: Path
+    before: LoadedModel, wanted: LoadedModel, source: PrivateCopy, draft: Path
 ) -> dict[str, Any]:
     """
-    Return the job that writes the model as ``wanted`` has it to ``draft``.
+    Return the job that writes the model as ``wanted`` has it to ``draft``, in the private directory
+    of its source.
 
     :raises ModelFileError: as :func:`build_arguments`.
     """
     return {
         "job": "reexport",
-        "source": str(source.resolve()),
-        "draft": str(draft.resolve()),
+        "source": source,
+        "draft": str(draft),
         **build_arguments(before, wanted),
         "traces": bool(wanted.document.signatures),
     }

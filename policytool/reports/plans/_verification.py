@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.migrate import Status
+from policytool.numerics.memory_limit import shown_size
 from policytool.releases.releases import library_and_version
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def verification_words(migration: Migration) -> list[str]:
     """Return the result of the comparison as a sentence part; nothing if none is expected."""
     comparison = migration.comparison
     if comparison is not None and migration.status is Status.WRITTEN:
-        return [f"verified: {_agreement(comparison)}"]
+        limit = (
+            f" (memory limit {shown_size(migration.memory_limit)})"
+            if migration.memory_limit is not None
+            else ""
+        )
+        return [f"verified: {_agreement(comparison)}{limit}"]
     if migration.not_verified is not None:
         return [f"not verified: {migration.not_verified}"]
     return []
@@ -40,6 +46,7 @@ def verification_values(migration: Migration) -> dict[str, Any] | None:
         "reason": migration.not_verified or "; ".join(missed) or None,
         "releases": _releases(comparison) if comparison is not None else [],
         "samples": comparison.samples if comparison is not None else 0,
+        "memory_limit": migration.memory_limit,
     }
 
 

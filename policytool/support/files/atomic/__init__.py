@@ -11,7 +11,9 @@ killed one left: :func:`remove_stale`.
 """
 
 from policytool.support.files.atomic._copying import (
+    NEW,
     copy_bytes,
+    copy_data,
     copy_file,
     open_descriptor,
     same_file,
@@ -22,12 +24,14 @@ from policytool.support.files.atomic._placing import ASIDE, SUFFIX, NotTakenBack
 
 __all__ = [
     "ASIDE",
+    "NEW",
     "SUFFIX",
     "DirectoryDraft",
     "Draft",
     "NotTakenBackError",
     "Publishable",
     "copy_bytes",
+    "copy_data",
     "copy_file",
     "open_descriptor",
     "remove_stale",

@@ -59,6 +59,33 @@ def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int 
         done += len(block)
 
 
+def copy_data(source: int, target: int) -> None:
+    """
+    Copy the bytes of an open file into an empty one, which gets the same holes.
+
+    :raises OSError: if reading or writing fails, or the source ends early.
+    """
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    for start, end in _stored_ranges(source, size):
+        copy_bytes(source, target, end - start, start=start, to=start)
+
+
+def _stored_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where bytes of a file are stored; a system that does not tell has all in one range."""
+    end = 0
+    while end < size:
+        start = end
+        try:
+            start = os.lseek(descriptor, start, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except (AttributeError, OSError) as error:
+            if getattr(error, "errno", None) == errno.ENXIO:  # nothing but a hole is left
+                return
+            end = size
+        yield start, min(end, size)
+
+
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """
     Write all of ``data`` at an offset of a file.

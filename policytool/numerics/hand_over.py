@@ -1,0 +1,453 @@
+"""
+How a model or a weights file gets to the process with TensorFlow: as a private copy, and in no
+other way.
+
+The bytes are copied into a temporary directory that only the user can enter, under a name with the
+suffix of the format that was recognised, because loaders pick their reader by suffix. The copy is
+what is read and checked, and the copy is what is loaded: a file that two readers take for two
+models is refused, and nothing that happens to the original afterwards matters.
+
+Of a directory only the files of the model are copied, with the content of links among its own
+files. A link of an asset that leads out of the model stays a link while the copy is read, so that
+its reader sees it as it would in the original, and is removed before the copy is handed over.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from policytool.formats import (
+    Probe,
+    ambiguity,
+    checkpoint,
+    format_detection,
+    hdf5,
+    keras_directory,
+    sharded_weights,
+)
+from policytool.formats.base import ASSETS
+from policytool.formats.checkpoint.recognition import INDEX, shard_prefix
+from policytool.formats.checkpoint.recognition import whole as whole_checkpoint
+from policytool.formats.document import Layout
+from policytool.formats.edits import WriteOptions
+from policytool.formats.keras_archive.file_names import NPZ_SUFFIX, WEIGHTS_SUFFIX
+from policytool.formats.sharded_weights.recognition import SUFFIX as SHARD_MAP_SUFFIX
+from policytool.model import reading, untrusted_code
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic, opening
+from policytool.support.files.remote_path import local
+from policytool.support.processes import leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from policytool.formats.document import Document
+    from policytool.formats.format import Format
+    from policytool.migration.plan import Plan
+    from policytool.model.loaded_model import LoadedModel
+
+_NAME: Final = "model"
+"""What a copy is called before its suffix: no name of the user's gets to a loader."""
+
+_NOT_RUN: Final = {
+    "weights": (
+        "contains only weights; check the architecture of the model and specify this file with "
+        "--weights"
+    ),
+    "keras-metadata": (
+        "contains only metadata, without weights or a graph; specify the SavedModel's directory"
+    ),
+    "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
+}
+"""Document formats that no library runs, and why."""
+
+_WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
+"""Document formats that no library loads weights from."""
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateCopy:
+    """
+    What a library may load: made by :class:`HandOver` alone, and the only kind of path to a model
+    that a job holds.
+    """
+
+    path: Path
+    """What loaders are called with: a file, a directory, or the prefix of a checkpoint."""
+
+    document: Document
+    """What was read of the copy, and checked."""
+
+    loaded: LoadedModel | None
+    """The model in it; None for a graph or weights alone."""
+
+    @property
+    def model(self) -> LoadedModel:
+        """
+        The model in it.
+
+        :raises ModelFileError: where there is none.
+        """
+        if self.loaded is None:
+            raise ModelFileError(
+                self.document.path, "no-config", "contains no Keras model that can be loaded"
+            )
+        return self.loaded
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Its files, in order."""
+        if self.path.is_dir():
+            return tuple(sorted(path for path in self.path.rglob("*") if path.is_file()))
+        return tuple(sorted(self.path.parent.iterdir()))
+
+
+def encoded_job(job: Mapping[str, Any]) -> bytes:
+    """
+    Return a job as the process with TensorFlow gets it, with the paths of its copies.
+
+    :raises TypeError: for a job that holds anything but JSON and copies, such as a path.
+    """
+    return json.dumps(job, default=_copy_path).encode()
+
+
+def _copy_path(value: object) -> str:
+    if not isinstance(value, PrivateCopy):
+        raise TypeError(f"{type(value).__name__} does not belong in a job")
+    return str(value.path)
+
+
+class HandOver:
+    """A private directory with the copies of a run, as a context manager: they go with it."""
+
+    def __init__(self, *, trust: bool = False, custom_objects: bool = False) -> None:
+        """
+        :param trust: whether code that a file holds may run.
+        :param custom_objects: whether the user names modules that define classes.
+        """
+        self._trust = trust
+        self._custom_objects = custom_objects
+        self._taken: dict[tuple[Path, bool], PrivateCopy] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @cached_property
+    def path(self) -> Path:
+        """
+        The directory. It is created at its first use, by the process that uses it, so that the list
+        of what a signal must remove is the list of this process.
+        """
+        return Path(self._stack.enter_context(leftovers.temporary_directory()))
+
+    def folder(self) -> Path:
+        """Return a new, empty directory, for what a job reads and writes beside models."""
+        return Path(tempfile.mkdtemp(dir=self.path))
+
+    @contextmanager
+    def temporary_folder(self) -> Iterator[Path]:
+        """Give a new, empty directory for the length of a block."""
+        with tempfile.TemporaryDirectory(dir=self.path, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+
+    def take(
+        self, path: Path, shown: str, *, compiles: bool = False, is_own: bool = False
+    ) -> PrivateCopy:
+        """
+        Return a copy of a model that may be run; of a path that was taken before, the same copy.
+
+        :param compiles: whether it is to be compiled as it was, with its losses and metrics
+        :param is_own: whether policytool has just written it, and what links in it lead to
+        :raises ModelFileError: for what cannot be read, copied or run, and for what needs trust.
+        """
+        key = (path.absolute(), compiles)
+        if key in self._taken and not is_own:
+            return self._taken[key]
+        found = self._recognised(path, shown)
+        if why := _NOT_RUN.get(found.document_format):
+            raise ModelFileError(shown, "not-runnable", why)
+        copied = self._copy(path, shown, found, follow=is_own or self._trust)
+        document = format_detection.document(copied, shown)
+        if why := _NOT_RUN.get(document.format):
+            raise ModelFileError(shown, "not-runnable", why)
+        ambiguity.refuse(document)
+        loaded = reading.load_model(document) if document.config_part is not None else None
+        reasons = (
+            untrusted_code.of_file(document)
+            if loaded is None
+            else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
+        )
+        message = (
+            None
+            if self._trust
+            else untrusted_code.refusal(reasons, custom_objects=self._custom_objects)
+        )
+        if message is not None:
+            raise ModelFileError(shown, "runs-code", message)
+        _remove_links(copied)
+        copy = PrivateCopy(path=copied, document=document, loaded=loaded)
+        self._taken[key] = copy
+        return copy
+
+    def take_weights(self, path: Path) -> PrivateCopy:
+        """
+        Return a copy of a file that an architecture takes its weights from.
+
+        :raises ModelFileError: for what holds no weights, and for what leads out of its file, if
+            nobody trusts it.
+        """
+        shown = str(path)
+        key = (path.absolute(), False)
+        if key in self._taken:
+            return self._taken[key]
+        # TensorFlow calls a checkpoint by the name without its suffix
+        index = path.with_name(f"{path.name}{INDEX}")
+        whole = index if index.exists() and not path.exists() else path
+        found = self._recognised(whole, shown)
+        if found.document_format in _WITHOUT_WEIGHTS:
+            raise ModelFileError(
+                shown, "no-weights", f"is {found.title}, which contains no weights"
+            )
+        if found is checkpoint.FORMAT:
+            whole = local(whole_checkpoint(whole) or whole)
+        copied = self._copy(whole, shown, found, follow=self._trust)
+        document = format_detection.document(copied, shown)
+        ambiguity.refuse(document)
+        message = None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
+        if message is not None:
+            raise ModelFileError(shown, "runs-code", message)
+        _remove_links(copied)
+        if found is checkpoint.FORMAT:
+            copied = copied.with_suffix("")
+        elif document.layout is Layout.OBJECT_PATHS and found is hdf5.FORMAT:
+            copied = copied.rename(copied.with_name(f"{_NAME}{WEIGHTS_SUFFIX}"))
+        copy = PrivateCopy(path=copied, document=document, loaded=None)
+        self._taken[key] = copy
+        return copy
+
+    def change(
+        self, copy: PrivateCopy, changed: LoadedModel, plan: Plan, folder: Path
+    ) -> PrivateCopy:
+        """
+        Return a copy with the changes of a plan; the same where nothing changes.
+
+        :param changed: the model with these changes
+        :param folder: where it is written, such as a temporary one of :meth:`temporary_folder`
+        :raises ModelFileError: for what cannot be written.
+        """
+        if not (plan.edits or plan.casts or plan.state is not None):
+            return copy
+        from policytool.formats import rewriting  # h5py, where a copy is written
+
+        target = folder / copy.path.name
+        rewriting.write(
+            copy.path,
+            target,
+            rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state),
+            document_format=plan.format,
+            options=WriteOptions(shown=plan.path),
+        )
+        return PrivateCopy(path=target, document=changed.document, loaded=changed)
+
+    @staticmethod
+    def _recognised(path: Path, shown: str) -> Format:
+        probe = Probe(path, shown)
+        with format_detection.reading_failures(probe):
+            return format_detection.recognised(probe)
+
+    def _copy(self, path: Path, shown: str, found: Format, *, follow: bool) -> Path:
+        """
+        Copy the files of a model into a directory of its own; return what its reader reads.
+
+        :param follow: whether a link that leads out of the model is followed, too
+        """
+        probe = Probe(path, shown)
+        with format_detection.reading_failures(probe), _space(shown, self.path):
+            parts = tuple(_parts(probe, found, follow=follow))
+            _check_space(parts)
+            home = self.folder()
+            for part in parts:
+                _copy_part(part, home)
+        return home / _own_name(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """A file of a model, and what its copy is called."""
+
+    source: Path
+    name: Path
+    is_link: bool = False
+    """Whether it is copied as a link, because it leads out of the model."""
+
+
+def _own_name(found: Format) -> str:
+    """Return what the copy of a model is called in its directory."""
+    if found is checkpoint.FORMAT:
+        return f"{_NAME}{INDEX}"
+    if found is sharded_weights.FORMAT:
+        return f"{_NAME}{SHARD_MAP_SUFFIX}"
+    return _NAME if found.is_directory else f"{_NAME}{found.suffixes[0]}"
+
+
+def _parts(probe: Probe, found: Format, *, follow: bool) -> Iterator[_Part]:
+    """
+    Yield the files of a model.
+
+    :raises ModelFileError: for a map of shards that is none.
+    :raises OSError: where the directory cannot be read.
+    """
+    path, name = local(probe.path), Path(_own_name(found))
+    if found.is_directory:
+        walk = _Walk(path, found, follow=follow)
+        for entry in sorted(probe.names):
+            if walk.belongs(Path(entry)):
+                for part in walk.parts(Path(entry)):
+                    yield replace(part, name=name / part.name)
+        return
+    yield _Part(source=path, name=name)
+    if found is checkpoint.FORMAT:
+        stem = path.name.removesuffix(INDEX)
+        for other in sorted(opening.names(path.parent)):
+            if shard_prefix(other) == stem:
+                shard = path.with_name(other)
+                yield _Part(
+                    source=shard,
+                    name=Path(f"{_NAME}{other.removeprefix(stem)}"),
+                    is_link=not follow and opening.links_beside(shard),
+                )
+    elif found is sharded_weights.FORMAT:
+        from policytool.formats.sharded_weights import read as sharded  # where there are shards
+
+        for one in sharded.shards(probe, []):
+            yield _Part(source=local(one), name=Path(one.name))
+
+
+class _Walk:
+    """The files of a directory, links followed as readers and loaders of its format do."""
+
+    def __init__(self, root: Path, found: Format, *, follow: bool) -> None:
+        self._root = root
+        self._owns = found.owns
+        self._has_npz = found is keras_directory.FORMAT
+        self._follow = follow
+
+    def belongs(self, name: Path) -> bool:
+        """Return whether what stands under a name is part of the model."""
+        return (
+            (self._owns is not None and self._owns(name))
+            or name.parts[0] == ASSETS
+            or (self._has_npz and name.name.endswith(NPZ_SUFFIX))
+        )
+
+    def parts(self, name: Path, above: frozenset[str] = frozenset()) -> Iterator[_Part]:
+        """
+        Yield a file, or the files below a folder.
+
+        :param above: the folders that are being walked, into which no link is followed again
+        """
+        path = self._root / name
+        if path.is_symlink() and self._stays(name):
+            yield _Part(source=path, name=name, is_link=True)
+            return
+        if not path.is_dir():
+            yield _Part(source=path, name=name)
+            return
+        real = os.path.realpath(path)
+        if real not in above:
+            for entry in sorted(opening.names(path)):
+                yield from self.parts(name / entry, above | {real})
+
+    def _stays(self, name: Path) -> bool:
+        """
+        Return whether a link stays one: that of an asset which leads out of the model, and whose
+        target nobody trusts. What its other files are linked to is read as part of it.
+        """
+        is_own = self._owns is not None and self._owns(name) and name.parts[0] != ASSETS
+        return not (is_own or self._follow) and opening.links_out(self._root / name, self._root)
+
+
+def _copy_part(part: _Part, home: Path) -> None:
+    """Copy a file with its holes, or a link with an absolute path."""
+    target = home / part.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if part.is_link:
+        target.symlink_to(os.path.realpath(part.source))
+        return
+    with (
+        opening.regular_file(part.source) as source,
+        atomic.open_descriptor(target, atomic.NEW) as made,
+    ):
+        atomic.copy_data(source, made)
+
+
+def _check_space(parts: tuple[_Part, ...]) -> None:
+    """
+    Make sure that there is room for the files, so that no copy fills the disk.
+
+    :raises OSError: where there is not.
+    """
+    needed = sum(_stored_size(part.source) for part in parts if not part.is_link)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free")
+
+
+def _stored_size(path: Path) -> int:
+    """Return how many bytes a file takes, without its holes."""
+    try:
+        status = path.stat()
+    except OSError:  # copying it reports what is wrong
+        return 0
+    blocks = getattr(status, "st_blocks", None)
+    return min(status.st_size, blocks * 512) if blocks is not None else status.st_size
+
+
+@contextmanager
+def _space(shown: str, home: Path) -> Iterator[None]:
+    """
+    Turn a full disk into a sentence.
+
+    :raises ModelFileError: in its place.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise ModelFileError(
+            shown,
+            "no-space",
+            f"not enough space in {home.parent} for the copy that TensorFlow loads "
+            f"({error.strerror or error}); set TMPDIR to a directory with more space",
+        ) from error
+
+
+def _remove_links(copied: Path) -> None:
+    """Remove the links that led out of a model: nothing of it refers to them."""
+    found = copied.rglob("*") if copied.is_dir() else copied.parent.iterdir()
+    for path in tuple(found):
+        if stat.S_ISLNK(path.lstat().st_mode):
+            path.unlink()

@@ -1,0 +1,465 @@
+"""
+What TensorFlow's process gets: private copies under names of policytool's own, with the bytes that
+were checked, in every job of every command.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool.numerics.hand_over import HandOver, PrivateCopy, encoded_job
+from policytool.numerics.verification import InstalledLibraries
+from policytool.numerics.workers import Worker
+from policytool.support.errors import ModelFileError, PolicytoolError, WorkerError
+from tests.conftest import (
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_YAML,
+    UNPACKED,
+    run,
+    tensorflow,
+)
+from tests.helpers.fake_interpreters import NEWEST
+from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.paths import FIXTURES, PACKAGE
+from tests.helpers.polyglots import HARMLESS_H5, hdf5_at, hostile_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+SHARDS: Final = FIXTURES / "keras3.15/sharded.weights.json"
+CHECKPOINT: Final = FIXTURES / "checkpoints/training"
+OF_USERS: Final = {
+    ("inputs", "file"),
+    ("inputs", "save"),
+    ("inputs", "directory"),
+    ("metric", "labels"),
+    ("metric", "directory"),
+    ("path",),
+}
+"""
+Where a job names what is no model: arrays, which are read as regular files without pickles, where
+inputs are saved, and where the user's own modules are.
+"""
+
+
+@pytest.fixture(autouse=True)
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory for temporary files."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory with models under suffixes that say something else."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    shutil.copy(MIXED_H5, folder / "h5.keras")
+    shutil.copy(MIXED_KERAS, folder / "archive.h5")
+    shutil.copy(FIXTURES / "tf2.15/default_float32.h5", folder / "plain.bin")
+    shutil.copytree(MIXED_SAVEDMODEL, folder / "saved.keras")
+    shutil.copytree(UNPACKED, folder / "unpacked.h5")
+    shutil.copy(MIXED_JSON, folder / "architecture.h5")
+    shutil.copy(MIXED_YAML, folder / "architecture.keras")
+    shutil.copytree(FIXTURES / "keras3.15/default_float32.export", folder / "graph")
+    shutil.copy(UNPACKED / "model.weights.h5", folder / "w.keras")
+    np.savez(folder / "inputs.npz", features=np.zeros((4, 8), "float32"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+# Copies
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("h5.keras", "model.h5"),
+        ("plain.bin", "model.h5"),
+        ("archive.h5", "model.keras"),
+        ("saved.keras", "model"),
+        ("unpacked.h5", "model"),
+        ("architecture.h5", "model.json"),
+        ("architecture.keras", "model.yaml"),
+    ],
+)
+def test_a_copy_is_called_by_its_format(source: str, name: str, place: Path) -> None:
+    """It has the same bytes, is no link, and goes with the hand-over."""
+    with HandOver() as hand_over:
+        copy = hand_over.take(place / source, "shown")
+        assert copy.path.name == name
+        assert copy.document.path == "shown"
+        status = hand_over.path.stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o700, os.getuid())
+        for file in copy.files:
+            original = place / source / file.relative_to(copy.path)
+            assert file.read_bytes() == original.read_bytes()
+            assert not file.is_symlink()
+            assert file.stat().st_nlink == 1
+            assert not file.samefile(original)
+        assert copy.files
+    assert not copy.path.exists()
+
+
+def test_a_link_to_a_model_is_copied(place: Path) -> None:
+    """What it leads to is the model."""
+    (place / "link").symlink_to("h5.keras")
+    with HandOver() as hand_over:
+        copy = hand_over.take(place / "link", "m")
+        assert copy.path.is_file()
+        assert not copy.path.is_symlink()
+
+
+def test_what_happens_to_the_original_does_not_matter(place: Path) -> None:
+    """Neither before it is loaded, nor between two runs of one command."""
+    path = place / "plain.bin"
+    with HandOver() as hand_over:
+        copy = hand_over.take(path, "m")
+        path.write_bytes(hostile_archive("marker"))
+        assert copy.path.read_bytes() == HARMLESS_H5
+        assert hand_over.take(path, "m") is copy
+    path.unlink()
+    os.mkfifo(path)
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match="is a FIFO"):
+        hand_over.take(path, "m")
+
+
+def test_only_files_of_the_model_are_copied(place: Path) -> None:
+    """Others beside them could be taken for something else."""
+    model = place / "saved.keras"
+    (model / "notes").mkdir()
+    (model / "notes" / "large").write_bytes(bytes(100))
+    (model / "README").write_text("text", encoding="utf-8")
+    (model / "variables" / "more").symlink_to("variables.index")
+    with HandOver() as hand_over:
+        copy = hand_over.take(model, "m")
+        names = {path.relative_to(copy.path).as_posix() for path in copy.path.rglob("*")}
+        assert not (copy.path / "variables" / "more").is_symlink()
+    assert {"saved_model.pb", "variables/variables.index"} <= names
+    assert not names & {"notes", "README"}
+
+
+def test_an_asset_that_leads_out_is_refused_and_copied_with_trust(place: Path) -> None:
+    """As before: it is read as what it leads to only if somebody trusts it."""
+    model = place / "unpacked.h5"
+    secret = place / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    (model / "assets").mkdir(exist_ok=True)
+    (model / "assets" / "words.txt").symlink_to(secret)
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match=r"words\.txt"):
+        hand_over.take(model, "m")
+    with HandOver(trust=True) as hand_over:
+        copied = hand_over.take(model, "m").path / "assets" / "words.txt"
+        assert not copied.is_symlink()
+        assert copied.read_text(encoding="utf-8") == "secret"
+
+
+def test_links_in_circles_end(place: Path) -> None:
+    """Each folder is walked once on the way down."""
+    model = place / "unpacked.h5"
+    (model / "assets").mkdir(exist_ok=True)
+    (model / "assets" / "again").symlink_to("..", target_is_directory=True)
+    with HandOver() as hand_over:
+        assert hand_over.take(model, "m").files
+
+
+def test_holes_stay_holes(place: Path) -> None:
+    """A file that claims a terabyte takes no more room than it did."""
+    path = place / "plain.bin"
+    os.truncate(path, 2**40)
+    with HandOver() as hand_over:
+        copy = hand_over.take(path, "m")
+        status = copy.path.stat()
+        assert status.st_size == 2**40
+        assert status.st_blocks * 512 < 2**20
+
+
+def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is noticed before anything is copied, and names the variable that moves the directory."""
+    usage = shutil.disk_usage(place)._replace(free=10)
+    monkeypatch.setattr("policytool.numerics.hand_over.shutil.disk_usage", lambda _: usage)
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match="set TMPDIR") as caught:
+        hand_over.take(place / "plain.bin", "m")
+    assert caught.value.code == "no-space"
+
+
+# Weights
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "count"),
+    [
+        (UNPACKED / "model.weights.h5", "model.weights.h5", 1),
+        (MIXED_H5, "model.h5", 1),
+        (MIXED_KERAS, "model.keras", 1),
+        (SHARDS, "model.weights.json", 1 + len(list(SHARDS.parent.glob("sharded_*.weights.h5")))),
+        (CHECKPOINT, "model", 2),
+        (CHECKPOINT.with_name("training.index"), "model", 2),
+    ],
+)
+def test_weights_are_called_by_their_layout(
+    source: Path, name: str, count: int, tmp_path: Path
+) -> None:
+    """Keras picks the reader of weights by the suffix as well."""
+    path = source
+    if source.suffix == ".h5":
+        path = tmp_path / "weights.keras"
+        shutil.copy(source, path)
+    with HandOver() as hand_over:
+        copy = hand_over.take_weights(path)
+        assert copy.path.name == name
+        assert copy.path.is_relative_to(hand_over.path)
+        assert len(copy.files) == count
+
+
+def test_weights_behind_a_user_block_are_checked(tmp_path: Path) -> None:
+    """Wherever the HDF5 library finds them; a dataset in another file needs trust."""
+    path = tmp_path / "w.h5"
+    path.write_bytes(hdf5_at(4096))
+    with HandOver() as hand_over:
+        assert hand_over.take_weights(path).document.tensors
+    with h5py.File(path, "r+") as file:
+        file["model_weights"].create_dataset(
+            "more", (4,), "float32", external=[("/etc/hostname", 0, 16)]
+        )
+    with HandOver() as hand_over, pytest.raises(ModelFileError) as caught:
+        hand_over.take_weights(path)
+    assert caught.value.code == "runs-code"
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x00" * 5000, b"\x80\x04."])
+def test_unrecognised_weights_are_an_error(content: bytes, place: Path) -> None:
+    """Not "unchecked", and no option changes that."""
+    (place / "w.h5").write_bytes(content)
+    for more in ((), ("--trust",)):
+        ended = run(
+            *("check", "architecture.h5", "--to", "mixed_bfloat16", "--weights", "w.h5"),
+            *("--python", "no-such-python", *more),
+        )
+        assert ended.code == 3, ended
+        assert ended.err.startswith("error: w.h5: ")
+    with HandOver(trust=True) as hand_over, pytest.raises(ModelFileError, match="no weights"):
+        hand_over.take_weights(place / "architecture.h5")
+
+
+# Jobs
+
+
+class Recorded:
+    """The jobs that were sent, as the child would get them, and whether their paths are private."""
+
+    def __init__(self, private: Path) -> None:
+        self.private = private
+        self.jobs: list[Mapping[str, Any]] = []
+
+    def run(self, _worker: Worker, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:  # noqa: ARG002
+        """Keep the job, look at its paths while they are there, and answer the first of two."""
+        told = json.loads(encoded_job(job))
+        self.jobs.append(told)
+        for place, text in _texts(told):
+            if place not in OF_USERS and text.startswith("/"):
+                self._check(place, Path(text), job)
+        if job["job"] == "predict" and job["like"] is None:
+            return {"calls": [], "versions": {}, "samples": 0}
+        raise WorkerError("recorded", "not done")
+
+    def _check(self, place: tuple[str, ...], path: Path, job: Mapping[str, Any]) -> None:
+        assert path.resolve().is_relative_to(self.private.resolve()), (place, path)
+        home = self.private / path.relative_to(self.private).parts[0]
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        assert not any(part.is_symlink() for part in (path, *path.parents[:-3]))
+        is_output = place in {("outputs",), ("draft",)}
+        assert is_output or path.exists() or path.with_name(f"{path.name}.index").exists()
+        assert is_output or place == ("inputs",) or _at(job, place).__class__ is PrivateCopy
+
+
+def _texts(value: object, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _texts(below, (*place, key))
+    elif isinstance(value, list):
+        for below in value:
+            yield from _texts(below, place)
+    elif isinstance(value, str):
+        yield place, value
+
+
+def _at(value: Any, place: tuple[str, ...]) -> object:
+    for key in place:
+        value = value[key]
+    return value
+
+
+@pytest.fixture
+def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Return the jobs that are sent; both libraries seem to be installed."""
+    found = Recorded(private)
+    monkeypatch.setattr(
+        Worker, "run", lambda worker, job, *, side="": found.run(worker, job, side=side)
+    )
+    monkeypatch.setattr(
+        "policytool.numerics.tensorflow_run.installed_libraries",
+        lambda _: InstalledLibraries(where="here", releases=NEWEST),
+    )
+    return found
+
+
+COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
+    "check": (("check", "h5.keras", "--to", "mixed_bfloat16"), ["check"]),
+    "check inputs": (
+        ("check", "h5.keras", "--to", "mixed_bfloat16", "--inputs", "inputs.npz"),
+        ["check"],
+    ),
+    "check two": (("check", "h5.keras", "plain.bin"), ["check"]),
+    "check archive": (("check", "archive.h5", "--to", "mixed_bfloat16"), ["check"]),
+    "check SavedModel": (("check", "saved.keras", "--to", "mixed_bfloat16"), ["check"]),
+    "check unpacked": (("check", "unpacked.h5", "--to", "mixed_bfloat16"), ["check"]),
+    "check graph": (("check", "graph", "--to", "mixed_bfloat16", "--trust"), ["check"]),
+    "check weights": (
+        ("check", "architecture.h5", "--to", "mixed_bfloat16", "--weights", "w.keras"),
+        ["check"],
+    ),
+    "tune": (("tune", "h5.keras", "--to", "mixed_bfloat16"), ["trial"]),
+    "tune weights": (
+        ("tune", "architecture.h5", "--to", "mixed_bfloat16", "--weights", "w.keras"),
+        ["trial"],
+    ),
+    "verify": (("migrate", "h5.keras", "--to", "bfloat16", "--verify"), ["predict"] * 2),
+    "verify SavedModel": (
+        ("migrate", "saved.keras", "--to", "mixed_bfloat16", "--verify"),
+        ["predict"] * 2,
+    ),
+    "verify unpacked": (
+        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", "--verify"),
+        ["predict"] * 2,
+    ),
+    "in place": (
+        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", "--verify", "--in-place"),
+        ["predict"] * 2,
+    ),
+    "target": (("migrate", "plain.bin", "--target", "keras3", "-o", "o.keras"), ["predict"] * 2),
+    "target SavedModel": (
+        ("migrate", "saved.keras", "--target", "keras3", "-o", "o.keras"),
+        ["predict"] * 2,
+    ),
+    "retrace": (("migrate", "saved.keras", "--to", "mixed_bfloat16", "--retrace"), ["reexport"]),
+    "fix": (("audit", "h5.keras", "--fix", "--unsafe-fixes"), []),
+}
+
+
+@THOROUGH
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_path_to_a_model_in_a_job_is_private(
+    name: str, recorded: Recorded, place: Path
+) -> None:
+    """No command sends another one, and nothing of the copies stays."""
+    command, kinds = COMMANDS[name]
+    ended = run(*command)
+    assert [job["job"] for job in recorded.jobs] == kinds, ended
+    assert list(recorded.private.iterdir()) == []
+    text = json.dumps(
+        [
+            {key: value for key, value in job.items() if key not in {"inputs", "metric", "path"}}
+            for job in recorded.jobs
+        ]
+    )
+    assert str(place) not in text
+
+
+@THOROUGH
+def test_every_path_of_a_saved_plan_is_private(recorded: Recorded, place: Path) -> None:
+    """Plans are carried out by the same steps."""
+    plan = run("migrate", "h5.keras", "--to", "bfloat16", "--dry-run", "--format", "json")
+    (place / "plan.json").write_text(plan.out, encoding="utf-8")
+    ended = run("migrate", "--plan", "plan.json", "--verify")
+    assert [job["job"] for job in recorded.jobs] == ["predict"] * 2, ended
+
+
+FUNCTIONS: Final[dict[str, Callable[[], object]]] = {
+    "check": lambda: policytool.check("h5.keras", to="mixed_bfloat16"),
+    "tune": lambda: policytool.tune("h5.keras", to="mixed_bfloat16"),
+    "migrate": lambda: policytool.migrate(
+        "plain.bin", output="o.keras", target="keras3", verify=True
+    ),
+}
+
+
+@THOROUGH
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_path_of_a_function_is_private(name: str, recorded: Recorded, place: Path) -> None:
+    """The functions of the package send the same jobs."""
+    assert place.is_dir()
+    with pytest.raises(PolicytoolError, match="not done"):
+        FUNCTIONS[name]()
+    assert recorded.jobs
+
+
+def test_a_path_is_no_part_of_a_job() -> None:
+    """The type decides: a job takes a copy or a text, and no path."""
+    with pytest.raises(TypeError, match="does not belong in a job"):
+        encoded_job({"job": "predict", "model": MIXED_H5})
+
+
+def test_copies_are_made_in_one_module() -> None:
+    """Nothing else in the package makes one."""
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) == "PrivateCopy"
+    }
+    assert makers == {"numerics/hand_over.py"}
+
+
+# TensorFlow
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("migrate", "{}", "--target", "keras3"),
+        ("migrate", "{}", "--target", "keras3", "--verify", "--trust"),
+        ("migrate", "{}", "--to", "float64", "--verify"),
+        ("check", "{}", "--to", "mixed_bfloat16"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_other_model_of_a_file_is_never_loaded(
+    arguments: tuple[str, ...], suffix: str, tmp_path: Path
+) -> None:
+    """tf_keras takes the archive in it, which writes a file."""
+    marker, path = tmp_path / "marker", tmp_path / f"p{suffix}"
+    path.write_bytes(HARMLESS_H5 + hostile_archive(str(marker)))
+    words = [str(path) if word == "{}" else word for word in arguments]
+    ended = run(*words, "--python", tensorflow())
+    assert ended.code == 3
+    assert not marker.exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == [path.name, "temporary"]
+
+
+@SLOW
+@pytest.mark.parametrize("name", ["h5.keras", "plain.bin", "archive.h5", "saved.keras"])
+def test_a_model_runs_whatever_its_suffix(name: str, place: Path) -> None:
+    """The copy has the suffix that its reader goes by."""
+    ended = run("check", place / name, "--to", "mixed_bfloat16", "--python", tensorflow())
+    assert ended.code in {0, 1}, ended

@@ -1,0 +1,112 @@
+"""What TensorFlow may take where nobody said, and what is a lack of memory."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.numerics import memory_limit
+from policytool.numerics.memory_limit import MemoryLimit, limit_of
+from policytool.support.files import opening
+from policytool.tf_runtime import memory
+from policytool.tf_runtime.library import Refused
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.support.limits import Limit
+
+GIB: Final = 2**30
+
+
+@pytest.mark.parametrize(
+    ("weights", "machine", "wanted"),
+    [
+        (0, 16 * GIB, 2 * GIB),
+        (GIB // 2, 16 * GIB, 5 * GIB),
+        (GIB - 1, 64 * GIB, 8 * GIB - 6),
+        (GIB // 2, 8 * GIB, 4 * GIB),
+        (0, 2 * GIB, GIB),
+    ],
+)
+def test_the_limit_follows_the_weights_and_the_machine(
+    weights: int, machine: int, wanted: int
+) -> None:
+    """It is 2 GiB and six times the weights, and half of the machine at the most."""
+    assert limit_of(weights, machine) == MemoryLimit(bytes=wanted, most=machine // 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [(b"1073741824\n", GIB), (b"max\n", None), (None, None)]
+)
+def test_a_container_has_no_more_than_it_was_given(
+    told: bytes | None, wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control groups say so; without them the machine does."""
+    if sys.platform != "linux":
+        pytest.skip("limits hold on Linux alone")
+
+    def read(_path: Path, _limit: Limit) -> bytes:
+        if told is None:
+            raise FileNotFoundError
+        return told
+
+    monkeypatch.setattr(opening, "read_bounded", read)
+    found = memory_limit.machine_memory()
+    assert found is not None
+    assert found == wanted or (wanted is None and found > GIB // 4)
+
+
+def shortage(kind: BaseException) -> BaseException:
+    """Return a refusal that was raised for an error."""
+    refused = Refused("not-loadable", "cannot load it")
+    refused.__cause__ = kind
+    return refused
+
+
+def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
+    """A model that could not be loaded for it is not a broken one."""
+    exhausted = type("ResourceExhaustedError", (Exception,), {})
+    for kind in (
+        MemoryError(),
+        exhausted("OOM"),
+        OSError(errno.ENOMEM, "no"),
+        RuntimeError("Cannot allocate memory"),
+    ):
+        assert memory.is_shortage(shortage(kind))
+        assert memory.is_shortage(kind)
+    assert not memory.is_shortage(shortage(ValueError("wrong shape")))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits hold on Linux alone")
+def test_a_job_takes_no_more_than_its_bound() -> None:
+    """Beyond what the process has; afterwards it has what it had."""
+    code = (
+        "from policytool.tf_runtime import memory; from types import SimpleNamespace as N;"
+        "import resource; tf = N(config=N(list_logical_devices=lambda: []))\n"
+        "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
+        "with memory.bounded({'bytes': 2**27, 'most': 2**40}, tf):\n"
+        "    small = bytearray(2**26)\n"
+        "    try:\n        large = bytearray(2**28)\n"
+        "    except MemoryError:\n        print('bounded')\n"
+        "assert resource.getrlimit(resource.RLIMIT_DATA) == before\n"
+        "large = bytearray(2**28); print('free')"
+    )
+    done = subprocess.run(  # this interpreter
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["bounded", "free"]
+
+
+def test_a_job_without_a_bound_changes_nothing() -> None:
+    """As one that the user asked for."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory.bounded(None, SimpleNamespace()):
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before
