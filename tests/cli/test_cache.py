@@ -378,10 +378,10 @@ def test_forged_entries_of_another_type_are_no_results(models: Path, body: str) 
     results = cache.results(audit.TASK, FAST)
     assert results is not None
     [found] = discovery.inputs([str(models / "m0.h5")])
-    key = results.key(found)
+    key = results.entry(found).key
     assert key is not None
     cache.write(key, body.encode())
-    assert results.has(key)
+    assert results.entry(found).exists
     assert results.find(key) is None
 
 
@@ -631,16 +631,17 @@ def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> 
 def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run may remove it after it was seen."""
     came_from_cache(models)
-    original = caches.CachedResults.has
+    original: Any = caches.CachedResults.entry
 
-    def vanish(self: Any, key: str | None) -> bool:
-        found = original(self, key)
+    def vanish(self: Any, item: Any) -> caches.CacheEntry:
+        found: caches.CacheEntry = original(self, item)
+        key = found.key
         if key is not None and entries()[0].name == key[2:]:
             (Path("cache/.policytool-cache") / key[:2] / key[2:]).unlink()
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(caches.CachedResults, "has", vanish)
+        patched.setattr(caches.CachedResults, "entry", vanish)
         came_from_cache(models)
     assert came_from_cache(models) == (6, 6)
 

@@ -224,8 +224,9 @@ def run(
     }
 
     def ignore() -> None:
-        for number in case.ignored if case is not None else ():
-            signal.signal(number, signal.SIG_IGN)
+        ignored = case.ignored if case is not None else ()
+        for number in (*SIGNALS, signal.SIGQUIT):  # whatever this process was started with
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
     with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
         process = subprocess.Popen(
@@ -295,7 +296,7 @@ def _processes_of(place: Path) -> list[str]:
         if not entry.name.isdigit():
             continue
         try:
-            if os.fsencode(place) in (entry / "environ").read_bytes():
+            if os.fsencode(place / "tmp") in (entry / "environ").read_bytes():
                 found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue  # it has ended, or is another user's
