@@ -24,7 +24,7 @@ from policytool.numerics.hand_over import encoded_job
 from policytool.numerics.memory_limit import shown_size
 from policytool.support import limits
 from policytool.support.errors import WorkerError
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts, leftovers
 from policytool.support.processes.child import GRACE, Child
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Worker:
                 f"interpreter that has TensorFlow: {self._option}"
             )
             raise WorkerError("no-python", message, ended=True) from error
-        self._stack.callback(child.end, GRACE)
+        self._stack.callback(lambda: child.end(0 if interrupts.has_arrived() else GRACE))
         self._child = child
         return child
 

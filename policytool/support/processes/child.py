@@ -153,8 +153,6 @@ class Child:
         """
         End it, and whatever it started: at once, or after it had some seconds to end by itself.
         """
-        if interrupts.has_arrived():
-            grace = min(grace, interrupts.GRACE)
         if grace and self.is_alive:
             self.hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):
