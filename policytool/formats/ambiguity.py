@@ -75,7 +75,7 @@ def observe(probe: Probe, found: Format) -> Iterator[Observation]:
     if what is not None:
         yield Observation(
             code=CODE,
-            message=f"it is two models at once: {what}; which one is loaded depends on the loader",
+            message=f"it is two models at once: {what}; programs differ in which one they load",
         )
 
 

@@ -1,5 +1,5 @@
 """
-File or directory is two models, and the loader decides which one is loaded.
+File or directory is two models, and programs differ in which one they load.
 
 Keras selects the reader by the suffix, and other programs select it by the content. HDF5 readers
 look for a signature at byte 0, 512, 1024 and each further power of two. Zip readers look for a
