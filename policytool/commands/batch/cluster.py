@@ -8,9 +8,12 @@ worker. The workers need the same release of policytool, and the same files unde
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
+import pickle
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -43,8 +46,27 @@ _AHEAD: Final = 3
 
 _CLOSING_SECONDS: Final = 0.5
 
+_REPLY_SECONDS: Final = 10.0
+"""How long a scheduler may take to say which workers there are."""
+
 _PATIENCE_SECONDS: Final = 60.0
 """How long a cluster may take to start its first worker."""
+
+_PICKLED_FROM: Final = frozenset({"asyncio", "builtins", "concurrent", "distributed"})
+"""The packages whose exceptions a cluster may send."""
+
+_PICKLED: Final = frozenset(
+    {
+        *(("builtins", kind) for kind in ("bytes", "bytearray", "frozenset", "set")),
+        ("distributed.scheduler", "WorkerState"),
+        ("distributed.core", "Status"),
+        *(
+            ("tblib.pickling_support", f"unpickle_{kind}")
+            for kind in ("traceback", "exception", "exception_with_attrs")
+        ),
+    }
+)
+"""What answers and these exceptions consist of, beside plain values."""
 
 _CRASH: Final = "crash"
 _REFUSED: Final = "refused"
@@ -65,6 +87,7 @@ class Cluster:
         self._head = head
         self._lines = _LINES if together else 1
         self._client: Any = None
+        self._restricted = contextlib.ExitStack()
         self._futures = deque[tuple[range, "Future[bytes]"]]()
 
     def __enter__(self) -> Self:
@@ -79,11 +102,13 @@ class Cluster:
                 "--scheduler needs Dask, which is not installed; run `pip install "
                 "'policytool[fleet]'`"
             ) from error
+        self._restricted.enter_context(restricted_unpickling())
         try:
             self._client = distributed.Client(  # type: ignore[no-untyped-call]
                 self._address, set_as_default=False, name="policytool"
             )
         except (OSError, ValueError, TypeError) as error:
+            self._restricted.close()
             raise WorkerError(
                 "no-cluster",
                 f"cannot connect to the Dask scheduler at {short(self._address)}: "
@@ -98,7 +123,8 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         # the scheduler then drops the tasks that no worker has begun
-        self._client.close(timeout=_CLOSING_SECONDS)
+        with self._restricted:
+            self._client.close(timeout=_CLOSING_SECONDS)
 
     def answers(
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]]
@@ -110,12 +136,12 @@ class Cluster:
 
         :raises WorkerError: if the workers cannot do it, or if the connection is lost.
         """
-        size = min(max(len(lines) // (self._threads() * _ROUNDS), 1), self._lines)
+        size = min(max(len(lines) // (max(self._threads(), 1) * _ROUNDS), 1), self._lines)
         pending = deque(
             range(first, min(first + size, len(lines))) for first in range(0, len(lines), size)
         )
         while pending or self._futures:
-            most = self._threads() * _AHEAD  # a question to the scheduler
+            most = max(self._threads(), 1) * _AHEAD  # a question to the scheduler
             while pending and len(self._futures) < most:
                 numbers = pending.popleft()
                 earlier = frozenset[int]().union(*(after[number] for number in numbers))
@@ -126,8 +152,25 @@ class Cluster:
             yield from zip(numbers, answers, strict=True)
 
     def _threads(self) -> int:
-        threads: int = sum(self._client.nthreads().values())
-        return max(threads, 1)
+        """
+        Return how many threads the workers have; 0 without a worker.
+
+        :raises WorkerError: if the scheduler does not answer.
+        """
+        try:
+            threads = self._client.sync(
+                self._client.scheduler.ncores, workers=None, callback_timeout=_REPLY_SECONDS
+            )
+        except OSError as error:  # a time that is over is such an error
+            raise self._lost() from error
+        return sum(threads.values())
+
+    def _lost(self) -> WorkerError:
+        return WorkerError(
+            "no-cluster",
+            f"the connection to the Dask scheduler at {short(self._address)} was lost; run the "
+            "command again",
+        )
 
     def _submit(
         self, lines: Sequence[bytes], numbers: range, earlier: frozenset[int] = frozenset()
@@ -173,13 +216,25 @@ class Cluster:
                 f"the Dask workers cannot import policytool ({short(_first_line(error))}); install "
                 f"policytool {VERSION} there",
             ) from error
+        except pickle.UnpicklingError as error:
+            raise self._strange() from error
         except (CancelledError, OSError) as error:
-            raise WorkerError(
-                "no-cluster",
-                f"the connection to the Dask scheduler at {short(self._address)} was lost; run the "
-                "command again",
-            ) from error
-        return [read(line) for line in answers.split(b"\n")]
+            raise self._lost() from error
+        found = answers.split(b"\n") if isinstance(answers, bytes) else []
+        if len(found) != len(numbers):
+            raise self._strange()
+        try:
+            return [read(line) for line in found]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._strange() from error
+
+    def _strange(self) -> WorkerError:
+        """Return what is said of a result that no task of policytool has."""
+        return WorkerError(
+            "no-cluster",
+            f"the Dask cluster at {short(self._address)} sent something other than the answers to "
+            "the task; use a cluster that runs only trusted workers",
+        )
 
     def _wait(self, future: Future[bytes]) -> bytes:
         """
@@ -191,13 +246,50 @@ class Cluster:
             try:
                 result: bytes = future.result(timeout=_PATIENCE_SECONDS)
             except TimeoutError:
-                if not self._client.nthreads():
+                if not self._threads():
                     raise WorkerError(
                         "no-cluster",
                         f"the Dask scheduler at {short(self._address)} has no workers; start some",
                     ) from None
             else:
                 return result
+
+
+@contextlib.contextmanager
+def restricted_unpickling() -> Iterator[None]:
+    """
+    Let Dask unpickle only exceptions in this process: whoever reaches the scheduler can send it
+    objects, and each could run any function otherwise. An answer is bytes.
+
+    It also holds for other Dask clients of this process meanwhile; a command has none.
+    """
+    from distributed.protocol import pickle as dask_pickle
+
+    before = dask_pickle.loads
+    dask_pickle.loads = _load
+    try:
+        yield
+    finally:
+        dask_pickle.loads = before
+
+
+def _load(data: bytes | memoryview, *, buffers: Sequence[Any] = ()) -> object:
+    """Do what ``distributed.protocol.pickle.loads`` does, for what a client has to be sent."""
+    return _Unpickler(io.BytesIO(data), buffers=buffers).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads exceptions of Python and of Dask, and values of plain types."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as the method of the class
+        """Return what a pickle names, if it is such an exception."""
+        if module.partition(".")[0] in _PICKLED_FROM or (module, name) in _PICKLED:
+            found = super().find_class(module, name)
+            if (module, name) in _PICKLED or (
+                isinstance(found, type) and issubclass(found, BaseException)
+            ):
+                return found
+        raise pickle.UnpicklingError(f"{short(module)}.{short(name)} is not read from a cluster")
 
 
 def answer_lines(
@@ -241,6 +333,7 @@ def read(line: bytes) -> bytes | Crash:
     Return an answer as a ``Pool`` has it.
 
     :raises WorkerError: if the worker refused the task.
+    :raises ValueError: for bytes that are no such answer; also TypeError and KeyError.
     """
     if line.startswith(_STARTS):
         kind, value = json.loads(line)

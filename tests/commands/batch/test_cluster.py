@@ -7,6 +7,7 @@ A real scheduler with several workers, each a process of its own, runs on the lo
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import signal
 import socket
@@ -152,6 +153,129 @@ class TestAnswerLines:
         """It comes through as it is."""
         crash = Crash(code="worker-crashed", how="was terminated by SIGSEGV", details="a\nb")
         assert cluster.read(cluster.crash_line(crash)) == crash
+
+
+class FakeFuture:
+    """A result of a hostile worker."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def result(self, **_: object) -> object:
+        """Return it at once."""
+        return self.value
+
+
+class FakeClient:
+    """A client of a cluster whose workers answer with anything; one of a single thread."""
+
+    def __init__(self, value: object) -> None:
+        self.value, self.scheduler = value, self
+
+    def ncores(self) -> None:
+        """Stand for the scheduler's function."""
+
+    def sync(self, _: object, **__: object) -> dict[str, int]:
+        """Return the threads of the workers."""
+        return {"worker": 1}
+
+    def submit(self, *_: object, **__: object) -> FakeFuture:
+        """Return the answer."""
+        return FakeFuture(self.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "text",
+        {"answers": 1},
+        [b"a"],
+        b'["result", 1]\n["result", 1]',
+        b'["crash", 1]',
+        b'["crash"',
+        b'["crash", {}, 3]',
+        b'["crash"' + b"[" * 100_000,
+        b'["refused"]',
+    ],
+)
+def test_anything_but_answers_ends_the_run_with_a_sentence(
+    value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a wrong type, too few or too many, or no crash; nothing is taken for another file's."""
+    found = cluster.Cluster("tcp://there", HEAD, together=True)
+    monkeypatch.setattr(found, "_client", FakeClient(value))
+    with pytest.raises(WorkerError, match="something other than the answers"):
+        list(found.answers([line(MIXED_H5)], [frozenset()]))
+
+
+class Harm:
+    """An object whose pickle runs a function where it is read."""
+
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.made = (function, arguments)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return self.made
+
+
+class HarmfulError(ValueError):
+    """An exception whose pickle does."""
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:  # type: ignore[override]
+        return eval, ("1",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Harm(eval, "1"),
+        Harm(getattr, "a", "upper"),
+        Harm(subprocess.check_output, ["true"]),
+        Harm(shutil.rmtree, "/nowhere"),
+        [Harm(exec, "1")],
+        {"answers": (Harm(__import__, "this"),)},
+        HarmfulError("x"),
+        Path("a"),
+        json.loads,
+        LocalDask,
+    ],
+    ids=str,
+)
+def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
+    """Of what its workers and scheduler send, only exceptions and plain values are unpickled."""
+    from distributed.protocol import pickle as dask_pickle
+    from distributed.protocol.serialize import deserialize, serialize
+
+    header, frames = serialize(value, serializers=["pickle"])
+    original = dask_pickle.loads
+    with cluster.restricted_unpickling(), pytest.raises(pickle.UnpicklingError):
+        deserialize(header, frames)
+    assert dask_pickle.loads is original
+
+
+@pytest.mark.parametrize("value", [b"answers", KeyError("x"), ImportError("x", name="y"), [1, "a"]])
+def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
+    """As Dask would read them."""
+    from distributed.protocol.serialize import deserialize, serialize
+
+    with cluster.restricted_unpickling():
+        found = deserialize(*serialize(value, serializers=["pickle"]))
+    assert repr(found) == repr(value)
+
+
+def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the time that a cluster may take, and not never."""
+
+    class Silent(FakeClient):
+        def sync(self, _: object, **options: object) -> dict[str, int]:
+            assert options["callback_timeout"] == 10
+            raise TimeoutError
+
+    found = cluster.Cluster("tcp://there", HEAD, together=True)
+    monkeypatch.setattr(found, "_client", Silent(b""))
+    with pytest.raises(WorkerError, match="was lost"):
+        list(found.answers([line(MIXED_H5)], [frozenset()]))
 
 
 def test_a_scheduler_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
