@@ -236,15 +236,15 @@ class Cluster:
             "the task; use a cluster that runs only trusted workers",
         )
 
-    def _wait(self, future: Future[bytes]) -> bytes:
+    def _wait(self, future: Future[bytes]) -> object:
         """
-        Return the result of a task.
+        Return the result of a task, which a worker may have made anything.
 
         :raises WorkerError: if there is no worker for some time.
         """
         while True:
             try:
-                result: bytes = future.result(timeout=_PATIENCE_SECONDS)
+                result: object = future.result(timeout=_PATIENCE_SECONDS)
             except TimeoutError:
                 if not self._threads():
                     raise WorkerError(
