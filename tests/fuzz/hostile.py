@@ -21,7 +21,7 @@ from policytool.numerics import check_sides
 from policytool.numerics.hand_over import HandOver
 from policytool.rules.finding import Severity
 from policytool.support.errors import ModelFileError
-from tests.fuzz import hostile_configs, hostile_graphs, oracle, volume
+from tests.fuzz import hostile_configs, hostile_graphs, oracle, polyglots, volume
 from tests.fuzz.hostile_names import Paths
 from tests.helpers import small_models
 
@@ -68,7 +68,19 @@ def graph(rng: Random, directory: Path) -> str:
     return judged(path, hostile)
 
 
-DRAWN: Final[dict[str, Callable[[Random, Path], str]]] = {"configs": config, "graphs": graph}
+def polyglot(rng: Random, directory: Path) -> str:
+    """Do the same with a file that is two models, or that looks like one."""
+    path, hostile = polyglots.write(
+        rng, Paths(folder=directory), directory, hostile=rng.random() < 0.75
+    )
+    return judged(path, hostile)
+
+
+DRAWN: Final[dict[str, Callable[[Random, Path], str]]] = {
+    "configs": config,
+    "graphs": graph,
+    "polyglots": polyglot,
+}
 
 
 def refusal(path: Path) -> str | None:

@@ -19,6 +19,7 @@ import zlib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
@@ -39,12 +40,11 @@ from policytool.support.errors import BundleError, ModelFileError, SpellingError
 from policytool.support.patterns.matching import Matcher
 from policytool.support.text import jsonedit, jsontext, protobuf_splice, yamltext
 from tests.conftest import run
-from tests.fuzz import containers, oracle, trees, words
+from tests.fuzz import containers, found_settings, link_graphs, nests, oracle, trees, words
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from random import Random
 
     from policytool.formats.document import Document
     from policytool.formats.rewriting.base import Apply
@@ -593,6 +593,28 @@ def _settings(data: bytes, directory: Path) -> str:
             _remove(path)
 
 
+def _found_settings(data: bytes, directory: Path) -> str:
+    """Run a command in a directory with a settings file that nobody chose."""
+    (directory / "policytool.toml").write_bytes(data)
+    number = _checksum(data)
+    model = found_settings.write_model(directory / "model.json", _pick((3, 60, 2_000), number))
+    command = _pick((("inspect",), ("audit",), ("migrate", "--dry-run")), number // 3)
+    os.chdir(directory)
+    try:
+        return oracle.command(*command, model, usage=True)
+    finally:
+        for path in directory.iterdir():
+            _remove(path)
+
+
+def _found_seeds() -> list[bytes]:
+    return [found_settings.settings(Random(seed)) for seed in range(20)]
+
+
+def _found_setting(rng: Random, _data: bytes) -> bytes:
+    return found_settings.settings(rng)
+
+
 _SETTINGS: Final = [
     *(
         'format = "json"',
@@ -804,6 +826,23 @@ def _h5_mutated(rng: Random, data: bytes) -> bytes:
 _TREES: Final = _either(trees.bytes_of)
 _MESSAGES: Final = _either(containers.message)
 
+
+def _nests() -> list[bytes]:
+    return [nests.config(Random(seed)) for seed in range(20)]
+
+
+def _nest(rng: Random, _data: bytes) -> bytes:
+    return nests.config(rng)
+
+
+def _link_graphs() -> list[bytes]:
+    return [link_graphs.hdf5(Random(seed)) for seed in range(20)]
+
+
+def _link_graph(rng: Random, _data: bytes) -> bytes:
+    return link_graphs.hdf5(rng)
+
+
 TARGETS: Final = {
     target.name: target
     for target in (
@@ -833,6 +872,17 @@ TARGETS: Final = {
         ),
         Target(name="keras", seeds=_archives, run=_keras, mutate=_archive_mutated, forked=True),
         Target(name="config", seeds=_config_seeds, run=_config, mutate=_config_mutated),
+        Target(
+            name="found-settings", seeds=_found_seeds, run=_found_settings, mutate=_found_setting
+        ),
+        Target(name="nests", seeds=_nests, run=_written("model.json"), mutate=_nest),
+        Target(
+            name="links",
+            seeds=_link_graphs,
+            run=_written("model.h5"),
+            mutate=_link_graph,
+            forked=True,
+        ),
         Target(name="hdf5", seeds=_hdf5_files, run=_h5, mutate=_h5_mutated, forked=True),
         Target(name="settings", seeds=lambda: [b""], run=_settings, mutate=_toml),
         Target(name="baseline", seeds=_baseline_seeds, run=_baseline, mutate=_TREES),
