@@ -240,7 +240,18 @@ class HarmfulError(ValueError):
         json.loads,
         LocalDask,
     ],
-    ids=str,
+    ids=(
+        "eval",
+        "getattr",
+        "process",
+        "rmtree",
+        "list",
+        "dictionary",
+        "exception",
+        "path",
+        "function",
+        "class",
+    ),
 )
 def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
     """Of what its workers and scheduler send, only exceptions and plain values are unpickled."""
