@@ -95,7 +95,12 @@ class Keras3:
         self, class_name: str, name: str, *calls: Sequence[tuple[str, int]], **config: object
     ) -> Config:
         """Return a layer that is called with each of these lists of tensors."""
-        return {**layer3(class_name, name, **config), "inbound_nodes": self._nodes(calls)}
+        made = layer3(class_name, name)
+        return {
+            **made,
+            "config": {**made["config"], **config},
+            "inbound_nodes": self._nodes(calls),
+        }
 
     def model(
         self, name: str, layers: Sequence[Config], *calls: Sequence[tuple[str, int]]
@@ -496,7 +501,7 @@ class Shape:
 
     name: str
     make: Callable[[Library, int], Config]
-    sizes: tuple[int, ...] = (40, 80, 160)
+    sizes: tuple[int, ...] = (24, 48, 96)
     """For which growth is measured; each about twice the one before."""
 
     is_deep: bool = False
@@ -513,7 +518,7 @@ SHAPES: Final = (
     Shape(name="wide", make=_wide),
     Shape(name="inputs and outputs", make=_inputs),
     Shape(name="diamonds", make=_diamonds),
-    Shape(name="masked diamonds", make=_masked),
+    Shape(name="masked diamonds", make=_masked, sizes=(16, 32, 64)),
     Shape(name="operations", make=_operations),
     Shape(name="activations", make=_activations),
     Shape(name="shared layer", make=_shared),
