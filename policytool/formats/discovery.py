@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -88,11 +88,12 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     given = list(arguments) or ["."]
     if remote and any(map(remote_path.is_url, given)):
         opening.forget()  # objects, and aliases of a registry, may differ from the last search
-    seen: set[AnyPath] = set()
-    for found in _expand(given, remote=remote):
+    seen: set[RemotePath | str] = set()
+    walked = _Walked()
+    for found in _expand(given, walked, remote=remote):
         meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
         path = meant.path
-        identity = path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
+        identity = path if isinstance(path, RemotePath) else walked.real_path(path)
         if identity not in seen:
             seen.add(identity)
             yield meant
@@ -116,7 +117,37 @@ def one(path: str, *, remote: bool = False) -> Input:
     return found
 
 
-def _expand(arguments: list[str], *, remote: bool) -> Iterator[Input]:
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """The directories that a search has walked through, so that it walks through each once."""
+
+    by_path: dict[str, str] = field(default_factory=dict)
+    """The path without links of each."""
+
+    real: set[str] = field(default_factory=set)
+
+    def enter(self, directory: str) -> bool:
+        """Return whether a directory is new; another path to it may have led there before."""
+        real = self.real_path(Path(directory))
+        is_new = real not in self.real
+        self.real.add(real)
+        self.by_path[directory] = real
+        return is_new
+
+    def real_path(self, path: Path) -> str:
+        """
+        Return a path without links.
+
+        Links are looked for in the whole path only where the search did not walk: the number of
+        steps would be the square of the depth.
+        """
+        parent = self.by_path.get(str(path.parent))
+        if parent is None or path.name in {"", ".."} or os.path.islink(path):  # noqa: PTH114  # raises where paths are too long
+            return os.path.realpath(path)
+        return os.path.join(parent, path.name)  # noqa: PTH118  # as fast as possible
+
+
+def _expand(arguments: list[str], walked: _Walked, *, remote: bool) -> Iterator[Input]:
     for argument in arguments:
         is_local = "://" not in argument and os.path.lexists(argument)  # a directory models:
         if remote_path.is_url(argument) and not is_local:
@@ -124,7 +155,7 @@ def _expand(arguments: list[str], *, remote: bool) -> Iterator[Input]:
                 raise _not_local(remote_path.without_secrets(argument))
             yield from _expand_url(remote_path.parse(argument))
         else:
-            yield from _expand_local(argument)
+            yield from _expand_local(argument, walked)
 
 
 def _not_local(shown: str) -> UsageError:
@@ -133,7 +164,7 @@ def _not_local(shown: str) -> UsageError:
     )
 
 
-def _expand_local(argument: str) -> Iterator[Input]:
+def _expand_local(argument: str, walked: _Walked) -> Iterator[Input]:
     """
     Yield what a path, a directory or a glob means.
 
@@ -149,11 +180,9 @@ def _expand_local(argument: str) -> Iterator[Input]:
     if os.path.isdir(path) and not is_model(
         path
     ):  # Path.is_dir raises where a parent may not be entered
-        yield from _below(path)
+        yield from _below(path, walked)
     elif _GLOB & set(argument) and not os.path.exists(path):
-        matches = sorted(
-            glob.glob(argument, recursive=True)
-        )  # Path.glob takes no absolute patterns
+        matches = sorted(_matches(argument))
         if not matches:
             yield Input(
                 path=path, exact=True
@@ -161,7 +190,7 @@ def _expand_local(argument: str) -> Iterator[Input]:
         for match in matches:
             matched = Path(match)
             if matched.is_dir() and not is_model(matched):
-                yield from _below(matched)
+                yield from _below(matched, walked)
             elif not _is_skipped(matched.name):
                 yield Input(path=matched, exact=False)
     else:
@@ -219,24 +248,96 @@ def _below_remote(directory: RemotePath) -> Iterator[Input]:
         pending += [current / name for name in reversed(folders) if name not in models]
 
 
-def _below(directory: Path) -> Iterator[Input]:
+def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
     """
     Yield what lies below a directory, in name order, a model's directory as one; hidden directories
     and backups are skipped.
     """
     closed: list[OSError] = []
-    for root, directories, files in os.walk(directory, onerror=closed.append):
-        directories[:] = sorted(name for name in directories if not _is_skipped(name))
-        for name in list(directories):
-            child = Path(root, name)
-            if is_model(child):
-                directories.remove(name)
-                yield Input(path=child, exact=False)
-        for name in sorted(files):
-            if not _is_skipped(name):
-                yield Input(path=Path(root, name), exact=False)
+    pending = [directory]  # os.walk recurses in Python 3.11, which ends at 1,000 levels
+    while pending:
+        root = pending.pop()
+        if not walked.enter(str(root)):
+            continue
+        try:
+            entries = _shown_entries(root)
+        except OSError as error:
+            closed.append(error)
+            continue
+        folders = [entry for entry in entries if _is_directory(entry)]
+        models = {entry.name for entry in folders if is_model(root / entry.name)}
+        inner = {entry.name for entry in folders if not entry.is_symlink()} - models
+        names = {entry.name for entry in folders}
+        files = (entry.name for entry in entries if entry.name not in names)
+        for name in (*sorted(models), *files):
+            yield Input(path=root / name, exact=False)
+        pending += [root / name for name in sorted(inner, reverse=True)]
     for error in closed:  # a directory that may not be entered is told, not passed over
         yield Input(path=Path(error.filename), exact=True)
+
+
+def _shown_entries(directory: str | Path) -> list[os.DirEntry[str]]:
+    """
+    Return what is in a directory, in name order, without what is skipped.
+
+    :raises OSError: if it cannot be read.
+    """
+    with os.scandir(str(directory)) as found:
+        entries = [entry for entry in found if not _is_skipped(entry.name)]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle; reading it says so
+        return False
+
+
+def _matches(pattern: str) -> Iterable[str]:
+    """
+    Return what a glob matches.
+
+    As below a directory, ``**`` passes over hidden directories and follows no links: two links to
+    their own directory would be as many paths as the system lets links be followed.
+    """
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        return glob.glob(pattern)  # Path.glob takes no absolute patterns
+    found: Iterable[str] = ("",)
+    for number, part in enumerate(parts):
+        if part != "**":
+            found = [
+                match
+                for path in found
+                for match in glob.glob(os.path.join(glob.escape(path), part))  # noqa: PTH118  # of texts
+            ]
+        else:
+            found = dict.fromkeys(_tree(found, with_files=number == len(parts) - 1))
+    return found
+
+
+def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
+    """Yield directories and those below them, each once, and the files in them if asked for."""
+    pending = list(roots)
+    seen: set[str] = set()
+    while pending:
+        root = pending.pop()
+        if root in seen:
+            continue
+        seen.add(root)
+        try:
+            entries = _shown_entries(root or os.curdir)
+        except OSError:  # no directory, or closed
+            continue
+        if root or not with_files:  # the working directory is no match, but its files are
+            yield root
+        for entry in entries:
+            path = os.path.join(root, entry.name)  # noqa: PTH118  # as above
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+            elif with_files:
+                yield path
 
 
 def _is_skipped(name: str) -> bool:

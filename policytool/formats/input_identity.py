@@ -8,22 +8,17 @@ name, such as the shards of a checkpoint and the file that a suggested command w
 
 from __future__ import annotations
 
-import bisect
-import functools
 import json
 import os
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.formats.saved_model.files import GRAPH
+from policytool.support.files import listings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_SETTLING_NS: Final = 2_000_000_000
-"""The coarsest resolution of modification times in use, that of FAT."""
 
 _FILES: Final = 10_000
 """Files and directories in a model; real ones have a few dozen."""
@@ -45,7 +40,7 @@ class InputIdentity(NamedTuple):
         """
         Return whether the latest change is so old that a further one would have another time.
         """
-        return self.newest_ns < now_ns - _SETTLING_NS
+        return self.newest_ns < now_ns - listings.SETTLING_NS
 
 
 class _UnclearError(Exception):
@@ -117,14 +112,9 @@ def _below(root: Path) -> Iterator[Row]:
 def _beside(path: Path, own_name: str) -> Iterator[Row]:
     """Yield what identifies each file beside a model whose name begins with the model's."""
     directory = path.absolute().parent
-    start = f"{own_name}.".casefold()
-    names = _names(directory)
-    first = bisect.bisect_left(names, (start, ""))
-    for number in range(first, len(names)):
-        folded, name = names[number]
-        if not folded.startswith(start):
-            return
-        if number - first > _NEIGHBORS:
+    neighbors = listings.listing(directory).beginning_in_any_case(f"{own_name}.")
+    for number, name in enumerate(neighbors):
+        if number > _NEIGHBORS:
             raise _UnclearError
         if name == path.name:
             continue
@@ -134,27 +124,6 @@ def _beside(path: Path, own_name: str) -> Iterator[Row]:
             yield _row(f"../{name}", place.stat())
         except FileNotFoundError:  # a link to nothing
             yield (f"../{name}", 0, 0)
-
-
-def _names(directory: Path) -> tuple[tuple[str, str], ...]:
-    """
-    Return the names in a directory, case folded and as they are, in order.
-
-    One listing serves all models of a directory that no longer changes.
-    """
-    status = _row("", directory.stat())
-    if max(int(one) for one in status[1:3]) < time.time_ns() - _SETTLING_NS:
-        return _settled_names(directory, status)
-    return _listed_names(directory)
-
-
-@functools.lru_cache(maxsize=4)
-def _settled_names(directory: Path, _status: Row) -> tuple[tuple[str, str], ...]:
-    return _listed_names(directory)
-
-
-def _listed_names(directory: Path) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((one.name.casefold(), one.name) for one in directory.iterdir()))
 
 
 def _link_rows(name: str, place: Path) -> Iterator[Row]:

@@ -19,12 +19,12 @@ from policytool.commands import audit, fix, inspect, remote_migration
 from policytool.commands.batch import cache as caches
 from policytool.commands.batch import parallel
 from policytool.commands.batch.cache import ResultCache
-from policytool.formats import discovery, input_identity
+from policytool.formats import discovery
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.rules import AuditOptions
 from policytool.support import limits
-from policytool.support.files import atomic
+from policytool.support.files import atomic, listings
 from tests.conftest import (
     MIXED_H5,
     MIXED_JSON,
@@ -55,7 +55,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     the working directory.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(input_identity, "_SETTLING_NS", 20_000_000)
+    monkeypatch.setattr(listings, "SETTLING_NS", 20_000_000)
     directory = tmp_path / "models"
     directory.mkdir()
     for number, source in enumerate(SOURCES):
@@ -274,7 +274,7 @@ def test_other_code_counts(models: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A further change could have the same time."""
-    monkeypatch.setattr(input_identity, "_SETTLING_NS", 10**12)
+    monkeypatch.setattr(listings, "SETTLING_NS", 10**12)
     came_from_cache(models)
     assert entries() == []
 

@@ -6,9 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe
-from policytool.support.files import opening
+from policytool.support.files import listings, opening
+from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from policytool.support.files.remote_path import AnyPath
 
 INDEX: Final = ".index"
@@ -80,5 +83,10 @@ def _has_shards(path: AnyPath) -> bool:
     """
     if not path.name.endswith(INDEX):
         return False
-    prefixes = map(shard_prefix, opening.names(path.parent))
-    return path.name.removesuffix(INDEX) in prefixes
+    prefix = path.name.removesuffix(INDEX)
+    names: Iterable[str] = (
+        opening.names(path.parent)
+        if isinstance(path, RemotePath)
+        else listings.listing(path.parent).beginning(f"{prefix}.data-")
+    )
+    return any(shard_prefix(name) == prefix for name in names)

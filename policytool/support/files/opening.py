@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from policytool.support import limits
+from policytool.support.files import listings
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
 
@@ -377,7 +378,7 @@ def names(directory: AnyPath) -> frozenset[str]:
     """
     if isinstance(directory, RemotePath):
         return frozenset(child.name for child in session().children(directory))
-    return frozenset(entry.name for entry in directory.iterdir())
+    return listings.listing(directory).all
 
 
 def matches(path: RemotePath) -> tuple[RemotePath, ...]:

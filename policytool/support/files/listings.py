@@ -1,0 +1,83 @@
+"""
+The names in a directory, in order, for those who ask about each file of the directory.
+
+One listing serves all questions about a directory that no longer changes; otherwise a directory of
+n files would be listed n times. Whether it changed is asked each time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SETTLING_NS: Final = 2_000_000_000
+"""The coarsest resolution of modification times in use, that of FAT."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The names in a directory."""
+
+    names: tuple[str, ...]
+    """In order."""
+
+    @cached_property
+    def all(self) -> frozenset[str]:
+        """The names as a set."""
+        return frozenset(self.names)
+
+    @cached_property
+    def _folded(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted((name.casefold(), name) for name in self.names))
+
+    def beginning(self, start: str) -> Iterator[str]:
+        """Yield the names that begin with a text."""
+        for number in range(bisect.bisect_left(self.names, start), len(self.names)):
+            if not self.names[number].startswith(start):
+                return
+            yield self.names[number]
+
+    def beginning_in_any_case(self, start: str) -> Iterator[str]:
+        """Yield the names that begin with a text, if the case of letters is ignored."""
+        start = start.casefold()
+        for number in range(bisect.bisect_left(self._folded, (start, "")), len(self._folded)):
+            folded, name = self._folded[number]
+            if not folded.startswith(start):
+                return
+            yield name
+
+
+def listing(directory: Path) -> Listing:
+    """
+    Return what is in a directory now.
+
+    :raises OSError: if it cannot be read.
+    """
+    status = directory.stat()
+    if max(status.st_mtime_ns, status.st_ctime_ns) >= time.time_ns() - SETTLING_NS:
+        return _read(directory)
+    # without the path, because many links can lead to a directory
+    version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+    found = _settled.pop(version, None) or _read(directory)
+    _settled[version] = found
+    if len(_settled) > _KEPT:
+        del _settled[next(iter(_settled))]
+    return found
+
+
+_KEPT: Final = 4
+"""More than the directories that are asked about in turns: a model's, and those inside it."""
+
+_settled: Final[dict[tuple[int, ...], Listing]] = {}
+"""The last listings by the directory and its state, the newest last."""
+
+
+def _read(directory: Path) -> Listing:
+    return Listing(tuple(sorted(entry.name for entry in directory.iterdir())))
