@@ -272,8 +272,8 @@ def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
         for name in (*sorted(models), *files):
             yield Input(path=root / name, exact=False)
         pending += [root / name for name in sorted(inner, reverse=True)]
-    for error in closed:  # a directory that may not be entered is told, not passed over
-        yield Input(path=Path(error.filename), exact=True)
+    for closing in closed:  # a directory that may not be entered is told, not passed over
+        yield Input(path=Path(closing.filename), exact=True)
 
 
 def _shown_entries(directory: str | Path) -> list[os.DirEntry[str]]:

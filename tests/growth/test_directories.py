@@ -98,7 +98,7 @@ def test_calls_grow_with_the_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each file with the suffix .index, and each link to a directory, listed a whole directory."""
-    costs = []
+    costs: list[int] = []
     for size in (_SIZES[0], *_SIZES):
         directory = tmp_path / f"{len(costs)}"
         directory.mkdir()

@@ -22,7 +22,7 @@ from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
 from policytool.formats.keras_archive.window import BLOCK, Window
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.files import opening
 from policytool.support.files.random_access import member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
@@ -174,6 +174,7 @@ def _members(
     infos = archive.infolist()
     if beyond := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
         raise probe.failure("zip-limit", f"has {beyond}")
+    steps.spend(len(infos), walk="members of an archive")
     if any(info.header_offset < 0 for info in infos):
         raise probe.failure(
             "truncated",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.formats.sharded_weights.recognition import SUFFIX
-from policytool.support import limits
+from policytool.support import limits, steps
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _names(probe: Probe, value: Json) -> list[str]:
             f"is JSON with a {MAP} that is not an object; expected a file written by "
             f"model.save_weights('NAME{SUFFIX}')",
         )
+    steps.spend(len(mapped), walk="shards of weights")
     found: dict[str, None] = {}
     for names in mapped.values():
         for name in names if isinstance(names, list) else [names]:

@@ -284,7 +284,7 @@ def _with_cell_names(
         scopes[tensor.path[0]].append(tensor.path[1:-1])
     renamed = list(sites)
     for top in children.get(0, ()):
-        below = scopes.get(sites[top].name, ())
+        numbered = _NumberedNames(scopes.get(sites[top].name, ()))
         pending = [top]
         while pending:
             index = pending.pop()
@@ -292,19 +292,41 @@ def _with_cell_names(
             site = renamed[index]
             if site.parent is not None:
                 parent = renamed[site.parent]
-                name = _true_name(site, parent.name, below) if site.numbered else site.name
+                name = numbered.of(site, parent.name) if site.numbered else site.name
                 renamed[index] = replace(site, names=(*parent.names, name))
     return tuple(renamed)
 
 
-def _true_name(site: Site, parent: str, scopes: Iterable[tuple[str, ...]]) -> str:
-    for scope in scopes:
-        if parent in scope:
-            for candidate in scope[scope.index(parent) + 1 :]:
-                match = _SUFFIX.fullmatch(candidate)
-                if match and match["base"] in {site.name, snake_case(site.class_name)}:
-                    return candidate
-    return site.name
+class _NumberedNames:
+    """The names with a number that stand in scopes; each scope is searched once for each parent."""
+
+    def __init__(self, scopes: Iterable[tuple[str, ...]]) -> None:
+        self._scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        """By each name in them."""
+
+        for scope in dict.fromkeys(scopes):
+            steps.spend(len(scope), walk="scopes of cells")
+            for name in dict.fromkeys(scope):
+                self._scopes[name].append(scope)
+        self._below: dict[str, dict[str, tuple[int, str]]] = {}
+
+    def of(self, site: Site, parent: str) -> str:
+        """Return the first name below a parent that is a site's with a number, or the site's."""
+        if parent not in self._below:
+            self._below[parent] = self._first_names(parent)
+        known = self._below[parent]
+        found = [known[base] for base in (site.name, snake_case(site.class_name)) if base in known]
+        return min(found)[1] if found else site.name
+
+    def _first_names(self, parent: str) -> dict[str, tuple[int, str]]:
+        """Return the first name with a number by the name without it, each with its place."""
+        found: dict[str, tuple[int, str]] = {}
+        for scope in self._scopes.get(parent, ()):
+            steps.spend(len(scope), walk="scopes of cells")
+            for name in scope[scope.index(parent) + 1 :]:
+                if match := _SUFFIX.fullmatch(name):
+                    found.setdefault(match["base"], (len(found), name))
+        return found
 
 
 def _by_paths(

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.support.steps import spend
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -22,6 +24,9 @@ _MORE: Final = 0x80
 _LONGEST_VARINT: Final = 10
 _BITS: Final = 7
 _TAG_BITS: Final = 3
+_WALK: Final = "protobuf fields"
+_BULK: Final = 1_000
+"""Fields whose steps are spent at once."""
 
 
 class WireError(ValueError):
@@ -65,10 +70,16 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
     Yield the fields of the message between two places, in their order.
 
     :raises WireError: where the bytes are no message that ends at ``end``.
+    :raises ModelFileError: beyond the steps of the current file.
     """
     stop = len(data) if end is None else end
     position = start
+    unspent = 0
     while position < stop:
+        unspent += 1
+        if unspent == _BULK:
+            spend(unspent, walk=_WALK)
+            unspent = 0
         tag, position = _varint(data, position, stop)
         number, kind = tag >> _TAG_BITS, tag & ((1 << _TAG_BITS) - 1)
         if not number:
@@ -91,6 +102,7 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
             span=Span(length, position, position + size) if kind == _DELIMITED else None,
         )
         position += size
+    spend(unspent, walk=_WALK)
 
 
 def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> Iterator[Span]:

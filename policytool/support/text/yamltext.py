@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from policytool.support import limits
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -132,8 +133,10 @@ def parse(text: str) -> Parsed:
     Return what a text holds.
 
     :raises YamlError: with code ``yaml-limit``, ``yaml-tag`` or ``invalid-yaml``.
+    :raises ModelFileError: beyond the steps of the current file.
     """
     root = compose(text)
+    spend(root.size, walk="YAML values")
     wrappers = (node.tag.rpartition(":")[2] for node in _nodes(root) if node.tag in _WRAPPERS)
     return Parsed(
         value=value(root),

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policytool.support import limits, steps
+from policytool.support.errors import ModelFileError
 from policytool.support.text import protobuf_splice
 from policytool.support.text.protobuf_splice import Span, Splice, WireError, varint
 from tests.helpers.marks import THOROUGH
@@ -146,3 +148,11 @@ def test_nothing_to_change_is_no_splice() -> None:
     assert protobuf_splice.splices({(outer, inner): b"xyz"}) == [
         Splice(inner.start, inner.end, b"xyz")
     ]
+
+
+def test_fields_spend_steps() -> None:
+    """A message of two million fields that nobody asks for took a second per megabyte."""
+    with limits.override({"file-steps": 5_000}), steps.budget("a.pb"):
+        assert sum(1 for _ in protobuf_splice.fields(b"\x38\x00" * 4_000)) == 4_000
+        with pytest.raises(ModelFileError, match="file-steps limit of 5000"):
+            list(protobuf_splice.spans(b"\x38\x00" * 1_000_000, 1))
