@@ -414,6 +414,21 @@ REMOTE_CACHE_BYTES: Final = Limit(
     "Memory for the parts of remote files that were read. Reading the structure of the largest "
     "known models needs less than 16 MiB; beyond the limit, parts are read again.",
 )
+REMOTE_ANSWER_BYTES: Final = Limit(
+    "remote-answer-bytes",
+    768 * 2**20,
+    BYTES,
+    "Additional memory that the process may use during one request to a server. Backends read "
+    "whole answers, of any size, and collect all names of a directory before they return: about "
+    "1 KiB for each name.",
+)
+REMOTE_PATH_BYTES: Final = Limit(
+    "remote-path-bytes",
+    4_096,
+    BYTES,
+    "Length of a remote path. Object stores have names of at most 1,024 bytes, and Linux has paths "
+    "of at most 4,096; a server may list directories in directories without end.",
+)
 REMOTE_FILE_BYTES: Final = Limit(
     "remote-file-bytes",
     16 * 2**30,

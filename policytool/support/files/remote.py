@@ -86,8 +86,8 @@ class Session:
         if path.url not in known:
             try:
                 system = self.system(path)
-                known[path.url] = status_from(
-                    request(path, lambda: system.info(place_of(path, system)))
+                known[path.url] = request(
+                    path, lambda: status_from(system.info(_bounded_place(path, system)))
                 )
             except FileNotFoundError:
                 known[path.url] = None
@@ -104,16 +104,19 @@ class Session:
             return ()
         if path.url not in self._listings:
             system = self.system(path)
-            place = place_of(path, system)
-            entries = request(path, lambda: system.ls(place, detail=True))
-            if beyond := limits.REMOTE_NAMES.exceeded_message(len(entries)):
+
+            def entries() -> list[tuple[str, Status]]:
+                place = _bounded_place(path, system)
+                return [
+                    (name.rpartition("/")[2], status_from(entry))
+                    for entry in system.ls(place, detail=True)
+                    # S3 lists an empty object as well, which stands for the directory itself
+                    if (name := str(entry["name"]).strip("/")) != place.strip("/")
+                ]
+
+            found = dict(request(path, entries))
+            if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
                 raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
-            found = {
-                name.rpartition("/")[2]: status_from(entry)
-                for entry in entries
-                # S3 lists an empty object as well, which stands for the directory itself
-                if (name := str(entry["name"]).strip("/")) != place.strip("/")
-            }
             below = {path / name: found[name] for name in sorted(found) if name not in {".", ".."}}
             self._statuses.update((child.url, status) for child, status in below.items())
             self._listings[path.url] = tuple(below)
@@ -127,16 +130,20 @@ class Session:
         """
         try:
             system = self.system(path)
-            place, base = place_of(path, system), place_of(home, system).strip("/")
-            found = request(path, lambda: system.glob(place, detail=True))
+
+            def entries() -> list[tuple[str, Status]]:
+                place, base = _bounded_place(path, system), place_of(home, system).strip("/")
+                return [
+                    (name.strip("/").removeprefix(base).lstrip("/"), status_from(entry))
+                    for name, entry in sorted(system.glob(place, detail=True).items())
+                ]
+
+            found = dict(request(path, entries))
         except FileNotFoundError:
             return ()
         if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
             raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {beyond}")
-        below = {
-            home / name.strip("/").removeprefix(base).lstrip("/"): status_from(entry)
-            for name, entry in sorted(found.items())
-        }
+        below = {home / name: status for name, status in found.items()}
         self._statuses.update((child.url, status) for child, status in below.items())
         return tuple(below)
 
@@ -278,6 +285,15 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
 def place_of(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec has no types
     """Return the name of a path in its file system of fsspec."""
     return path.location if path.protocol in _INNER else str(system._strip_protocol(path.url))  # noqa: SLF001  # fsspec documents it
+
+
+def _bounded_place(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # as above
+    place = place_of(path, system)
+    if beyond := limits.REMOTE_PATH_BYTES.exceeded_message(
+        len(path.location.encode("utf-8", "surrogatepass"))
+    ):
+        raise ModelFileError(path.shown, "remote-limit", f"has a path of {beyond}")
+    return place
 
 
 def _check_package(path: RemotePath) -> None:

@@ -49,6 +49,7 @@ _WEB: Final = frozenset({"http", "https"})
 AZURE: Final = frozenset({"az", "abfs"})
 """``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
 
+GOOGLE: Final = frozenset({"gs", "gcs"})
 _WITHOUT_USER: Final = frozenset({*AZURE, MODELS, ZIP})
 _BUCKETS: Final = PACKAGES.keys() - _WEB
 """Protocols whose first part may contain no colon, so that one is followed by a password."""

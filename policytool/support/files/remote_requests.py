@@ -15,13 +15,15 @@ import logging
 import os
 import queue
 import ssl
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_path import AZURE, HUB, MODELS, PACKAGES
+from policytool.support.files.remote_path import AZURE, GOOGLE, HUB, MODELS, PACKAGES
+from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +36,21 @@ _THREAD: Final = "policytool-request"
 _NO_HANDLER: Final = logging.NullHandler()
 _FIRST_WAIT: Final = 0.5
 _ATTEMPTS: Final = 4
+_LOOK_SECONDS: Final = 0.05
+"""Seconds between two looks at the memory that a request takes."""
+
+_STOP_SECONDS: Final = 1.5
+"""Seconds for a request to end; fsspec looks every second whether its thread is to end."""
+
+_LOGGERS: Final = {
+    "adlfs": ("adlfs", "azure"),
+    "aiohttp": ("aiohttp", "fsspec"),
+    "gcsfs": ("gcsfs", "google"),
+    "huggingface_hub": ("huggingface_hub", "httpx2", "httpx"),
+    "s3fs": ("s3fs", "aiobotocore", "botocore"),
+}
+"""Loggers of a backend's package, and of the libraries that it uses, where they differ."""
+
 _CREDENTIALS: Final = frozenset(
     {
         "NoCredentialsError",
@@ -47,6 +64,12 @@ _CREDENTIALS: Final = frozenset(
     }
 )
 """Names of the errors of backends that have no credentials."""
+
+_UNSET: Final = ("Must provide either", "unable to connect to account")
+"""Beginnings of the message of adlfs without credentials, which has no class of its own."""
+
+_FORBIDDEN: Final = "Forbidden"
+"""The beginning of the message of gcsfs for a status of 403, which it does not keep."""
 
 _DENIED: Final = frozenset({401, 403, 407})
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -95,6 +118,7 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
     :raises FileExistsError: if it writes, and there is something of this name.
     """
     most = limits.REMOTE_SECONDS
+    most_memory = limits.REMOTE_ANSWER_BYTES
     what = _WRITABLE if writes else _READABLE
     end = time.monotonic() + most.value
     wait = _FIRST_WAIT
@@ -103,6 +127,15 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
             return _in_time(act, end - time.monotonic())
         except queue.Empty:
             break
+        except MemoryError:
+            raise ModelFileError(
+                path.shown,
+                "remote-limit",
+                f"is not {what}: the answer of the server needs more memory than the "
+                f"{most_memory.name} limit of {most_memory.amount(most_memory.value)}; raise the "
+                f"limit with --limit {most_memory.name}="
+                f"{most_memory.amount(2 * most_memory.value, gap='')}",
+            ) from None
         except (ModelFileError, FileExistsError):
             raise
         except Exception as error:  # noqa: BLE001  # every backend has errors of its own
@@ -129,10 +162,12 @@ def silence(package: str) -> None:
     Keep off stderr what a backend logs during requests, such as its own repetitions: a failure has
     one sentence.
     """
-    logger = logging.getLogger(package)
-    logger.addHandler(_NO_HANDLER)  # without any handler, Python prints warnings
-    for handler in logger.handlers:
-        handler.addFilter(_is_of_others)
+    names = _LOGGERS.get(package, (package,))
+    for name in (*names, "asyncio") if crash_guard.is_own() else names:
+        logger = logging.getLogger(name)
+        logger.addHandler(_NO_HANDLER)  # without any handler, Python prints warnings
+        for handler in logger.handlers:
+            handler.addFilter(_is_of_others)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
@@ -158,9 +193,15 @@ def without_collection() -> Iterator[None]:
 
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     """
-    Return what a function returns; it runs in a thread, which is left behind where it takes longer.
+    Return what a function returns; it runs in a thread, which is stopped where it takes longer, or
+    more memory than :data:`limits.REMOTE_ANSWER_BYTES`.
+
+    The memory is looked at again and again, because a backend collects an endless answer in small
+    parts; and the system refuses more than twice as much, because one call of a parser in C may
+    take all of it at once.
 
     :raises queue.Empty: if the time is over.
+    :raises MemoryError: if it takes too much memory.
     """
     answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -171,12 +212,63 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
             answers.put((None, error))
 
     context = contextvars.copy_context()  # which has the limits
-    with without_collection():
-        threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True).start()
-        answer, error = answers.get(timeout=max(seconds, 0))
+    most = limits.REMOTE_ANSWER_BYTES.value
+    before = crash_guard.used_memory() or 0
+    end = time.monotonic() + seconds
+    thread = threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True)
+    with without_collection(), crash_guard.lean(2 * most):
+        thread.start()
+        while True:
+            left = end - time.monotonic()
+            try:
+                answer, error = answers.get(timeout=max(min(left, _LOOK_SECONDS), 0))
+                break
+            except queue.Empty:
+                is_too_large = (crash_guard.used_memory() or 0) - before > most
+                if is_too_large or left <= 0:
+                    _stop(thread)
+                if is_too_large:
+                    raise MemoryError from None
+                if left <= 0:
+                    raise
     if error is not None:
         raise error
     return answer  # type: ignore[return-value]  # None only beside an error
+
+
+def _stop(thread: threading.Thread) -> None:
+    """
+    Stop a request, which would otherwise collect an endless answer until this process ends.
+
+    Most backends leave their requests to the event loop of fsspec. In a process of the command,
+    all tasks there belong to the request; in a process of a caller, some may be the caller's.
+    """
+    import ctypes
+
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        )
+    _cancel_tasks()
+    thread.join(_STOP_SECONDS)
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)  # glibc keeps what small parts of an answer took, and takes as much for the next
+
+
+def _cancel_tasks() -> None:
+    asyn = sys.modules.get("fsspec.asyn")
+    loop = asyn.loop[0] if asyn is not None else None
+    if loop is None or not crash_guard.is_own():
+        return
+
+    def cancel() -> None:
+        import asyncio
+
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(cancel)
 
 
 def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | None:
@@ -194,7 +286,7 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
             f"is not {what}: the TLS connection failed; check the server's certificate, or set "
             "SSL_CERT_FILE if it has a private one",
         )
-    is_unset = path.protocol in AZURE and isinstance(error, ValueError)  # what adlfs raises
+    is_unset = path.protocol in AZURE and str(error).startswith(_UNSET)
     if is_unset or names & _CREDENTIALS:
         return ModelFileError(
             path.shown,
@@ -209,7 +301,11 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
             f"is not {what}: its repository does not exist, or is private or gated; check the "
             "address, and set HF_TOKEN to a token that has access",
         )
-    if numbers & _DENIED or any(isinstance(cause, PermissionError) for cause in causes):
+    if (
+        numbers & _DENIED
+        or any(isinstance(cause, PermissionError) for cause in causes)
+        or (path.protocol in GOOGLE and str(error).startswith(_FORBIDDEN))
+    ):
         return ModelFileError(
             path.shown,
             "remote-denied",

@@ -31,6 +31,14 @@ _TIMES: Final = (
 _WEAK_ETAG: Final = "W/"
 
 
+_MOST_BYTES: Final = 2**63 - 1
+"""The largest size of a file that has an offset in a system call."""
+
+
+class InvalidSizeError(Exception):
+    """A server says a size that no file has."""
+
+
 class Status(NamedTuple):
     """What a server tells about a file or a directory."""
 
@@ -46,12 +54,28 @@ class Status(NamedTuple):
 
 
 def status_from(entry: Mapping[str, Any]) -> Status:
-    """Return the status that an entry of a listing of fsspec describes."""
-    size = entry.get("size")
+    """
+    Return the status that an entry of a listing of fsspec describes.
+
+    :raises InvalidSizeError: if its size is none.
+    """
+    size = _size(entry.get("size"))
     exact = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
     return Status(
         is_directory=entry.get("type") == "directory",
-        size=int(size) if size is not None else None,
+        size=size,
         version=exact or next((str(entry[key]) for key in _TIMES if entry.get(key)), ""),
         is_exact=bool(exact) and not exact.startswith(_WEAK_ETAG),
     )
+
+
+def _size(found: object) -> int | None:
+    if found is None:
+        return None
+    try:
+        size = int(found)  # type: ignore[call-overload]  # some backends pass on what a server says
+    except (TypeError, ValueError):
+        raise InvalidSizeError from None
+    if not 0 <= size <= _MOST_BYTES:
+        raise InvalidSizeError
+    return int(size)

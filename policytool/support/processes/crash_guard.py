@@ -74,6 +74,9 @@ class _Process:
 
     may_split: bool = False
     is_watched: bool = False
+    is_own: bool = False
+    """Whether the command started it, and no caller of the package has anything else in it."""
+
     shared: mmap.mmap | None = None
     """Where a copy tells the original what it does, and an original reads it."""
 
@@ -92,12 +95,18 @@ def allow() -> None:
     With ``POLICYTOOL_COPY=0`` in the environment there is one process, as debuggers and tracers
     want it.
     """
+    _process.is_own = True
     _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
 
 
 def may_split() -> bool:
     """Return whether :func:`split` would copy this process."""
     return _process.may_split
+
+
+def is_own() -> bool:
+    """Return whether this process is the command's own, or one of its workers."""
+    return _process.is_own
 
 
 def watch(parent: int | None = None) -> None:
@@ -110,6 +119,7 @@ def watch(parent: int | None = None) -> None:
 
     :param parent: the process without which this one is to end as well
     """
+    _process.is_own = True
     if not hasattr(signal, "setitimer"):
         return
 
@@ -149,10 +159,10 @@ def lean(most: int | None = None) -> Iterator[None]:
 
     :param most: fewer bytes, if a call is known to need no more
 
-    Only where :func:`watch` was called, because the process belongs to us, and on Linux, which says
-    what it has and keeps to the bound.
+    Only in a process of the command (:func:`is_own`), and on Linux, which says what it has and
+    keeps to the bound.
     """
-    taken = _used_memory() if _process.is_watched else None
+    taken = used_memory() if _process.is_own else None
     if taken is None:
         yield
         return
@@ -170,7 +180,7 @@ def lean(most: int | None = None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _used_memory() -> int | None:
+def used_memory() -> int | None:
     """
     Return the bytes that count against this process's bound on data; None where the system does not
     tell.
