@@ -83,7 +83,8 @@ _HAS_PASSWORD: Final = re.compile(r"[^:/]*:(?![0-9]+(/|$))")
 _HIDDEN: Final = "..."
 """What reports show of a URL that may be a password from its beginning on."""
 
-_URL_IN_TEXT: Final = re.compile(rf"{_SCHEME.pattern}[^\s'\"`]*")
+_URL_IN_TEXT: Final = re.compile(rf"{_SCHEME.pattern}[^\s'\"`]*(?<!:)")
+"""Without a colon at the end, which belongs to the sentence."""
 
 
 def is_url(text: str) -> bool:
