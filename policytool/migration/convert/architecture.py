@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -156,7 +157,7 @@ class Recipe:
         return len(self.parts) == 1 and not (self.reshape or self.axes or self.flip)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """The graph of a functional model, or the chain of a sequential one."""
 
@@ -173,12 +174,14 @@ class Network:
         """Whether it is a Sequential's."""
         return self.outputs is None
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Unit]:
+        """The units by their names; of several of one name, the first."""
+        return {unit.name: unit for unit in reversed(self.units)}
+
     def unit(self, name: str) -> Unit:
         """Return the unit of a name; :class:`KeyError` where there is none."""
-        for unit in self.units:
-            if unit.name == name:
-                return unit
-        raise KeyError(name)
+        return self.by_name[name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

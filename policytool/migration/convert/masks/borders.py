@@ -34,7 +34,7 @@ def tensor_dtype(network: Network, reference: Reference) -> str | None:
     """Return the dtype of a tensor that a layer of a network gives; None if it is not known."""
     if network.is_chain and reference == BEFORE_CHAIN:
         return entry_dtypes(network)[0] if network.units else None
-    unit = next((one for one in network.units if one.name == reference.layer), None)
+    unit = network.by_name.get(reference.layer)
     if unit is None:
         return None
     if unit.class_name == INPUT_CLASS:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from policytool.support import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.migration.convert.architecture import Reference
+
+_NUMBER: Final = attrgetter("number")
 
 Scope = tuple[str, ...]
 """The calls of nested models around a tensor, from the outside in, such as ``encoder:0``."""
@@ -81,13 +86,13 @@ class MaskTable:
         return self._combine(MaskOp.BOTH, masks)
 
     def _combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
-        found: set[Mask] = set()
-        for mask in masks:
-            found.update(
-                part
-                for part in (mask.parts if mask.op is op else (mask,))
-                if isinstance(part, Mask)
-            )
-        if len(found) == 1:
-            return found.pop()
-        return self.mask(op, *sorted(found, key=lambda one: one.number))
+        parts = [
+            part
+            for mask in dict.fromkeys(masks)
+            for part in (mask.parts if mask.op is op else (mask,))
+            if isinstance(part, Mask)
+        ]
+        steps.spend(len(parts), walk="masks in masks")
+        # parts of masks are in order: to sort such runs, not a set, takes linear time
+        found = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
+        return found[0] if len(found) == 1 else self.mask(op, *found)

@@ -48,10 +48,12 @@ from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import KERAS3, family_of
+from policytool.support import steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from policytool.migration.convert._walking import Node
     from policytool.migration.convert.architecture import Argument
     from policytool.releases.masks import MaskRule
 
@@ -121,13 +123,17 @@ class MaskFlow:
         is_source: bool = False,
         scope: Scope = (),
         entering: Sequence[Mask | None] = (),
+        orders: dict[int, list[Node]] | None = None,
     ) -> None:
         """
         Follow the masks.
 
         :param is_source: whether a release wrote the network, so that all arguments are there that
             it gives
+        :param orders: the calls in order by the identity of a network that holds them, which this
+            network holds: those of a nested model are the same whenever it is called
         """
+        self._orders = orders if orders is not None else {}
         self.used: dict[CallKey, Used] = {}
         """
         What each call computes with, in nested models too; of calls of nested models what enters
@@ -158,7 +164,11 @@ class MaskFlow:
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
         self._run.update(zip(entries(network), entering, strict=False))
-        for name, number in calls_in_order(network):
+        order = self._orders.get(id(network))
+        if order is None:
+            order = self._orders[id(network)] = calls_in_order(network)
+        steps.spend(len(order), walk="masks of calls")
+        for name, number in order:
             unit = self._operations.units[name]
             if unit.role is not Role.OPERATION and unit.class_name != INPUT_CLASS and unit.calls:
                 self._follow(unit, number, unit.calls[number])
@@ -167,6 +177,7 @@ class MaskFlow:
     def _follow_chain(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
+        steps.spend(len(network.units), walk="masks of calls")
         before = BEFORE_CHAIN
         self._run[before] = next(iter(entering), None)
         for unit in network.units:
@@ -311,6 +322,7 @@ class MaskFlow:
             is_source=self._is_source,
             scope=(*self._scope, f"{unit.name}:{number}"),
             entering=entering,
+            orders=self._orders,
         )
         self.used.update(inner.used)
         self.used[self._scope, unit.name, number] = frozenset(

@@ -158,18 +158,13 @@ def _differences(
         if masks != found.get(key, frozenset())
     }
     computing = {key for key in differing if _unit(root, key).network is None}
+    scopes = {scope for scope, _, _ in computing}
+    around = {scope[:end] for scope in scopes for end in range(1, len(scope) + 1)}
     return {
-        key: masks
-        for key, masks in differing.items()
-        if key in computing or any(_is_inside(one, key) for one in computing)
+        (scope, name, number): masks
+        for (scope, name, number), masks in differing.items()
+        if (scope, name, number) in computing or (*scope, f"{name}:{number}") in around
     }
-
-
-def _is_inside(key: CallKey, model: CallKey) -> bool:
-    """Return whether a call is one of a layer in a call of a nested model."""
-    scope, name, number = model
-    inner = (*scope, f"{name}:{number}")
-    return key[0][: len(inner)] == inner
 
 
 def _without_arguments(unit: Unit) -> Unit:
