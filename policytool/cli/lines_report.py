@@ -41,6 +41,7 @@ class LineWriter:
         """Of the next line."""
 
     def __enter__(self) -> Self:
+        crash_guard.begin_report()
         self.write(self._header)
         return self
 

@@ -313,10 +313,10 @@ DAMAGES: Final[dict[str, Callable[[list[str]], list[str]]]] = {
     "a negative count": lambda lines: _with(
         lines, -1 % len(lines), lines[-1].replace('"skipped": ', '"skipped": -')
     ),
-    "code 2": lambda lines: _with(
+    "code 6": lambda lines: _with(
         lines,
         -1 % len(lines),
-        lines[-1].replace('code": 3', 'code": 2').replace('code": 0', 'code": 2'),
+        lines[-1].replace('code": 3', 'code": 6').replace('code": 0', 'code": 6'),
     ),
 }
 

@@ -442,7 +442,9 @@ def merged(rng: Random, paths: Paths, *puts: Callable[[Body], None]) -> bytes:
     main = Body(rng, paths)
     functions: list[bytes] = []
     for number, put in enumerate(puts):
-        where = rng.choice(("graph", "function", "called", "called", "by-name"))
+        # What runs when the model is loaded must not save, not even to the text of a saver.
+        called = () if put is _saved else ("called", "called", "by-name")
+        where = rng.choice(("graph", "function", *called))
         if where == "graph" or put in _OF_GRAPHS:
             put(main)
             continue

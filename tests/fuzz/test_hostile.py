@@ -41,7 +41,7 @@ def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: 
         directory = tmp_path / str(seed)
         directory.mkdir()
         ended.append(hostile.DRAWN[kind](Random(seed), directory))
-    assert ended.count("runs-code") > _MODELS // 2
+    assert ended.count("runs-code") + ended.count("ambiguous-format") > _MODELS // 2
     assert ended.count("allowed") > _MODELS // 10
 
 

@@ -400,9 +400,15 @@ OF_INPUTS: Final = frozenset({"input-batches", "input-bytes"})
 """Limits on what a function of ``check --inputs`` returns; tests in test_input_functions.py."""
 
 OF_SERVERS: Final = frozenset(
-    {"remote-seconds", "remote-names", "remote-cache-bytes", "remote-file-bytes"}
+    {
+        *("remote-seconds", "remote-names", "remote-cache-bytes", "remote-file-bytes"),
+        *("remote-answer-bytes", "remote-path-bytes"),
+    }
 )
-"""Limits on what servers are asked for; tests in test_remote.py and test_model_registry.py."""
+"""
+Limits on what servers are asked for; tests in test_remote.py, test_remote_bounds.py and
+test_model_registry.py.
+"""
 
 
 def _inspected(case: Beyond, path: Path, bound: str) -> Ended:

@@ -7,7 +7,7 @@ Nothing here asks a server; :mod:`policytool.support.files.opening` does.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote
@@ -181,6 +181,12 @@ class RemotePath:
     is_derived: bool = field(default=False, compare=False)
     """Whether it was made from another path, and not given by a user."""
 
+    listed: str = field(default="", compare=False)
+    """
+    The end of the URL that is a name from a listing: it holds no credentials, and a ``?`` in it is
+    a part of the name.
+    """
+
     def __str__(self) -> str:
         return self.shown
 
@@ -190,7 +196,8 @@ class RemotePath:
     @property
     def shown(self) -> str:
         """The URL as reports show it."""
-        return without_secrets(self.url)
+        own = self.url.removesuffix(self.listed)
+        return f"{without_secrets(own)}{self.listed if own != self.url else ''}"
 
     @property
     def protocol(self) -> str:
@@ -268,7 +275,9 @@ class RemotePath:
 
     def __truediv__(self, name: str) -> RemotePath:
         own = self._own.rstrip("/")
-        return self._at(f"{self.protocol}://{name}" if own == f"{ZIP}:" else f"{own}/{name}")
+        if self.protocol == ZIP:
+            return self._at(f"{self.protocol}://{name}" if own == f"{ZIP}:" else f"{own}/{name}")
+        return replace(self._at(f"{own}/{name}"), listed=f"{self.listed}/{name}")
 
     def joinpath(self, *names: str) -> RemotePath:
         """Return what has these names below it."""

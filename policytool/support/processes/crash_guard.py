@@ -213,6 +213,12 @@ def is_marked(what: Mark) -> bool:
     return _process.shared is not None and _process.shared[what] == 1
 
 
+def begin_report() -> None:
+    """Count the lines of a new report, unless a copy of this process has already written some."""
+    if _process.shared is None:
+        _process.lines = 0
+
+
 def count_line() -> None:
     """Say that this process has written a further line of the report on stdout."""
     if _process.shared is None:
