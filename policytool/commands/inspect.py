@@ -260,6 +260,9 @@ class Selected:
     By a model's path, the arguments of ``migrate`` after which the newest Keras loads it, planned.
     """
 
+    unplanned: Mapping[str, str] = field(default_factory=dict)
+    """By a model's path, why its conversion could not be planned, such as a limit."""
+
     @property
     def is_selection(self) -> bool:
         """Whether layers were selected by name or policy, so that each is shown."""

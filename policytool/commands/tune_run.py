@@ -24,6 +24,7 @@ from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.file_names import file_paths
 from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
@@ -164,13 +165,15 @@ class TrialRuns:
         :raises UsageError: for an objective that the model's outputs do not have.
         """
         with self.hand_over.temporary_folder() as folder:
-            side = check_sides.prepare_side(
-                self.source,
-                self.candidates.keeping(kept),
-                (self.hand_over, folder),
-                self.weights,
-            )
-            answer = self.tools.worker.run(self._job(side))
+            with steps.budget(self.source.input.display_path):
+                side = check_sides.prepare_side(
+                    self.source,
+                    self.candidates.keeping(kept),
+                    (self.hand_over, folder),
+                    self.weights,
+                )
+                job = self._job(side)
+            answer = self.tools.worker.run(job)
         runs = answers.runs_from_json(
             answer["runs"],
             self._options.tolerances,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.migration import planning
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -133,6 +134,18 @@ def prepare_side(
     :raises ModelFileError: for what cannot be changed so, and what cannot be written.
     :raises UsageError: for options that contradict the model.
     """
+    with steps.budget(source.input.display_path):
+        return _prepare_side(source, options, scratch, weights, dequantize=dequantize)
+
+
+def _prepare_side(
+    source: CheckSource,
+    options: Options,
+    scratch: tuple[HandOver, Path],
+    weights: PrivateCopy | None,
+    *,
+    dequantize: bool,
+) -> PreparedSide:
     found, loaded = source.input, source.loaded
     if loaded is None:
         return PreparedSide(

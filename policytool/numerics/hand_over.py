@@ -43,6 +43,7 @@ from policytool.formats.edits import WriteOptions
 from policytool.formats.keras_archive.file_names import NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.formats.sharded_weights.recognition import SUFFIX as SHARD_MAP_SUFFIX
 from policytool.model import reading, untrusted_code
+from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic, opening
 from policytool.support.files.remote_path import local
@@ -189,21 +190,22 @@ class HandOver:
         if why := _NOT_RUN.get(found.document_format):
             raise ModelFileError(shown, "not-runnable", why)
         copied = self._copy(path, shown, found, follow=is_own or self._trust)
-        document = format_detection.document(copied, shown)
-        if why := _NOT_RUN.get(document.format):
-            raise ModelFileError(shown, "not-runnable", why)
-        ambiguity.refuse(document)
-        loaded = reading.load_model(document) if document.config_part is not None else None
-        reasons = (
-            untrusted_code.of_file(document)
-            if loaded is None
-            else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
-        )
-        message = (
-            None
-            if self._trust
-            else untrusted_code.refusal(reasons, custom_objects=self._custom_objects)
-        )
+        with steps.budget(shown):
+            document = format_detection.document(copied, shown)
+            if why := _NOT_RUN.get(document.format):
+                raise ModelFileError(shown, "not-runnable", why)
+            ambiguity.refuse(document)
+            loaded = reading.load_model(document) if document.config_part is not None else None
+            reasons = (
+                untrusted_code.of_file(document)
+                if loaded is None
+                else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
+            )
+            message = (
+                None
+                if self._trust
+                else untrusted_code.refusal(reasons, custom_objects=self._custom_objects)
+            )
         if message is not None:
             raise ModelFileError(shown, "runs-code", message)
         _remove_links(copied)
@@ -233,9 +235,12 @@ class HandOver:
         if found is checkpoint.FORMAT:
             whole = local(whole_checkpoint(whole) or whole)
         copied = self._copy(whole, shown, found, follow=self._trust)
-        document = format_detection.document(copied, shown)
-        ambiguity.refuse(document)
-        message = None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
+        with steps.budget(shown):
+            document = format_detection.document(copied, shown)
+            ambiguity.refuse(document)
+            message = (
+                None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
+            )
         if message is not None:
             raise ModelFileError(shown, "runs-code", message)
         _remove_links(copied)

@@ -258,6 +258,23 @@ def _masked(write: Library, count: int) -> Config:
     return write.root(*layers)
 
 
+def _masked_models(write: Library, count: int) -> Config:
+    """Return models in models, called twice, each with a mask of its own that joins all others."""
+    levels = count.bit_length()
+    layers: list[Config] = []
+    for level in range(levels):
+        embedding = write.layer("Embedding", "e", [("x", 0)], input_dim=9, output_dim=2)
+        embedding["config"]["mask_zero"] = True
+        inner = f"m{level}"
+        layers = [
+            write.input(),
+            embedding,
+            *([write.model(inner, layers, [("x", 0)], [("x", 0)])] if layers else ()),
+            write.layer("Add", "a", [("e", 0), *([(inner, 0), (inner, 1)] if layers else ())]),
+        ]
+    return write.root(*layers)
+
+
 def _operations(write: Library, count: int) -> Config:
     names = ["x", *(f"o{number}" for number in range(count))]
     return write.root(
@@ -519,6 +536,7 @@ SHAPES: Final = (
     Shape(name="inputs and outputs", make=_inputs),
     Shape(name="diamonds", make=_diamonds),
     Shape(name="masked diamonds", make=_masked, sizes=(16, 32, 64)),
+    Shape(name="masked models", make=_masked_models, sizes=(32, 64, 128)),
     Shape(name="operations", make=_operations),
     Shape(name="activations", make=_activations),
     Shape(name="shared layer", make=_shared),

@@ -37,6 +37,7 @@ _NOISE: Final = 2_000
 FAST: Final = (
     ("masked diamonds", "keras2.json", "migrate to keras3"),
     ("masked diamonds", "keras3.json", "migrate to tf_keras"),
+    ("masked models", "keras2.json", "migrate to keras3"),
     ("nest", "keras2.json", "inspect"),
     ("nest", "keras3.json", "audit"),
     ("models", "keras3.json", "migrate to tf_keras"),

@@ -21,6 +21,7 @@ from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model_cache import once_per_model
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
+from policytool.support import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,6 +69,7 @@ class _Dtypes:
         """
         before = _flow_before(self.loaded, graph.model, within) if self.decisions.by_site else {}
         found: Flow = {}
+        steps.spend(sum(1 + len(node.parents) for node in graph.nodes_in_order), walk="dtypes")
         for node in graph.nodes_in_order:
             known = before.get(node.name)
             if (

@@ -91,7 +91,10 @@ def _model(
             text="(global): not stored in the file; set by the program that loads it",
             tone=Tone.DIM,
         )
-    if sentences := attention(model):
+    sentences = attention(model)
+    if (reason := selected.unplanned.get(model.path)) is not None:
+        sentences.append(f"the conversion to Keras 3 was not planned: {reason}")
+    if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
 
 

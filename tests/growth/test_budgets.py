@@ -1,0 +1,164 @@
+"""Every way to process a file opens the budget of the file before it is read."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from contextlib import contextmanager, suppress
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool import api, commands
+from policytool.cli.exit_codes import Exit
+from policytool.commands.batch.task import Task
+from policytool.commands.destinations import Destination
+from policytool.commands.fix import FixOptions, FixRequest
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import MigrateRequest, Migration
+from policytool.commands.migrate import attempt as migrate_input
+from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
+from policytool.commands.summary import SummaryRequest
+from policytool.formats import discovery, format_detection
+from policytool.migration.planning.options import options_from_arguments
+from policytool.model import reading
+from policytool.rules import AuditOptions
+from policytool.rules.selection.suppressions import Suppressions
+from policytool.support import steps
+from policytool.support.errors import PolicytoolError
+from tests.conftest import run
+from tests.growth.counting import budgets
+from tests.growth.shapes import CONTAINERS, SHAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from policytool.migration.plan import Plan
+
+_MIGRATION: Final = MigrateRequest(
+    options=options_from_arguments("mixed_float16", {}), destination=Destination(write=False)
+)
+_PASSING: Final = Suppressions(directory="/", today=date(2026, 1, 1))
+_READING: Final = (
+    (format_detection, "document"),
+    (reading, "load_model"),
+    (reading, "model_of"),
+)
+"""Everything that reads or places the content of a file begins in one of these functions."""
+
+
+def _plan(path: Path) -> Plan:
+    done = migrate_input(discovery.one(str(path)), _MIGRATION)
+    assert isinstance(done, Migration)
+    return done.plan
+
+
+REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
+    "inspect": lambda path: (discovery.one(str(path)), None),
+    "summary": lambda path: (discovery.one(str(path)), SummaryRequest()),
+    "audit": lambda path: (discovery.one(str(path)), AuditOptions()),
+    "fix": lambda path: (
+        discovery.one(str(path)),
+        FixRequest(options=FixOptions(write=False), audit_options=AuditOptions(), passing=_PASSING),
+    ),
+    "remote_migration": lambda path: (discovery.one(str(path)), _MIGRATION),
+    "saved_plans": lambda path: (
+        SavedPlan(plan=_plan(path), path=path),
+        SavedPlanRequest(destination=Destination(write=False)),
+    ),
+}
+"""By the module of a task, a file and what is asked about it."""
+
+FUNCTIONS: Final[dict[str, Callable[[Path], object]]] = {
+    "inspect": policytool.inspect,
+    "audit": policytool.audit,
+    "migrate": lambda path: policytool.migrate(path, to="mixed_float16", dry_run=True),
+    "diff": lambda path: policytool.diff(path, path),
+    "check": lambda path: policytool.check(path, to="mixed_float16", python="/nonexistent"),
+    "tune": lambda path: policytool.tune(path, to="mixed_float16", python="/nonexistent"),
+}
+"""By its name, a call of each public function that reads a model."""
+
+_READS_NOTHING: Final = frozenset({"explain"})
+
+
+def _tasks() -> dict[str, Task[Any, Any, Any]]:
+    names = [one.name for one in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")]
+    found = (getattr(importlib.import_module(name), "TASK", None) for name in names)
+    return {one.module.rpartition(".")[2]: one for one in found if isinstance(one, Task)}
+
+
+@contextmanager
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Collect what is read, and fail if it is read, or steps are spent, without a budget."""
+    reads: list[str] = []
+
+    def watch(module: object, name: str) -> None:
+        inner = getattr(module, name)
+
+        def call(*args: object, **kwargs: object) -> object:
+            assert steps._CURRENT.get(None) is not None, name  # noqa: SLF001  # what is watched
+            reads.append(name)
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, call)
+
+    with budgets():
+        for module, name in _READING:
+            watch(module, name)
+        yield reads
+
+
+def _model(directory: Path, container: str) -> Path:
+    shape = next(one for one in SHAPES if one.name == "models")
+    kind = next(one for one in CONTAINERS if one.name == container)
+    return kind.write(directory / f"model{kind.suffix}", shape.make(kind.library, 8))
+
+
+def test_all_tasks_and_functions_are_known() -> None:
+    """A new command or public function needs an example."""
+    assert REQUESTS.keys() == _tasks().keys()
+    assert FUNCTIONS.keys() | _READS_NOTHING == set(api.__all__)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_tasks_open_a_budget(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading opens a budget for itself, which would end before the content is processed."""
+    item, request = REQUESTS[name](_model(tmp_path, "keras2.h5"))
+    with _watched(monkeypatch) as reads:
+        done = _tasks()[name].attempt(item, request)
+    assert not isinstance(done, Failure), done
+    assert "document" in reads
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_open_a_budget(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that then need TensorFlow, which this interpreter lacks."""
+    path = _model(tmp_path, "keras2.h5")
+    with _watched(monkeypatch) as reads, suppress(PolicytoolError):
+        FUNCTIONS[name](path)
+    assert "document" in reads
+
+
+@pytest.mark.parametrize("limit", ["layer-calls", "file-steps"])
+def test_inspect_shows_a_model_whose_conversion_is_beyond_a_limit(
+    limit: str, tmp_path: Path
+) -> None:
+    """Each level doubles the calls of the conversion, and adds one layer to the table."""
+    shape = next(one for one in SHAPES if one.name == "nest called twice")
+    kind = next(one for one in CONTAINERS if one.name == "keras2.json")
+    path = kind.write(tmp_path / "model.json", shape.make(kind.library, 8))
+    with budgets() as opened:
+        run("inspect", path)
+    most = {"layer-calls": 2**8, "file-steps": opened[0].spent}[limit]  # enough to read the file
+    ended = run("inspect", path, "--limit", f"{limit}={most}")
+    assert ended.code == Exit.CLEAN, ended.err
+    text = " ".join(ended.out.split())
+    assert "InputLayer" in text
+    assert "the conversion to Keras 3 was not planned: " in text
+    assert f"above the {limit} limit of {most}" in text
