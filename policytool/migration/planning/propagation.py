@@ -9,6 +9,7 @@ feed it, or the plan refused.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,8 @@ _STATEFUL: Final = frozenset(
 _CONSTANT: Final = "float32"
 """What Keras 2 makes of a constant that is an op's first argument, and the dtype of an island."""
 
+_Conflict = tuple["GraphNode", frozenset[str], list[str]]
+
 Flow = dict[str, frozenset[str]]
 """Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
 
@@ -78,13 +81,12 @@ class _Dtypes:
                 or node.site in self.loaded.graphs
                 or any(found.get(parent) != before[parent] for parent in node.parents)
             ):
-                known = self._output_dtypes(node, found, within | {graph.model})
+                known = self.output_dtypes(node, found, within | {graph.model})
             found[node.name] = known
         return found
 
-    def _output_dtypes(
-        self, node: GraphNode, found: Flow, within: frozenset[int]
-    ) -> frozenset[str]:
+    def output_dtypes(self, node: GraphNode, found: Flow, within: frozenset[int]) -> frozenset[str]:
+        """Return the dtypes that a node makes of those that its parents make."""
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
         if node.site is None or self.loaded.sites[node.site].class_name in OP_LAYERS:
             cast_to = operations.cast_target(node)
@@ -139,7 +141,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
         old = _flow_before(loaded, graph.model, frozenset())
-        while _widen_conflicts(loaded, graph, old, after.flow(graph), decisions):
+        while _widen_conflicts(after, graph, old, after.flow(graph)):
             pass
     edits: list[Edit] = []
     for graph in loaded.graphs.values():
@@ -223,47 +225,59 @@ def _is_strict(loaded: LoadedModel, node: GraphNode) -> bool:
     )
 
 
-def _conflicts(
-    loaded: LoadedModel, graph: Graph, old: Flow, new: Flow
-) -> Iterator[tuple[GraphNode, frozenset[str], list[str]]]:
+def _conflicts(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow) -> Iterator[_Conflict]:
     """
     Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
     make the narrower ones.
     """
     changed = {name for name, made in new.items() if made != old[name]}
     for node in graph.nodes.values():
-        if changed.isdisjoint((node.name, *node.parents)):
-            continue
-        met = _meeting_dtypes(loaded, node, new)
-        if (
-            len(met) > 1
-            and met != _meeting_dtypes(loaded, node, old)
-            and not operations.takes(node, met)
-        ):
-            narrow = [
-                name
-                for name in _joined_parents(loaded, node)[0]
-                if new.get(name, frozenset()) - {_widest(met)}
-            ]
-            yield (
-                node,
-                met,
-                [name for parent in narrow for name in makers(loaded, graph, (parent,))],
-            )
+        if not changed.isdisjoint((node.name, *node.parents)):
+            yield from _conflicts_at(loaded, graph, node, old, new)
 
 
-def _widen_conflicts(
-    loaded: LoadedModel, graph: Graph, old: Flow, new: Flow, decisions: Decisions
-) -> bool:
+def _conflicts_at(
+    loaded: LoadedModel, graph: Graph, node: GraphNode, old: Flow, new: Flow
+) -> Iterator[_Conflict]:
+    """Yield the same of one node."""
+    met = _meeting_dtypes(loaded, node, new)
+    if (
+        len(met) > 1
+        and met != _meeting_dtypes(loaded, node, old)
+        and not operations.takes(node, met)
+    ):
+        narrow = [
+            name
+            for name in _joined_parents(loaded, node)[0]
+            if new.get(name, frozenset()) - {_widest(met)}
+        ]
+        names = [name for parent in narrow for name in makers(loaded, graph, (parent,))]
+        yield node, met, names
+
+
+def _widen_conflicts(after: _Dtypes, graph: Graph, old: Flow, new: Flow) -> bool:
     """
     Widen what feeds float32 islands; return whether something changed, so that the flow is to be
     followed again.
+
+    A layer that is widened and casts nothing is an island itself: what feeds it is widened in the
+    same round, since a chain of such layers would need a round for each.
     """
+    loaded, decisions = after.loaded, after.decisions
     before = dict(decisions.by_site)
-    for node, met, producers in _conflicts(loaded, graph, old, new):
-        if _widest(met) == _CONSTANT:
-            for name in producers:
-                _widen(loaded, graph.nodes[name], node, decisions)
+    pending = deque(_conflicts(loaded, graph, old, new))
+    while pending:
+        node, met, producers = pending.popleft()
+        if _widest(met) != _CONSTANT:
+            continue
+        for name in producers:
+            producer = graph.nodes[name]
+            known = decisions.by_site.get(producer.site) if producer.site is not None else None
+            _widen(loaded, producer, node, decisions)
+            if producer.site is not None and decisions.by_site.get(producer.site) is not known:
+                new[name] = after.output_dtypes(producer, new, frozenset({graph.model}))
+                steps.spend(1 + len(producer.parents), walk="dtypes")
+                pending += _conflicts_at(loaded, graph, producer, old, new)
     return decisions.by_site != before
 
 
