@@ -86,7 +86,7 @@ test-browser: $(VENV)/.dev $(VENV)/.docs tests/browser/node_modules  ## Set up, 
 	$(PYTEST) -m browser tests/browser
 
 count: $(VENV)/.dev  ## Count the tests of each target and in total
-	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-browser=browser test-compat=compat
+	$(BIN)/python -m tests.count quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-browser=browser test-compat=compat
 
 check: $(VENV)/.dev lint types test  ## Run make lint, make types and make test
 

@@ -1,6 +1,6 @@
 """
 Count the tests that each target of the Makefile runs, and those of all together:
-``python count.py TARGET=MARKS ...``.
+``python -m tests.count TARGET=MARKS ...``.
 """
 
 from __future__ import annotations
