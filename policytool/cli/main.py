@@ -155,11 +155,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.excepthook = _print_traceback
     code = run(sys.argv[1:] if arguments is None else arguments)
     leftovers.clear()  # what a signal interrupted before it could be noted elsewhere
-    interrupts.handle_no_more()
     if interrupts.has_arrived():
         # Python would wait for threads. If Ctrl-C arrived in a text that exec() runs, as for a
-        # dataclass, it would also end itself with SIGINT in place of this code.
+        # dataclass, it would also end itself with SIGINT in place of this code. The signals are
+        # still handled, because the original of this copy may pass on the same one late.
         os._exit(code)
+    interrupts.handle_no_more()
     sys.exit(code)
 
 
