@@ -288,7 +288,11 @@ def _harmless(found: Traced, place: Path) -> None:
         if name.startswith("models/")
     }
     allowed = {str(path) for path in (*given, *(path.parent for path in given), place.parent)}
-    outputs = (*(str(place / name) for name in OUTPUTS), str(place.parent / TEMPORARY))
+    outputs = (
+        *(str(place / name) for name in OUTPUTS),
+        str(place.parent / TEMPORARY),
+        str(place / "policytool-"),  # shutil.rmtree opens these relative to the directory above
+    )
     assert not [
         path
         for path in found.opened
