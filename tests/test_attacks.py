@@ -291,7 +291,6 @@ def _harmless(found: Traced, place: Path) -> None:
     outputs = (
         *(str(place / name) for name in OUTPUTS),
         str(place.parent / TEMPORARY),
-        str(place / "policytool-"),  # shutil.rmtree opens these relative to the directory above
     )
     assert not [
         path

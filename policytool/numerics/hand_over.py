@@ -61,9 +61,6 @@ if TYPE_CHECKING:
 _NAME: Final = "model"
 """What a copy is called before its suffix: no name of the user's gets to a loader."""
 
-_PREFIX: Final = "policytool-"
-"""What the names of directories of copies begin with."""
-
 _NOT_RUN: Final = {
     "weights": (
         "contains only weights; check the architecture of the model and specify this file with "
@@ -168,14 +165,12 @@ class HandOver:
 
     def folder(self) -> Path:
         """Return a new, empty directory, for what a job reads and writes beside models."""
-        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.path))
+        return Path(tempfile.mkdtemp(dir=self.path))
 
     @contextmanager
     def temporary_folder(self) -> Iterator[Path]:
         """Give a new, empty directory for the length of a block."""
-        with tempfile.TemporaryDirectory(
-            prefix=_PREFIX, dir=self.path, ignore_cleanup_errors=True
-        ) as name:
+        with tempfile.TemporaryDirectory(dir=self.path, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
     def take(

@@ -186,6 +186,7 @@ def traced(
         "strace",
         "-f",
         "--seccomp-bpf",
+        "-y",
         "-s",
         "4096",
         "-e",
@@ -240,7 +241,9 @@ def _read(text: str, folder: Path, ended: tuple[Ended, ...], memory: int) -> Tra
         if (match := _CALL.match(line)) is None:
             continue
         name, rest = match.groups()
-        paths = [str(folder / path) for path in strace.PATH.findall(rest.partition(" = ")[0])]
+        above = strace.DIRECTORY.match(rest)
+        base = Path(above[1]) if above is not None else folder
+        paths = [str(base / path) for path in strace.PATH.findall(rest.partition(" = ")[0])]
         if name in _OPENING:
             found["opened"] += [
                 path

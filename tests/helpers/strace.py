@@ -8,6 +8,9 @@ from typing import Final
 PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 """A text among a call's arguments."""
 
+DIRECTORY: Final = re.compile(r"(?:AT_FDCWD|[0-9]+)<(.*?)>, \"")
+"""The open directory that a path is relative to, as ``strace -y`` prints it."""
+
 COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
 """
 How a process makes a copy of itself to read in (policytool.support.processes.crash_guard); a
