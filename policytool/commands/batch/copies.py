@@ -5,27 +5,22 @@ Results that a copy of this process hands to its original, in case that it crash
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from policytool.commands.inspect import Failure
+from policytool.commands.batch.isolation import decode_outcome, encode_outcome
 from policytool.support.processes import crash_guard
-from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
     from policytool.commands.batch.task import Task
+    from policytool.commands.inspect import Failure
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-
-_FAILURE: Final = "failure"
-_RESULT: Final = "result"
-_read_failure: Final = codec.reader(Failure)
 
 
 class ResultsOfCopies(Generic[Item, Request, Result]):
@@ -62,8 +57,7 @@ class ResultsOfCopies(Generic[Item, Request, Result]):
     def write(self, result: Result | Failure) -> None:
         """Hand a result to the original; the results before have been handed to it."""
         if self._file is not None:
-            kind = _FAILURE if isinstance(result, Failure) else _RESULT
-            left = codec.encode([kind, result]).encode() + b"\n"
+            left = encode_outcome(result) + b"\n"
             while left:
                 left = left[self._file.write(left) :]
 
@@ -77,8 +71,7 @@ class ResultsOfCopies(Generic[Item, Request, Result]):
             read = self._task.readers().result
             self._file.seek(0)
             for line in self._file.read().splitlines()[len(self.known) :]:
-                kind, value = json.loads(line)
-                self.known.append(_read_failure(value) if kind == _FAILURE else read(value))
+                self.known.append(decode_outcome(line, read))
         if len(self.known) == self._count:
             return False
         self.known.append(failure)

@@ -1,5 +1,5 @@
 """
-What an error in the middle of one of several files becomes: that file's failure.
+What becomes of one of several files: its result, or its failure if an error is raised over it.
 
 This is the only place where an exception of one file becomes its entry in reports. It serves files
 that this process, its worker processes and the workers of a cluster process.
@@ -7,8 +7,9 @@ that this process, its worker processes and the workers of a cluster process.
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands.inspect import Failure
 from policytool.support.errors import (
@@ -21,6 +22,7 @@ from policytool.support.errors import (
     WorkerError,
 )
 from policytool.support.processes import interrupts
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,10 @@ _LIMIT: Final = "layer-limit"
 _FAILED: Final = "failed"
 _TOO_DEEP: Final = "too-deep"
 _SYSTEM: Final = "system-error"
+
+_IS_RESULT: Final = "result"
+_IS_FAILURE: Final = "failure"
+_read_failure: Final = codec.reader(Failure)
 
 
 def isolated(shown: str, action: Callable[[], Result]) -> Result | Failure:
@@ -46,6 +52,18 @@ def isolated(shown: str, action: Callable[[], Result]) -> Result | Failure:
     except Exception as error:  # noqa: BLE001  # it becomes an entry of the report and an exit code
         interrupts.check()  # in the middle of a C library, a signal looks like another error
         return failure_from(shown, error)
+
+
+def encode_outcome(outcome: object) -> bytes:
+    """Return a result, or a failure, as one line for another process."""
+    kind = _IS_FAILURE if isinstance(outcome, Failure) else _IS_RESULT
+    return codec.encode([kind, outcome]).encode()
+
+
+def decode_outcome(line: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401  # as the reader
+    """Return the result, or the failure, of a line."""
+    kind, value = json.loads(line)
+    return _read_failure(value) if kind == _IS_FAILURE else read_result(value)
 
 
 def failure_from(shown: str, error: Exception) -> Failure:

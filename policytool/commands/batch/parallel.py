@@ -10,11 +10,11 @@ import json
 import os
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from policytool.commands.batch import file_conflicts
 from policytool.commands.batch.copies import ResultsOfCopies
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import decode_outcome, encode_outcome, isolated
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import USAGE, ModelFileError, UsageError
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-
-_RESULT: Final = "result"
-_FAILURE: Final = "failure"
-_read_failure: Final = codec.reader(Failure)
 
 
 def workers(jobs: int | None, inputs: int) -> int:
@@ -233,15 +229,11 @@ def _run_in_processes(
                 )
                 continue
             yield _result_of(
-                shown, functools.partial(_decoded, answer, read_result), is_only=len(items) == 1
+                shown,
+                functools.partial(decode_outcome, answer, read_result),
+                is_only=len(items) == 1,
             )
     return crashed
-
-
-def _decoded(answer: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401  # as the reader
-    """Return the result, or the failure, in an answer of another process."""
-    kind, values = json.loads(answer)
-    return _read_failure(values) if kind == _FAILURE else read_result(values)
 
 
 def _helpers(
@@ -269,10 +261,10 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
 
         def answered() -> bytes:
             with limits.override(bounds):
-                return codec.encode([_RESULT, task.attempt(item, request)]).encode()
+                return encode_outcome(task.attempt(item, request))
 
         found = isolated(task.shown(item), answered)
-        return codec.encode([_FAILURE, found]).encode() if isinstance(found, Failure) else found
+        return encode_outcome(found) if isinstance(found, Failure) else found
 
     return answer
 
