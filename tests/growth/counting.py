@@ -5,6 +5,7 @@ its time and memory.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import tracemalloc
@@ -19,7 +20,7 @@ from policytool.support import steps
 from tests.conftest import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextvars import ContextVar
     from pathlib import Path
     from types import CodeType, FrameType
@@ -81,8 +82,9 @@ class Work:
     errors: str
 
 
-def work(command: str, path: Path) -> Work:
+def work(command: str, path: Path, options: Sequence[str] = ()) -> Work:
     """Return the work that a command does on a file, after its modules were imported."""
+    gc.collect()
     calls: Counter[CodeType | str] = Counter()
     left = iter(range(_MOST))
 
@@ -93,7 +95,7 @@ def work(command: str, path: Path) -> Work:
         elif event == "c_call":
             calls[getattr(function, "__qualname__", "?")] += 1
 
-    arguments = (*COMMANDS[command], path, *([path] if command == "diff" else ()))
+    arguments = (*COMMANDS[command], *options, path, *([path] if command == "diff" else ()))
     with budgets() as opened:
         start = time.process_time()
         sys.setprofile(count)

@@ -1,17 +1,13 @@
 """
-The cost of commands grows with a SavedModel at most as n·log n, whatever shape its graph, its
-functions and its objects have.
+SavedModels of any size, with graphs, functions and objects of many shapes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from policytool.support.text import protobuf_messages
-from tests.helpers import growth
-from tests.helpers.marks import SLOW, THOROUGH
+from tests.growth.file_shapes import FileShape
 from tests.helpers.small_models import Object, keras_object, saved_model
 
 if TYPE_CHECKING:
@@ -338,40 +334,23 @@ def _lookups(directory: Path, count: int) -> Path:
 
 
 SHAPES: Final = {
-    "tables": growth.Shape(_tables),
-    "tables of one variable": growth.Shape(_tables_of_one_variable),
-    "tables behind a chain": growth.Shape(_tables_behind_chains),
-    "tables of other paths": growth.Shape(_tables_of_other_paths),
-    "tables of signatures": growth.Shape(_tables_of_signatures),
-    "savers in functions": growth.Shape(_savers_in_functions),
-    "savers of arguments": growth.Shape(_savers_of_arguments),
-    "signatures of one output": growth.Shape(_signatures, limits=("trace-steps=5000",)),
-    "signatures of a chain": growth.Shape(_signatures_of_prefixes, limits=("trace-steps=5000",)),
-    "calls in turn": growth.Shape(_calls_in_turn),
-    "calls of one function": growth.Shape(_calls_of_one, limits=("trace-steps=5000",)),
-    "nested calls": growth.Shape(_nested_calls, 12, limits=("trace-steps=5000",)),
-    "captured variables": growth.Shape(_captured),
-    "layers": growth.Shape(_layers),
-    "shared lists": growth.Shape(_shared_lists),
-    "nested lists": growth.Shape(_nested_lists, 25),
-    "shared layers": growth.Shape(_shared_layers, limits=("layers=500",)),
-    "edges": growth.Shape(_edges),
-    "lookups": growth.Shape(_lookups),
+    "tables": FileShape(_tables),
+    "tables of one variable": FileShape(_tables_of_one_variable),
+    "tables behind a chain": FileShape(_tables_behind_chains),
+    "tables of other paths": FileShape(_tables_of_other_paths),
+    "tables of signatures": FileShape(_tables_of_signatures),
+    "savers in functions": FileShape(_savers_in_functions),
+    "savers of arguments": FileShape(_savers_of_arguments),
+    "signatures of one output": FileShape(_signatures, limits=("trace-steps=5000",)),
+    "signatures of a chain": FileShape(_signatures_of_prefixes, limits=("trace-steps=5000",)),
+    "calls in turn": FileShape(_calls_in_turn),
+    "calls of one function": FileShape(_calls_of_one, limits=("trace-steps=5000",)),
+    "nested calls": FileShape(_nested_calls, 12, limits=("trace-steps=5000",)),
+    "captured variables": FileShape(_captured),
+    "layers": FileShape(_layers),
+    "shared lists": FileShape(_shared_lists),
+    "nested lists": FileShape(_nested_lists, 25),
+    "shared layers": FileShape(_shared_layers, limits=("layers=500",)),
+    "edges": FileShape(_edges),
+    "lookups": FileShape(_lookups),
 }
-
-
-@THOROUGH
-@pytest.mark.parametrize("name", SHAPES)
-def test_audit_grows_with_the_file(name: str, tmp_path: Path) -> None:
-    """No walk visits a part of the file again for each other part."""
-    costs = growth.costs(SHAPES[name], "audit", tmp_path)
-    assert not growth.excess(costs), costs
-
-
-@SLOW
-@pytest.mark.parametrize("command", sorted(growth.COMMANDS.keys() - {"audit"}))
-@pytest.mark.parametrize("name", SHAPES)
-def test_every_command_grows_with_the_file(name: str, command: str, tmp_path: Path) -> None:
-    """Each command has walks of its own."""
-    costs = growth.costs(SHAPES[name], command, tmp_path)
-    assert not growth.excess(costs), costs

@@ -1,6 +1,5 @@
 """
-The cost of commands grows with checkpoints, archives, TensorFlow.js models and YAML at most as
-n·log n, whatever shape they have.
+Checkpoints, archives, TensorFlow.js models and YAML of any size, in many shapes.
 """
 
 from __future__ import annotations
@@ -8,12 +7,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
 from policytool.support.text import protobuf_messages
-from tests.helpers import bundles, growth
-from tests.helpers.marks import SLOW, THOROUGH
+from tests.growth.file_shapes import FileShape
+from tests.helpers import bundles
 from tests.helpers.small_models import dense, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
@@ -121,31 +118,14 @@ def _long_keys(directory: Path, count: int) -> Path:
 
 
 SHAPES: Final = {
-    "checkpoint of scopes": growth.Shape(_scopes),
-    "checkpoint with a held optimizer": growth.Shape(_held_optimizer),
-    "checkpoint with a chain": growth.Shape(_chain, 40),
-    "archive with members": growth.Shape(_members),
-    "archive with layers": growth.Shape(_layers),
-    "manifest": growth.Shape(_manifest),
-    "aliases": growth.Shape(_aliases, limits=("yaml-values=1000",)),
-    "anchors": growth.Shape(_anchors),
-    "flow": growth.Shape(_flow, 40),
-    "long keys": growth.Shape(_long_keys),
+    "checkpoint of scopes": FileShape(_scopes),
+    "checkpoint with a held optimizer": FileShape(_held_optimizer),
+    "checkpoint with a chain": FileShape(_chain, 40),
+    "archive with members": FileShape(_members),
+    "archive with layers": FileShape(_layers),
+    "manifest": FileShape(_manifest),
+    "aliases": FileShape(_aliases, limits=("yaml-values=1000",)),
+    "anchors": FileShape(_anchors),
+    "flow": FileShape(_flow, 40),
+    "long keys": FileShape(_long_keys),
 }
-
-
-@THOROUGH
-@pytest.mark.parametrize("name", SHAPES)
-def test_audit_grows_with_the_file(name: str, tmp_path: Path) -> None:
-    """No walk visits a part of the file again for each other part."""
-    costs = growth.costs(SHAPES[name], "audit", tmp_path)
-    assert not growth.excess(costs), costs
-
-
-@SLOW
-@pytest.mark.parametrize("command", sorted(growth.COMMANDS.keys() - {"audit"}))
-@pytest.mark.parametrize("name", SHAPES)
-def test_every_command_grows_with_the_file(name: str, command: str, tmp_path: Path) -> None:
-    """Each command has walks of its own."""
-    costs = growth.costs(SHAPES[name], command, tmp_path)
-    assert not growth.excess(costs), costs
