@@ -49,11 +49,6 @@ FAST: Final = (
 )
 """Each was quadratic or exponential, or stands for a command."""
 
-ARCHITECTURES: Final = tuple(
-    one for one in CONTAINERS if one.name in {"keras2.json", "keras3.json", "yaml"}
-)
-"""The formats of the slow tests: some shapes without weights still grow faster in the others."""
-
 
 def _assert_grows_linearly(shape: Shape, container: Container, command: str, path: Path) -> None:
     files = []
@@ -97,7 +92,7 @@ def test_work_grows_with_the_content(
 
 @SLOW
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("container", ARCHITECTURES, ids=lambda one: one.name)
+@pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda one: one.name)
 def test_work_grows_with_the_content_of_every_shape(
     shape: Shape,

@@ -22,6 +22,8 @@ class Log:
     changes: dict[ConversionChange, None] = field(default_factory=dict)
     refusals: dict[Refusal, None] = field(default_factory=dict)
     notes: dict[Note, None] = field(default_factory=dict)
+    refused_paths: set[str | None] = field(default_factory=set)
+    """The layers that refusals name; None for the file."""
 
     def change(self, what: str, unit: Unit | None, text: str) -> None:
         """
@@ -34,16 +36,16 @@ class Log:
 
     def refuse(self, code: str, unit: Unit | None, message: str) -> None:
         """Tell why the file cannot be converted: the layer, the key, and what to do."""
-        self.refusals[
-            Refusal(code=code, path=unit.path if unit is not None else None, message=message)
-        ] = None
+        path = unit.path if unit is not None else None
+        self.refusals[Refusal(code=code, path=path, message=message)] = None
+        self.refused_paths.add(path)
 
     def is_refused(self, unit: Unit) -> bool:
         """
         Return whether a refusal names the unit: what else speaks against it mostly follows from
         that.
         """
-        return any(refusal.path == unit.path for refusal in self.refusals)
+        return unit.path in self.refused_paths
 
     def caution(self, code: str, unit: Unit | None, message: str) -> None:
         """Tell of something that is lost or may matter."""

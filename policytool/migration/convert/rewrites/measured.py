@@ -56,7 +56,7 @@ Keras 2 is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.1
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     loaded = situation.loaded
-    told = {refusal.path for refusal in situation.log.refusals}
+    told = frozenset(situation.log.refused_paths)
     for unit in walk(root):
         _note_uncast_inputs(unit, situation)
         _note_constants(unit, situation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from policytool.migration.convert.variables._slots import plain, slots
 from policytool.model.tree import NOT_WEIGHTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Unit
@@ -39,7 +40,7 @@ class Sources:
         The sites that units of the model stand for, and their like in the backward direction of a
         Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
         """
-        found = {unit.site for unit in walk(self.root) if unit.site is not None}
+        found = set(self._units)
         loaded = self.situation.loaded
         for site, below in tuple(loaded.children.items()):
             directions = {loaded.sites[child].attribute: child for child in below}
@@ -98,18 +99,26 @@ class Sources:
         Its config is written in both, and no release finds it there twice (``_save_state`` in
         keras/src/saving/saving_lib.py).
         """
-        units = {unit.site: unit for unit in walk(self.root) if unit.site is not None}
-        own = units.get(site)
-        for other, unit in units.items():
-            alike = (
-                own is not None
-                and other != site
-                and (unit.name, unit.class_name, unit.config)
-                == (own.name, own.class_name, own.config)
-            )
-            if alike and (tensors := self.of(other)):
-                return tensors
+        own = self._units.get(site)
+        if own is None:
+            return {}
+        for other in self._stored_sites.get((own.name, own.class_name), ()):
+            if other != site and self._units[other].config == own.config:
+                return self.of(other)
         return {}
+
+    @cached_property
+    def _units(self) -> Mapping[int, Unit]:
+        return {unit.site: unit for unit in walk(self.root) if unit.site is not None}
+
+    @cached_property
+    def _stored_sites(self) -> Mapping[tuple[str, str], Sequence[int]]:
+        """The sites with stored tensors, by the name and class of the layer."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for site, unit in self._units.items():
+            if self.of(site):
+                found[unit.name, unit.class_name].append(site)
+        return found
 
     def _stack_variables(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
