@@ -16,7 +16,7 @@ from policytool.formats import discovery, format_detection
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files.remote_path import without_secrets
-from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
+from policytool.support.patterns.matching import check_pattern, matching_in
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
@@ -146,11 +146,8 @@ def _pattern(
     if pattern in paths:
         return lambda found: pattern in found
     check_pattern(pattern, f"--layer {pattern!r} is not a layer path and")
-    matcher = Matcher()
-    try:
+    with matching_in(subjects[0].document.path) as matcher:
         matching = {path for path in paths if matcher.fullmatch(pattern, path)}
-    except StepsExceededError as error:
-        raise ModelFileError(subjects[0].document.path, "pattern-limit", str(error)) from error
     if not matching:
         names = dict.fromkeys(subject.document.path for subject in subjects)
         raise UsageError(

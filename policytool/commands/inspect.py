@@ -17,7 +17,7 @@ from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
-from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
+from policytool.support.patterns.matching import Matcher, check_pattern, matching_in
 from policytool.support.processes import interrupts
 from policytool.support.spilled_values import SpilledValues
 
@@ -218,17 +218,15 @@ def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     :raises ModelFileError: if matching exceeds the limit of steps.
     """
     tests: list[Callable[[Layer], bool]] = []
-    if selection.layer is not None:
-        tests.append(_path_test(selection.layer, model))
-    if selection.only is not None:
-        tests.append(_only_test(selection.only))
-    if selection.depth is not None:
-        deepest = selection.depth
-        tests.append(lambda layer: layer.path.count("/") <= deepest)
-    try:
+    with matching_in(model.path) as matcher:
+        if selection.layer is not None:
+            tests.append(_path_test(selection.layer, model, matcher))
+        if selection.only is not None:
+            tests.append(_only_test(selection.only))
+        if selection.depth is not None:
+            deepest = selection.depth
+            tests.append(lambda layer: layer.path.count("/") <= deepest)
         return tuple(layer for layer in model.layers if all(test(layer) for test in tests))
-    except StepsExceededError as error:
-        raise ModelFileError(model.path, "pattern-limit", str(error)) from error
 
 
 def check_selection(
@@ -279,11 +277,10 @@ def select(inspection: Inspection, selection: Selection) -> Selected:
     return Selected(inspection=inspection, selection=selection)
 
 
-def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
+def _path_test(pattern: str, model: Model, matcher: Matcher) -> Callable[[Layer], bool]:
     if any(pattern in {layer.path, *layer.also_at} for layer in model.layers):
         return lambda layer: pattern in {layer.path, *layer.also_at}
     check_pattern(pattern, f"--layer {pattern!r} is not a layer path and")
-    matcher = Matcher()
     return lambda layer: any(
         matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at)
     )

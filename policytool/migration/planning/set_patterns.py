@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
+from policytool.support.errors import UsageError
+from policytool.support.patterns.matching import check_pattern, matching_in
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Assignment
     from policytool.model.loaded_model import LoadedModel
+    from policytool.support.patterns.matching import Matcher
 
 
 def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
@@ -20,30 +21,30 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
         expression.
     :raises ModelFileError: if matching exceeds the limit of steps.
     """
-    matcher = Matcher()
     exact: dict[int, Assignment] = {}
     matched: dict[int, list[Assignment]] = {}
-    for assignment in assignments:
-        here = [
-            index
-            for index, layer in enumerate(loaded.layers)
-            if assignment.pattern in {layer.path, *layer.also_at}
-        ]
-        for index in here:
-            if exact.setdefault(index, assignment) != assignment:
-                raise UsageError(
-                    f"--set sets {loaded.layers[index].path} of {loaded.document.path} twice, to "
-                    f"{exact[index].policy} and to {assignment.policy}"
-                )
-        if not here:
-            found = _fully_matching(loaded, assignment.pattern, matcher)
-            if not found:
-                raise UsageError(
-                    f"--set {assignment.pattern}={assignment.policy} matches no layer of "
-                    f"{loaded.document.path}"
-                )
-            for index in found:
-                matched.setdefault(index, []).append(assignment)
+    with matching_in(loaded.document.path) as matcher:
+        for assignment in assignments:
+            here = [
+                index
+                for index, layer in enumerate(loaded.layers)
+                if assignment.pattern in {layer.path, *layer.also_at}
+            ]
+            for index in here:
+                if exact.setdefault(index, assignment) != assignment:
+                    raise UsageError(
+                        f"--set sets {loaded.layers[index].path} of {loaded.document.path} twice, "
+                        f"to {exact[index].policy} and to {assignment.policy}"
+                    )
+            if not here:
+                found = _fully_matching(loaded, assignment.pattern, matcher)
+                if not found:
+                    raise UsageError(
+                        f"--set {assignment.pattern}={assignment.policy} matches no layer of "
+                        f"{loaded.document.path}"
+                    )
+                for index in found:
+                    matched.setdefault(index, []).append(assignment)
     for index, several in matched.items():
         if index not in exact:
             if len({one.pattern for one in several}) > 1:
@@ -62,14 +63,11 @@ def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list
     and say so; inputs and ids are only set by name.
     """
     check_pattern(pattern, f"--set {pattern!r} is not a layer path and")
-    try:
-        found = [
-            index
-            for index, layer in enumerate(loaded.layers)
-            if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
-        ]
-    except StepsExceededError as error:
-        raise ModelFileError(loaded.document.path, "pattern-limit", str(error)) from error
+    found = [
+        index
+        for index, layer in enumerate(loaded.layers)
+        if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
+    ]
     meant = [
         index
         for index in found

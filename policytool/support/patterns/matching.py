@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from policytool.support import limits
-from policytool.support.errors import UsageError
+from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns import automata
 from policytool.support.patterns.automata import MATCH, Look, OneCharacter
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterator
 
     from policytool.support.patterns.automata import Expression
 
@@ -113,6 +115,19 @@ class Matcher:
             self.spend(_STEPS_OF_STATE * len(expression.states))
             found = self._automata[pattern] = _Automaton(expression, self)
         return found
+
+
+@contextmanager
+def matching_in(path: str) -> Iterator[Matcher]:
+    """
+    Give a matcher for the names in one model, which reports show as ``path``.
+
+    :raises ModelFileError: for the model, if the limit is reached.
+    """
+    try:
+        yield Matcher()
+    except StepsExceededError as error:
+        raise ModelFileError(path, "pattern-limit", str(error)) from error
 
 
 class _Closure:
