@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from tests.growth.shapes import Keras2, Keras3, bare
 
 if TYPE_CHECKING:
     from random import Random
@@ -22,7 +24,14 @@ _BYTES: Final = 150_000
 _LEVELS: Final = (1, 2, 3, 8, 20, 40, 59, 62)
 _CALLS: Final = (1, 1, 2, 2, 3, 8)
 _NAMES: Final = (1, 1, 8, 300, 5_000)
-_OPERATIONS: Final = ("Add", "Multiply", "Concatenate", "Activation", "Masking", "Dense")
+_MERGES: Final = ("Add", "Multiply", "Concatenate")
+_LAYERS: Final[dict[str, dict[str, object]]] = {
+    "Dense": {"units": 4, "activation": "linear"},
+    "Activation": {"activation": "relu"},
+    "Masking": {"mask_value": 0.0},
+}
+_MERGED: Final = 8
+"""The last outputs that a layer at the end of a model combines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +80,7 @@ def draw(rng: Random) -> Shape:
 def config(rng: Random) -> bytes:
     """Return the JSON of a model, of at most 150 kB."""
     shape = draw(rng)
-    while len(data := json.dumps(_framed(model(shape, rng))).encode()) > _BYTES:
+    while len(data := json.dumps(model(shape, rng)).encode()) > _BYTES:
         shape = replace(
             shape,
             width=shape.width // 4,
@@ -83,111 +92,64 @@ def config(rng: Random) -> bytes:
     return data
 
 
-def _framed(model: Config) -> Config:
-    keras3 = "module" in model
-    return {**model, "keras_version": "3.15.1" if keras3 else "2.15.0", "backend": "tensorflow"}
-
-
 def model(shape: Shape, rng: Random) -> Config:
     """Return the config of an arrangement, built from the innermost model outwards."""
-    inner: Config | None = None
-    for level in range(shape.levels, -1, -1):
-        inner = _functional(shape, rng, level, inner)
-    assert inner is not None
-    return inner
-
-
-def _functional(shape: Shape, rng: Random, level: int, inner: Config | None) -> Config:
-    graph = _Graph(shape, level)
-    models = (
-        []
-        if inner is None
-        else [inner, *(_leaf(shape, level, at) for at in range(1, shape.models))]
-    )
-    for at, nested in enumerate(models):
-        entry = nested if not shape.wrapped else _wrapper(shape, level, at, nested)
-        graph.add(entry, shape.calls)
-    for at in range(shape.width):
-        class_name = rng.choice(_OPERATIONS[3:])
-        graph.add(_layer(shape, class_name, f"w{at}"), 1)
-    if shape.merged:
-        graph.merge(_layer(shape, rng.choice(_OPERATIONS[:3]), "merged"))
-    return graph.config()
-
-
-def _leaf(shape: Shape, level: int, at: int) -> Config:
-    graph = _Graph(shape, level * 10 + at + 1_000)
-    graph.add(_layer(shape, "Dense", "d"), shape.calls)
-    return graph.config()
-
-
-def _wrapper(shape: Shape, level: int, at: int, nested: Config) -> Config:
-    plain = {key: value for key, value in nested.items() if key != "inbound_nodes"}
-    return _entry(shape, "TimeDistributed", f"t{level}_{at}", {"layer": plain})
-
-
-def _layer(shape: Shape, class_name: str, name: str) -> Config:
-    arguments: dict[str, Config] = {
-        "Dense": {"units": 4, "activation": "linear"},
-        "Activation": {"activation": "relu"},
-        "Masking": {"mask_value": 0.0},
-        "Concatenate": {"axis": -1},
-    }
-    return _entry(shape, class_name, name, arguments.get(class_name, {}))
-
-
-def _entry(shape: Shape, class_name: str, name: str, arguments: Config) -> Config:
-    full = name.ljust(shape.name_length, "x")
-    config = {"name": full, "trainable": True, "dtype": "float32", **arguments}
-    entry: Config = {"class_name": class_name, "config": config, "name": full}
-    if shape.keras3:
-        module = "keras.src.models.functional" if class_name == "Functional" else "keras.layers"
-        entry |= {"module": module, "registered_name": class_name, "build_config": None}
-    return entry
+    graph = _Graph(shape)
+    graph.add_layers(rng)
+    for level in range(shape.levels):
+        outer = _Graph(shape)
+        outer.add_model(f"m{level}", graph)
+        for number in range(1, shape.models):
+            leaf = _Graph(shape)
+            leaf.add("Dense", "d", shape.calls)
+            outer.add_model(f"m{level}_{number}", leaf)
+        outer.add_layers(rng)
+        graph = outer
+    root = graph.library.root(*graph.layers)
+    return {**root, "keras_version": "3.15.1" if shape.keras3 else "2.15.0"}
 
 
 class _Graph:
-    """A model under construction: its layers, and what the next call may use."""
+    """The layers of a model, and what the next call may use."""
 
-    def __init__(self, shape: Shape, level: int) -> None:
+    def __init__(self, shape: Shape) -> None:
+        self.library = Keras3() if shape.keras3 else Keras2()
+        self.layers: list[Config] = [self.library.input("in")]
+        self._outputs: list[tuple[str, int]] = [("in", 0)]
         self._shape = shape
-        self._name = f"m{level}"
-        key = "batch_shape" if shape.keras3 else "batch_input_shape"
-        source = _entry(shape, "InputLayer", "in", {key: [None, 4]})
-        self._entries: list[Config] = [{**source, "inbound_nodes": []}]
-        self._outputs: list[tuple[str, int]] = [(source["name"], 0)]
 
-    def add(self, entry: Config, calls: int) -> None:
+    def add(self, class_name: str, name: str, calls: int, **config: object) -> None:
         """Add a layer with so many calls."""
-        nodes = []
+        name = name.ljust(self._shape.name_length, "x")
+        sources = self._sources(name, calls)
+        self.layers.append(self.library.layer(class_name, name, *sources, **config))
+
+    def add_model(self, name: str, inner: _Graph) -> None:
+        """Add a model, with the calls that the arrangement has."""
+        calls = self._shape.calls
+        if self._shape.wrapped:
+            layer = bare(self.library.model(name, inner.layers))
+            self.add("TimeDistributed", f"t{name}", calls, layer=layer)
+        else:
+            name = name.ljust(self._shape.name_length, "x")
+            sources = self._sources(name, calls)
+            self.layers.append(self.library.model(name, inner.layers, *sources))
+
+    def add_layers(self, rng: Random) -> None:
+        """Add the layers beside the nested model, and the one that combines all calls."""
+        for number in range(self._shape.width):
+            class_name = rng.choice(sorted(_LAYERS))
+            self.add(class_name, f"w{number}", 1, **_LAYERS[class_name])
+        if self._shape.merged:
+            tensors = self._outputs[-_MERGED:] * (1 if len(self._outputs) > 1 else 2)
+            name = "merged".ljust(self._shape.name_length, "x")
+            self.layers.append(self.library.layer(rng.choice(_MERGES), name, tensors))
+            self._outputs.append((name, 0))
+
+    def _sources(self, name: str, calls: int) -> list[list[tuple[str, int]]]:
+        """Return the tensors of each call of a layer, whose outputs later calls may use."""
+        sources = []
         for call in range(calls):
-            nodes.append(self._node([self._outputs[-1 if self._shape.chained else 0]]))
-            self._outputs.append((entry["name"], call))
-        self._entries.append({**entry, "inbound_nodes": nodes})
-
-    def merge(self, entry: Config) -> None:
-        """Add a layer that uses the outputs of all calls."""
-        sources = self._outputs[-8:] * (1 if len(self._outputs) > 1 else 2)
-        self._entries.append({**entry, "inbound_nodes": [self._node(sources)]})
-        self._outputs.append((entry["name"], 0))
-
-    def config(self) -> Config:
-        """Return the model."""
-        name, call = self._outputs[-1]
-        ends = {
-            "input_layers": [[self._entries[0]["name"], 0, 0]],
-            "output_layers": [[name, call, 0]],
-        }
-        return _entry(self._shape, "Functional", self._name, {"layers": self._entries, **ends})
-
-    def _node(self, sources: list[tuple[str, int]]) -> Any:
-        if not self._shape.keras3:
-            return [[name, call, 0, {}] for name, call in sources]
-        tensors = [
-            {
-                "class_name": "__keras_tensor__",
-                "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [*source, 0]},
-            }
-            for source in sources
-        ]
-        return {"args": [tensors if len(tensors) > 1 else tensors[0]], "kwargs": {}}
+            sources.append([self._outputs[-1 if self._shape.chained else 0]])
+            self._outputs.append((name, call))
+        return sources

@@ -160,7 +160,7 @@ def _tensor(source: str, call: int) -> Config:
     return made
 
 
-def _bare(layer: Config) -> Config:
+def bare(layer: Config) -> Config:
     """Return a layer without what a functional model says of it, or a model without its writer."""
     beside = {"name", "inbound_nodes", "keras_version", "backend"}
     return {key: value for key, value in layer.items() if key not in beside}
@@ -202,7 +202,7 @@ def _reversed_chain(write: Library, count: int) -> Config:
 
 def _sequential(write: Library, count: int) -> Config:
     return write.sequential(
-        [_bare(write.layer("Dense", f"d{number}", units=2)) for number in range(count)]
+        [bare(write.layer("Dense", f"d{number}", units=2)) for number in range(count)]
     )
 
 
@@ -335,9 +335,9 @@ def _sequential_models(write: Library, count: int) -> Config:
     before = "x"
     for number in range(count // 4):
         dense = write.layer("Dense", f"d{number}", units=2)
-        inner = write.sequential([_bare(dense)], name=f"s{number}")
+        inner = write.sequential([bare(dense)], name=f"s{number}")
         called = write.layer("Dense", "any", [(before, 0)])["inbound_nodes"]
-        layers.append({**_bare(inner), "name": f"s{number}", "inbound_nodes": called})
+        layers.append({**bare(inner), "name": f"s{number}", "inbound_nodes": called})
         before = f"s{number}"
     return write.root(*layers)
 
@@ -373,7 +373,7 @@ def _nest_around_a_chain(write: Library, count: int) -> Config:
 def _wrappers(write: Library, count: int) -> Config:
     layer = write.layer("Dense", "d", units=2)
     for number in range(count):
-        layer = write.layer("TimeDistributed", f"t{number}", layer=_bare(layer))
+        layer = write.layer("TimeDistributed", f"t{number}", layer=bare(layer))
     return write.root(
         write.input(),
         {**layer, "inbound_nodes": write.layer("Dense", "d", [("x", 0)])["inbound_nodes"]},
@@ -497,7 +497,7 @@ def _policies(write: Library, count: int) -> Config:
 
 def _bidirectional(write: Library, count: int) -> Config:
     names = ["x", *(f"b{number}" for number in range(count))]
-    inner = _bare(write.layer("LSTM", "l", units=2, return_sequences=True))
+    inner = bare(write.layer("LSTM", "l", units=2, return_sequences=True))
     return write.root(
         write.input(),
         *(
@@ -509,7 +509,7 @@ def _bidirectional(write: Library, count: int) -> Config:
 
 def _same_names(write: Library, count: int) -> Config:
     """Return a chain whose layers have one name."""
-    return write.sequential([_bare(write.layer("Dense", "d", units=2))] * count)
+    return write.sequential([bare(write.layer("Dense", "d", units=2))] * count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
