@@ -51,6 +51,9 @@ FORMATS: Final[tuple[Format, ...]] = (
 )
 """The most frequent first; exactly one recognises a file, so the order decides nothing."""
 
+WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
+"""Document formats without weights that Keras or TensorFlow could load."""
+
 REWRITTEN: Final = frozenset(found.document_format for found in FORMATS if found.is_rewritten)
 """The document formats that plans are made for."""
 
@@ -62,4 +65,4 @@ SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """How files end, by document format."""
 
-__all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "Format", "Probe"]
+__all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "WITHOUT_WEIGHTS", "Format", "Probe"]

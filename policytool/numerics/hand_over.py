@@ -24,9 +24,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import (
+    WITHOUT_WEIGHTS,
     Probe,
     ambiguity,
     checkpoint,
@@ -51,7 +52,6 @@ from policytool.support.processes import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from policytool.formats.document import Document
     from policytool.formats.format import Format
@@ -72,9 +72,6 @@ _NOT_RUN: Final = {
     "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
 }
 """Document formats that no library runs, and why."""
-
-_WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
-"""Document formats that no library loads weights from."""
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -131,7 +128,7 @@ def _copy_path(value: object) -> str:
     return str(value.path)
 
 
-class HandOver:
+class HandOver(ExitStack):
     """A private directory with the copies of a run, as a context manager: they go with it."""
 
     def __init__(self, *, trust: bool = False, custom_objects: bool = False) -> None:
@@ -139,21 +136,10 @@ class HandOver:
         :param trust: whether code that a file holds may run.
         :param custom_objects: whether the user names modules that define classes.
         """
+        super().__init__()
         self._trust = trust
         self._custom_objects = custom_objects
         self._taken: dict[tuple[Path, bool], PrivateCopy] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     @cached_property
     def path(self) -> Path:
@@ -161,7 +147,7 @@ class HandOver:
         The directory. It is created at its first use, by the process that uses it, so that the list
         of what a signal must remove is the list of this process.
         """
-        return Path(self._stack.enter_context(leftovers.temporary_directory()))
+        return Path(self.enter_context(leftovers.temporary_directory()))
 
     def folder(self) -> Path:
         """Return a new, empty directory, for what a job reads and writes beside models."""
@@ -228,7 +214,7 @@ class HandOver:
         index = path.with_name(f"{path.name}{INDEX}")
         whole = index if index.exists() and not path.exists() else path
         found = self._recognised(whole, shown)
-        if found.document_format in _WITHOUT_WEIGHTS:
+        if found.document_format in WITHOUT_WEIGHTS:
             raise ModelFileError(
                 shown, "no-weights", f"is {found.title}, which contains no weights"
             )

@@ -14,6 +14,7 @@ from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.formats import WITHOUT_WEIGHTS
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from policytool.model.model import Model
     from policytool.numerics.hand_over import PrivateCopy
     from policytool.numerics.memory_limit import MemoryLimit
-
-WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
-"""Formats whose files hold no weights that a library could predict with."""
 
 _ROWS: Final = 3
 """Rows of a batch where one library loads both files; another library takes its usual number."""

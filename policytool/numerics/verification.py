@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics.predictions import WITHOUT_WEIGHTS
+from policytool.formats import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.layer_changes import measured_releases
 from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name

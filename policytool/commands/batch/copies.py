@@ -12,7 +12,6 @@ from policytool.commands.batch.isolation import decode_outcome, encode_outcome
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import BinaryIO
 
     from policytool.commands.batch.task import Task
@@ -23,7 +22,7 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
-class ResultsOfCopies(Generic[Item, Request, Result]):
+class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     """
     The results of copies that ended, as a context manager.
 
@@ -32,9 +31,9 @@ class ResultsOfCopies(Generic[Item, Request, Result]):
     """
 
     def __init__(self, task: Task[Item, Request, Result], count: int) -> None:
+        super().__init__()
         self._task = task
         self._count = count
-        self._stack = ExitStack()
         self._file: BinaryIO | None = None
         self.known: list[Result | Failure] = []
         """The results of the first items."""
@@ -43,16 +42,8 @@ class ResultsOfCopies(Generic[Item, Request, Result]):
         if self._count > 1 and crash_guard.may_split():
             import tempfile  # hashlib and random, only for several items
 
-            self._file = self._stack.enter_context(tempfile.TemporaryFile(buffering=0))
+            self._file = self.enter_context(tempfile.TemporaryFile(buffering=0))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def write(self, result: Result | Failure) -> None:
         """Hand a result to the original; the results before have been handed to it."""
