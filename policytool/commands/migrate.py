@@ -126,7 +126,7 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
         with steps.budget(found.display_path):
             document = format_detection.document(found.path, found.display_path)
             if document.config_part is None and not found.exact:
-                return None  # weights lie beside models everywhere; nobody means them by a glob
+                return None  # a glob matches weights next to models by accident
             check_migratable(document, converts=request.options.target is not None)
             return migrate_loaded(reading.load_model(document), found.path, request, tools)
     except ModelFileError as error:

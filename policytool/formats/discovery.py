@@ -272,7 +272,7 @@ def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
         for name in (*sorted(models), *files):
             yield Input(path=root / name, exact=False)
         pending += [root / name for name in sorted(inner, reverse=True)]
-    for closing in closed:  # a directory that may not be entered is told, not passed over
+    for closing in closed:  # report a directory without permission instead of skipping it
         yield Input(path=Path(closing.filename), exact=True)
 
 
@@ -303,7 +303,7 @@ def _matches(pattern: str) -> Iterable[str]:
     """
     parts = Path(pattern).parts
     if "**" not in parts:
-        return glob.glob(pattern)  # Path.glob takes no absolute patterns
+        return glob.glob(pattern)  # Path.glob does not support absolute patterns
     found: Iterable[str] = ("",)
     for number, part in enumerate(parts):
         if part != "**":

@@ -32,10 +32,10 @@ class Address:
     @classmethod
     def below(cls, root: Address, *steps: str | int) -> Address:
         """
-        Return the address that some steps from another lead to.
+        Return the address at the end of some steps from another address.
 
-        :raises ModelFileError: if the addresses of a file are too long in total, because a long key
-            above many objects stands in each of their addresses.
+        :raises ModelFileError: if the addresses of a file are too long in total, because each of
+            many objects repeats a long key above it.
         """
         found = root.pointer + jsontext.pointer(*steps)
         spend(1 + len(found) // _CHARACTERS, walk="addresses")

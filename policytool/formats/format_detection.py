@@ -55,7 +55,7 @@ def recognised(probe: Probe) -> Format:
     """
     Return the format of a path.
 
-    :raises ModelFileError: for what is no model.
+    :raises ModelFileError: if the path is not a model.
     :raises OSError: where it cannot be read.
     """
     if found := format_of(probe):

@@ -104,8 +104,8 @@ def read_weights(
     Return the weights that are named, for the architecture among the models.
 
     :raises UsageError: where each model has its own.
-    :raises ModelFileError: for what holds no weights, and where they lead out of their file, and
-        nobody trusts them.
+    :raises ModelFileError: for a file without weights, and without ``--trust`` for weights in
+        another file.
     """
     if weights is None:
         return None

@@ -204,7 +204,7 @@ class HandOver(ExitStack):
         Return a copy of a file that an architecture takes its weights from.
 
         :raises ModelFileError: for what holds no weights, and for what leads out of its file, if
-            nobody trusts it.
+            ``--trust`` is not set.
         """
         shown = str(path)
         key = (path.absolute(), False)
@@ -374,7 +374,7 @@ class _Walk:
     def _stays(self, name: Path) -> bool:
         """
         Return whether a link stays one: that of an asset which leads out of the model, and whose
-        target nobody trusts. What its other files are linked to is read as part of it.
+        target is not trusted. The targets of its other files are read as part of it.
         """
         is_own = self._owns is not None and self._owns(name) and name.parts[0] != ASSETS
         return not (is_own or self._follow) and opening.links_out(self._root / name, self._root)

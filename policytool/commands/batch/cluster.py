@@ -258,10 +258,10 @@ class Cluster:
 @contextlib.contextmanager
 def restricted_unpickling() -> Iterator[None]:
     """
-    Let Dask unpickle only exceptions in this process: whoever reaches the scheduler can send it
-    objects, and each could run any function otherwise. An answer is bytes.
+    Let Dask unpickle only exceptions and plain values in this process. Everyone who can connect to
+    the scheduler can send objects, and each object could run any function otherwise.
 
-    It also holds for other Dask clients of this process meanwhile; a command has none.
+    The restriction also applies to other Dask clients of this process; a command has none.
     """
     from distributed.protocol import pickle as dask_pickle
 

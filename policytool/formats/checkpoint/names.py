@@ -147,7 +147,7 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
     """
     is_optimizer = [_is_optimizer(node) for node in graph.nodes]
     passed: set[int] = set()
-    """What is no layer, and was met already: the weights that it leads to have their places."""
+    """Visited objects that are not layers: the weights below them have their places."""
     places: dict[int, _Place] = {}
     pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
     last: deque[tuple[int, _Place]] = deque()

@@ -457,8 +457,7 @@ class _Paths:
     @cached_property
     def _serving(self) -> _Run:
         """
-        What a signature is computed from, or has to wait for: when it is called, nobody fills in
-        paths.
+        The nodes and functions that run when a signature is called; no loader fills in paths then.
         """
         own = (
             entry.value.outputs

@@ -93,7 +93,7 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
 
 @dataclass(slots=True)
 class _Owners:
-    """Which layers stand at a place in a part, and below it."""
+    """The layers at a place in a part, and below it."""
 
     site: int | None = None
     below: dict[str, _Owners] = field(default_factory=dict)
@@ -146,10 +146,10 @@ def _dicts(
     value: Json, owners: _Owners | None
 ) -> Iterator[tuple[dict[str, Json], tuple[str | int, ...], int | None]]:
     """
-    Yield every object in a part with the steps to it and the layer it stands in.
+    Yield every object in a part with the steps to it and the layer that contains it.
 
-    A pointer is made only of the few that are reported: a long key above many objects would stand
-    in each of their pointers.
+    Pointers are built only for the few objects that are reported, because each pointer repeats the
+    keys above its object.
     """
     pending: list[tuple[Json, tuple[str | int, ...], _Owners | None, int | None]] = [
         (value, (), owners, None)

@@ -298,7 +298,7 @@ def _with_cell_names(
 
 
 class _NumberedNames:
-    """The names with a number that stand in scopes; each scope is searched once for each parent."""
+    """The numbered names in scopes; each scope is searched once for each parent."""
 
     def __init__(self, scopes: Iterable[tuple[str, ...]]) -> None:
         self._scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
