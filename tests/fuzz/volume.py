@@ -147,6 +147,7 @@ def _place(error: BaseException | str) -> str:
 
 def one(target: Target, data: bytes, directory: Path, tally: Tally) -> None:
     """Read one input and count what became of it."""
+    before = signal.signal(signal.SIGPROF, _late)
     signal.setitimer(
         signal.ITIMER_PROF, oracle.SECONDS
     )  # of the processor's time: other processes may have the rest
@@ -165,6 +166,7 @@ def one(target: Target, data: bytes, directory: Path, tally: Tally) -> None:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGPROF, before)
     tally.executions += 1
     tally.slowest = max(tally.slowest, time.process_time() - began)
 
@@ -172,7 +174,6 @@ def one(target: Target, data: bytes, directory: Path, tally: Tally) -> None:
 def _batch(target: Target, seed: int, count: int, progress: int, until: float) -> None:
     """Read a batch in this process, and tell how far it is, then what came of it."""
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
-    signal.signal(signal.SIGPROF, _late)
     rng, seeds, tally = Random(seed), target.seeds(), Tally()
     gc.set_threshold(100_000)
     with tempfile.TemporaryDirectory(dir=memory()) as directory:
