@@ -14,7 +14,7 @@ tf_keras/src/engine/functional.py).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import tensors
@@ -111,6 +111,20 @@ class _InputMasks:
     """While it runs."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Unchanging:
+    """
+    What is the same whenever a nested model is called, by the identity of its parts, which the
+    network around it holds.
+    """
+
+    orders: dict[int, list[Node]] = field(default_factory=dict)
+    """The calls of a network in order."""
+
+    rules: dict[tuple[int, int, int], MaskRule | None] = field(default_factory=dict)
+    """The rule of a layer's call by its number and the number of its inputs."""
+
+
 class MaskFlow:
     """The masks of one network in one release."""
 
@@ -123,17 +137,16 @@ class MaskFlow:
         is_source: bool = False,
         scope: Scope = (),
         entering: Sequence[Mask | None] = (),
-        orders: dict[int, list[Node]] | None = None,
+        unchanging: _Unchanging | None = None,
     ) -> None:
         """
         Follow the masks.
 
         :param is_source: whether a release wrote the network, so that all arguments are there that
             it gives
-        :param orders: the calls in order by the identity of a network that holds them, which this
-            network holds: those of a nested model are the same whenever it is called
+        :param unchanging: what calls of the same models around it have found
         """
-        self._orders = orders if orders is not None else {}
+        self._unchanging = unchanging or _Unchanging()
         self.used: dict[CallKey, Used] = {}
         """
         What each call computes with, in nested models too; of calls of nested models what enters
@@ -164,9 +177,9 @@ class MaskFlow:
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
         self._run.update(zip(entries(network), entering, strict=False))
-        order = self._orders.get(id(network))
+        order = self._unchanging.orders.get(id(network))
         if order is None:
-            order = self._orders[id(network)] = calls_in_order(network)
+            order = self._unchanging.orders[id(network)] = calls_in_order(network)
         steps.spend(len(order), walk="masks of calls")
         for name, number in order:
             unit = self._operations.units[name]
@@ -194,7 +207,7 @@ class MaskFlow:
         if unit.network is not None:
             self._enter(unit, number, inputs, masks)
             return
-        rule = rule_of(unit, arguments, len(masks.run), self._release)
+        rule = self._rule(unit, number, arguments, len(masks.run))
         key = (self._scope, unit.name, number)
         if unit.class_name == ATTENTION and not unit.custom:
             self.used[key] = self._attention_masks(unit, arguments, inputs, rule)
@@ -221,6 +234,15 @@ class MaskFlow:
             for output, mask in enumerate(found):
                 way[Reference(layer=unit.name, call=number, output=output)] = mask
         self._clear(unit, number, inputs, rule)
+
+    def _rule(
+        self, unit: Unit, number: int, arguments: Mapping[str, Argument], inputs: int
+    ) -> MaskRule | None:
+        """Return the rule of a call."""
+        rules, key = self._unchanging.rules, (id(unit), number, inputs)
+        if key not in rules:
+            rules[key] = rule_of(unit, arguments, inputs, self._release)
+        return rules[key]
 
     def _input_masks(
         self, unit: Unit, arguments: Mapping[str, Argument], inputs: Sequence[Reference]
@@ -322,7 +344,7 @@ class MaskFlow:
             is_source=self._is_source,
             scope=(*self._scope, f"{unit.name}:{number}"),
             entering=entering,
-            orders=self._orders,
+            unchanging=self._unchanging,
         )
         self.used.update(inner.used)
         self.used[self._scope, unit.name, number] = frozenset(
