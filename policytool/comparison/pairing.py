@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policytool.comparison.result import Pairing
+from policytool.support import steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -77,6 +78,7 @@ class _Work:
         while pending:
             one, other = pending.pop()
             ones, others = self._below_a.get(one, []), self._below_b.get(other, [])
+            steps.spend(len(ones) + len(others), walk="layers of a pair")
             self._by(
                 ones, others, Pairing.PATH, lambda subject, index: subject.layers[index].names[-1:]
             )

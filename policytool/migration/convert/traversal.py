@@ -18,6 +18,7 @@ from policytool.migration.convert.architecture import (
     Unit,
     Value,
 )
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ def below(unit: Unit) -> Iterator[Unit]:
 
 def walk(unit: Unit) -> Iterator[Unit]:
     """Yield a unit and all below it, parents first."""
+    spend(1, walk="units of a model")
     yield unit
     for inner in below(unit):
         yield from walk(inner)

@@ -28,6 +28,7 @@ from policytool.releases.layer_classes import is_operation
 from policytool.releases.naming import snake_case
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -131,6 +132,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     """
     if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
         raise LimitError(f"{walk.root.part} contains {beyond}")
+    spend(1, walk="layers of a config")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
     if isinstance(identity, int) and not place.prefix and not walk.each:

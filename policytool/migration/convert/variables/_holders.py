@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from policytool.support.steps import spend
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -62,6 +64,7 @@ class Holder:
 
 def walk(holder: Holder) -> Iterator[Holder]:
     """Yield a holder and all below it."""
+    spend(1, walk="holders of variables")
     yield holder
     for inner in holder.below:
         yield from walk(inner)
