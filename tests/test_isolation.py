@@ -309,10 +309,10 @@ def test_findings_stay_if_a_limit_ends_the_plan_of_a_command(place: Path) -> Non
         assert models["calls.json"]["findings"][0]["rule"] == "PT501"
         [command] = models["calls.json"]["commands"]
         assert command["arguments"] is None
-        assert "layer-calls limit of 100000" in command["reason"]
+        assert "layer-calls limit of 25000" in command["reason"]
     refused = run("migrate", "calls.json", "--target", "tf_keras", "--dry-run")
     assert refused.code == 3
-    assert "layer-calls limit of 100000" in " ".join(refused.out.split())
+    assert "layer-calls limit of 25000" in " ".join(refused.out.split())
 
 
 def nested_calls(depth: int) -> dict[str, Any]:

@@ -24,6 +24,14 @@ BYTES: Final = "bytes"
 _FEW: Final = 10
 """Of a unit of bytes: fewer are told in the next smaller one."""
 
+RATIO: Final = "times"
+"""The unit of limits whose value says nothing about the time or memory that a file needs."""
+
+_FARTHEST: Final = 1_000
+"""
+Times the default: what is beyond takes days, so that nobody is told to raise a limit that far.
+"""
+
 _GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.support.limits")
 """What whoever runs the tool asked for, by name."""
 
@@ -60,7 +68,9 @@ class Limit:
         enough = 2 * most if counting else found
         if self.fixed and counting:
             enough = min(enough, self.default)
+        is_near = self.unit == RATIO or enough <= _FARTHEST * self.default
         way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
+        way = way if is_near else ""
         if self.fixed and (most >= self.default or enough > self.default):
             way = f", which cannot be raised because it is {self.fixed}"
         unit = "" if self.unit == BYTES else f" {self.unit}"
@@ -143,11 +153,11 @@ JSON_VALUES: Final = Limit(
 )
 FILE_STEPS: Final = Limit(
     "file-steps",
-    50_000_000,
+    10_000_000,
     "steps",
     "Number of steps in all walks over the content of one file: values, layers, calls, links and "
-    "graph nodes. A step takes less than a microsecond. EfficientNetV2-L needs fewer than a "
-    "million.",
+    "graph nodes. A step takes one to ten microseconds. EfficientNetV2-L needs up to 500,000 "
+    "steps, and a vocabulary with a million entries three million.",
 )
 LAYERS: Final = Limit(
     "layers",
@@ -157,7 +167,7 @@ LAYERS: Final = Limit(
 )
 LAYER_CALLS: Final = Limit(
     "layer-calls",
-    100_000,
+    25_000,
     "calls",
     "Layer calls in a converted model. Layers in a nested model count once for each call of "
     "that model. EfficientNetV2-L has 1,031 layers.",
@@ -204,7 +214,7 @@ H5_ATTRIBUTES: Final = Limit(
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,
-    "times",
+    RATIO,
     "Expanded size of the values divided by their stored size, for each dataset above 4 MiB "
     "and for all datasets together above 64 MiB. Compression reduces pruned weights to a tenth "
     "of their size, but has little effect on other weights.",
@@ -235,7 +245,7 @@ ZIP_MEMBERS: Final = Limit(
 ZIP_RATIO: Final = Limit(
     "zip-ratio",
     200,
-    "times",
+    RATIO,
     "Uncompressed size divided by compressed size. Keras stores members uncompressed. "
     "Compressed JSON reaches about 40.",
 )

@@ -629,6 +629,14 @@ def test_limits_are_listed() -> None:
     )
 
 
+def test_nobody_is_told_to_raise_a_limit_that_far() -> None:
+    """What needs a million times as much would take days, with any limit."""
+    near = limits.LAYER_CALLS.exceeded_message(2 * limits.LAYER_CALLS.default)
+    assert near.endswith("; raise the limit with --limit layer-calls=50000")
+    far = limits.LAYER_CALLS.exceeded_message(2**60)
+    assert far == f"{2**60} calls, above the layer-calls limit of 25000"
+
+
 # Limits on values
 
 
