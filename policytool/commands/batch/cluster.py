@@ -107,7 +107,8 @@ class Cluster:
             self._client = distributed.Client(  # type: ignore[no-untyped-call]
                 self._address, set_as_default=False, name="policytool"
             )
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AssertionError) as error:
+            # Dask asserts that its thread begins within ten seconds, which a busy machine misses
             self._restricted.close()
             raise WorkerError(
                 "no-cluster",
