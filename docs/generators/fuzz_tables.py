@@ -59,6 +59,16 @@ def fuzzing_page() -> str:
             "with and without writing, and `diff`."
         ),
         "",
+        (
+            "Other targets generate whole files: models that contain and repeatedly call other "
+            "models (`nests`), HDF5 links between groups in every arrangement (`links`),"
+        ),
+        (
+            "and settings with patterns, found in the directory of a model (`found-settings`). "
+            "Files in two formats at once must be rejected, and archives that resemble them "
+            "accepted (`polyglots`)."
+        ),
+        "",
         "Every run must satisfy these conditions:",
         "",
         "- The exit code is 0, 1, 3 or 4. For modified settings, plans and baselines, it may be 2.",
