@@ -30,6 +30,7 @@ from policytool.reports.page import INDEX
 from policytool.reports.reporter import BinaryReporter
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -248,9 +249,11 @@ def print_report(
     view: View,
     color: str,
 ) -> None:
-    """Print the report of a name."""
-    for piece in _pieces(_reporter(reporters, name), found, view):
-        click.echo(piece, nl=False, color=color != "never")
+    """Print the report of a name; a signal that asks this process to end waits for its end."""
+    with interrupts.deferred():
+        for piece in _pieces(_reporter(reporters, name), found, view):
+            click.echo(piece, nl=False, color=color != "never")
+        sys.stdout.flush()
 
 
 def _pieces(

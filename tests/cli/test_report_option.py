@@ -7,23 +7,31 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from policytool.cli import report_option
 from policytool.formats import format_detection
+from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
+from policytool.reports.reporter import Reporter
 from policytool.support.files.atomic import Draft
+from policytool.support.processes import interrupts
 from tests.conftest import FIXED_SCALE_H5, UNPACKED, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential, small_saved_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -531,3 +539,24 @@ def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> N
     code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
     assert code == 2
     assert "--save-inputs would replace" in words
+
+
+def test_a_signal_waits_for_the_end_of_a_printed_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """JSON of many models is printed in pieces; a part of it would be no JSON."""
+
+    def pieces(_found: object, _view: View) -> Iterator[str]:
+        yield "["
+        signal.raise_signal(signal.SIGINT)
+        yield "]"
+
+    reporter: Reporter[object] = Reporter(name="json", render=lambda *_: "", pieces=pieces)
+    before = signal.signal(signal.SIGINT, interrupts.interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            report_option.print_report((reporter,), "json", None, View(), "never")
+    finally:
+        interrupts.resume()
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().out == "[]"
