@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.support.errors import ModelFileError
@@ -26,17 +25,16 @@ CODE: Final = "step-limit"
 """The code of the error beyond a budget."""
 
 
-@dataclass(slots=True)
 class Budget:
     """The steps that may still be spent on one file."""
 
-    path: str
-    """The file as reports show it."""
-
-    most: int
-    spent: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    """The steps spent so far by walk, for tests."""
+    def __init__(self, path: str, most: int) -> None:
+        """Begin a budget; ``path`` is the file as reports show it."""
+        self.path = path
+        self.most = most
+        self.spent = 0
+        self.counts: Counter[str] = Counter()
+        """The steps spent so far by walk, for tests."""
 
     def spend(self, count: int, walk: str) -> None:
         """
