@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes, nested_calls
-from policytool.releases import keras_operations
 from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
@@ -209,6 +208,8 @@ def _note(value: dict[str, Json], found: ConfigTraits) -> None:
 
 
 def _note_operation(entry: dict[str, Json], config: dict[str, Json], found: ConfigTraits) -> None:
+    from policytool.releases import keras_operations  # only for graphs with operations
+
     class_name = str(entry["class_name"])
     found.operation_uses.update(keras_operations.uses(entry))
     if config.get("axis") is not None:

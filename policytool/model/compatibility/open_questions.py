@@ -10,7 +10,7 @@ from policytool.model import nested_calls
 from policytool.model.custom_classes import OP_LAYERS, OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
-from policytool.releases import keras_operations, known_arguments
+from policytool.releases import known_arguments
 from policytool.releases.releases import KERAS3, LOADERS, family_of, releases_in
 
 if TYPE_CHECKING:
@@ -110,8 +110,10 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
 
 def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
     """Tell of operations that no release has, and of the functions that operations call."""
-    if document.format == "h5":
-        return  # where Keras 3 finds layers by the names of operations, and no operation
+    if document.format == "h5" or not traits.operation_uses:
+        return  # in HDF5, Keras 3 finds layers by the names of operations, and no operation
+    from policytool.releases import keras_operations  # only for graphs with operations
+
     unknown = {
         use.class_name
         for use in traits.operation_uses

@@ -24,7 +24,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence,
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
-from policytool.releases import dtype_support, keras_operations, known_arguments
+from policytool.releases import dtype_support, known_arguments
 from policytool.releases.releases import KERAS3, LOADERS, family_of
 
 if TYPE_CHECKING:
@@ -121,8 +121,11 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
 
     HDF5 does not say that they are operations, for which :data:`REFUSALS` has a row.
     """
-    if family_of(loader) != KERAS3 or evidence.document.format == "h5":
+    is_graph = evidence.document.format != "h5" and bool(evidence.traits.operation_uses)
+    if family_of(loader) != KERAS3 or not is_graph:
         return
+    from policytool.releases import keras_operations  # only for graphs with operations
+
     found = {
         objection: use.class_name
         for use in evidence.traits.operation_uses
