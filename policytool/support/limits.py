@@ -28,9 +28,7 @@ RATIO: Final = "times"
 """The unit of limits whose value says nothing about the time or memory that a file needs."""
 
 _FARTHEST: Final = 1_000
-"""
-Times the default: what is beyond takes days, so that nobody is told to raise a limit that far.
-"""
+"""Messages suggest values up to this multiple of the default; larger values take days."""
 
 _GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.support.limits")
 """What whoever runs the tool asked for, by name."""
@@ -68,11 +66,12 @@ class Limit:
         enough = 2 * most if counting else found
         if self.fixed and counting:
             enough = min(enough, self.default)
-        is_near = self.unit == RATIO or enough <= _FARTHEST * self.default
-        way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
-        way = way if is_near else ""
         if self.fixed and (most >= self.default or enough > self.default):
             way = f", which cannot be raised because it is {self.fixed}"
+        elif self.unit == RATIO or enough <= _FARTHEST * self.default:
+            way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
+        else:
+            way = ""
         unit = "" if self.unit == BYTES else f" {self.unit}"
         amount = f"{'at least ' if counting else ''}{self.amount(found)}{unit}"
         return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"

@@ -629,8 +629,8 @@ def test_limits_are_listed() -> None:
     )
 
 
-def test_nobody_is_told_to_raise_a_limit_that_far() -> None:
-    """What needs a million times as much would take days, with any limit."""
+def test_a_limit_exceeded_many_times_has_no_suggestion() -> None:
+    """A file that needs far more would take days with any limit."""
     near = limits.LAYER_CALLS.exceeded_message(2 * limits.LAYER_CALLS.default)
     assert near.endswith("; raise the limit with --limit layer-calls=50000")
     far = limits.LAYER_CALLS.exceeded_message(2**60)
