@@ -252,8 +252,7 @@ def print_report(
     """Print the report of a name; a signal that asks this process to end waits for its end."""
     with interrupts.deferred():
         for piece in _pieces(_reporter(reporters, name), found, view):
-            click.echo(piece, nl=False, color=color != "never")
-        sys.stdout.flush()
+            click.echo(piece, nl=False, color=color != "never")  # flushes each piece
 
 
 def _pieces(
