@@ -121,14 +121,14 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
 
     HDF5 does not say that they are operations, for which :data:`REFUSALS` has a row.
     """
-    is_graph = evidence.document.format != "h5" and bool(evidence.traits.operation_uses)
-    if family_of(loader) != KERAS3 or not is_graph:
+    uses = evidence.traits.operation_uses
+    if family_of(loader) != KERAS3 or evidence.document.format == "h5" or not uses:
         return
     from policytool.releases import keras_operations  # only for graphs with operations
 
     found = {
         objection: use.class_name
-        for use in evidence.traits.operation_uses
+        for use in uses
         if keras_operations.is_known(use.module, use.class_name)
         for objection in keras_operations.objections(loader, use)
     }
