@@ -21,6 +21,48 @@ Layers that make ids of words and numbers, or vectors of ids: lookups in tables 
 have no 16-bit form.
 """
 
+IDENTITIES: Final = frozenset(
+    {
+        "ActivityRegularization",
+        "AlphaDropout",
+        "Dropout",
+        "GaussianDropout",
+        "GaussianNoise",
+        "Identity",
+        "SpatialDropout1D",
+        "SpatialDropout2D",
+        "SpatialDropout3D",
+    }
+)
+"""Layers whose output is the very tensor that they were given, except in training."""
+
+ARRANGING: Final = frozenset(
+    {
+        *("Concatenate", "Flatten", "Masking", "Permute", "RepeatVector", "Reshape"),
+        *("Cropping1D", "Cropping2D", "Cropping3D"),
+        *("UpSampling1D", "UpSampling2D", "UpSampling3D"),
+        *("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
+    }
+)
+"""Layers that move, repeat, join or drop the values of their inputs."""
+
+SHAPING: Final = (
+    IDENTITIES
+    | ARRANGING
+    | {
+        *("Activation", "ELU", "LeakyReLU", "PReLU", "ReLU", "Softmax", "ThresholdedReLU"),
+        *("CenterCrop", "Resizing", "Rescaling", "UnitNormalization"),
+        *("MaxPooling1D", "MaxPooling2D", "MaxPooling3D"),
+        *("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D"),
+        *("AdaptiveMaxPooling1D", "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D"),
+    }
+)
+"""
+Layers whose results are as exact as the values that they get: each is one of these, chosen, scaled
+or interpolated, or what an activation makes of it. Averages and sums are not among them: in those
+the rounding of many values cancels out.
+"""
+
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
 
 

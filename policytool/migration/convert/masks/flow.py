@@ -47,6 +47,7 @@ from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import IDENTITIES
 from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
 
@@ -74,21 +75,6 @@ TAKERS: Final = RECURRENT | {
     "TimeDistributed",
 }
 """The classes whose calls have an argument ``mask``."""
-
-_RETURNS_ITS_INPUT: Final = frozenset(
-    {
-        "ActivityRegularization",
-        "AlphaDropout",
-        "Dropout",
-        "GaussianDropout",
-        "GaussianNoise",
-        "Identity",
-        "SpatialDropout1D",
-        "SpatialDropout2D",
-        "SpatialDropout3D",
-    }
-)
-"""Layers whose output is the very tensor that they were given, except in training."""
 
 CallKey = tuple[Scope, str, int]
 """A call of a layer: the nested models around it, the layer's name, the number of the call."""
@@ -390,7 +376,7 @@ class MaskFlow:
             unit.class_name == "Activation"
             and function_name(unit.config.get("activation")) == "linear"
         )
-        if unit.custom or not (is_linear or unit.class_name in _RETURNS_ITS_INPUT):
+        if unit.custom or not (is_linear or unit.class_name in IDENTITIES):
             return False
         return not self._is_cast(unit, tensor)
 

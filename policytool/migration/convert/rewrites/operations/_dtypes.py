@@ -13,7 +13,7 @@ from policytool.migration.convert.rewrites.operations.composed_functions import 
 from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
-from policytool.releases.layer_classes import ENCODERS, LOOKUPS
+from policytool.releases.layer_classes import ARRANGING, ENCODERS, LOOKUPS
 from policytool.releases.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -22,46 +22,11 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Network, Unit
     from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
-_PASSING: Final = frozenset(
-    {
-        *(
-            "Flatten",
-            "Reshape",
-            "Permute",
-            "RepeatVector",
-            "Concatenate",
-            "Add",
-            "Subtract",
-            "Multiply",
-            "Maximum",
-            "Minimum",
-            "Average",
-            "Dot",
-        ),
-        *(
-            "Activation",
-            "Dropout",
-            "Masking",
-            "Identity",
-            "ZeroPadding1D",
-            "ZeroPadding2D",
-            "ZeroPadding3D",
-            "Cropping1D",
-            "Cropping2D",
-            "Cropping3D",
-        ),
-        *(
-            "UpSampling1D",
-            "UpSampling2D",
-            "UpSampling3D",
-            "GlobalMaxPooling1D",
-            "MaxPooling1D",
-            "MaxPooling2D",
-            "Lambda",
-            "ReLU",
-        ),
-    }
-)
+_PASSING: Final = ARRANGING | {
+    *("Add", "Average", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
+    *("Activation", "Dropout", "Identity", "Lambda", "ReLU"),
+    *("GlobalMaxPooling1D", "MaxPooling1D", "MaxPooling2D"),
+}
 """
 Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point
 inputs alone.
