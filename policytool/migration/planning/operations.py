@@ -27,6 +27,12 @@ _RESIZES: Final = "image.resize"
 _CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
 """What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
 
+_JOINS: Final = frozenset({"concat", "concatenate", "concatv2", "pack", "stack"})
+"""
+Operations that put several tensors into one, by the name of their class, function or op in small
+letters.
+"""
+
 _UNPROMOTED: Final = frozenset(
     {"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv", "CDist", "Meshgrid", "Polar"}
 )
@@ -91,6 +97,19 @@ def takes(node: GraphNode, met: frozenset[str]) -> bool:
 def is_wide(node: GraphNode) -> bool:
     """Return whether a node is an operation of Keras 3 that has no 16-bit kernel."""
     return node.site is None and node.class_name in _WIDE
+
+
+def joins(node: GraphNode) -> bool:
+    """Return whether an operation puts several tensors into one as they are."""
+    config = node.entry.get("config")
+    config = config if isinstance(config, dict) else {}
+    definition = config.get("node_def")
+    names = (
+        node.class_name,
+        config.get("function"),
+        definition.get("op") if isinstance(definition, dict) else None,
+    )
+    return any(isinstance(name, str) and name.lower() in _JOINS for name in names)
 
 
 def cast_target(node: GraphNode) -> str | None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FLOAT32: Final = "float32"
 _CELLS: Final = frozenset({"cell", "cells"})
+_OUTPUTS: Final = frozenset({outputs.OUTPUT, outputs.SHAPED})
+"""Why layers stay in float32 that are no candidates: ``--outputs follow`` makes them some."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +89,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     :raises ModelFileError: for a model whose policies cannot be changed so.
     """
     kept = {one.path: one.reason for one in planning.draft(loaded, options).kept}
-    fixed = {
-        path: reason for path, reason in kept.items() if keep_rules or reason == outputs.OUTPUT
-    }
+    fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
     assigned = set_patterns.matches(loaded, options.assignments)
     rules = {
         layer.path: kept[layer.path]

@@ -81,10 +81,11 @@ def test_outputs_do_not_say_what_a_models_policy_is() -> None:
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
 def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
     """
-    The layer that makes the output, a softmax after the last weights, and what stands between them
-    are kept; a softmax in the middle is not.
+    The layer that computes the output, a softmax after it, and all that follows are kept; a softmax
+    in the middle is not.
     """
     model = chain(
+        dense("hidden"),
         layer("Activation", "middle", activation="softmax"),
         dense("a"),
         layer("Softmax", "probabilities"),
@@ -94,13 +95,15 @@ def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
     kept = policies(after(model, to))
     assert kept == {
         "x": "float32",
+        "hidden": to,
         "middle": to,
-        "a": to,
+        "a": "float32",
         "probabilities": "float32",
         "dropout": "float32",
         "out": "float32",
     }
     assert {one.path for one in plan(model, to).kept} == {
+        "net/a",
         "net/probabilities",
         "net/dropout",
         "net/out",

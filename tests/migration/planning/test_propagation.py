@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
     after,
@@ -318,8 +319,11 @@ def test_a_cast_that_narrows_cannot_be_widened() -> None:
     assert [refusal.code for refusal in plan(model, "float32").refusals] == ["mixed-inputs"]
 
 
-def test_a_cast_at_the_end_makes_the_output() -> None:
-    """Where the model itself casts its output to float32, what feeds the cast may follow."""
+def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
+    """
+    Where the model itself casts its output to float32, what feeds the cast stays in float32, too,
+    unless outputs follow.
+    """
     cast = {
         **layer("TFOpLambda", "tf.cast", function="cast"),
         "inbound_nodes": [["b", 0, 0, {"dtype": "float32"}]],
@@ -327,7 +331,9 @@ def test_a_cast_at_the_end_makes_the_output() -> None:
     model = functional(
         source(), dense("a", inbound=["x"]), dense("b", inbound=["a"]), cast, outputs=["tf.cast"]
     )
-    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+    assert policies(after(model, "mixed_float16"))["b"] == "float32"
+    followed = policies(after(model, "mixed_float16", outputs=Outputs.FOLLOW))
+    assert followed["b"] == "mixed_float16"
 
 
 def test_the_wrapper_of_a_kept_layer_is_kept() -> None:

@@ -1,8 +1,10 @@
 """
-Outputs in float32: the layers that make a model's outputs, and a softmax on the way there.
+Outputs in float32: the layers that compute a model's outputs, those that follow them, and a softmax
+on the way there.
 
 TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the end; a
-softmax in the middle may be 16-bit.
+softmax in the middle may be 16-bit. float32 in the last layer alone is not enough where it is a
+Reshape or an activation: the layer before it has rounded the values.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import operations
 from policytool.migration.planning.keep._base import KeepRule
+from policytool.migration.planning.keep.output_origins import output_origins
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.tree import MODEL_CLASSES
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Policy
 
 OUTPUT: Final = "it computes the output of the model, which is kept in float32"
+SHAPED: Final = "it shapes or activates the output of the model, which is kept in float32"
 SOFTMAX: Final = (
     "it is a softmax before the output, and its small probabilities would be lost in 16 bits"
 )
@@ -38,8 +42,11 @@ _OPERATIONS: Final = OPAQUE_CLASSES - {
 
 
 def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield what makes the outermost model's outputs."""
-    return on_the_way_out(loaded)
+    """Yield what computes the outermost model's outputs, and what is on the way there."""
+    origins = output_origins(loaded)
+    yield from ((index, OUTPUT) for index in origins.computing)
+    yield from ((index, SHAPED) for index in origins.shaping)
+    yield from on_the_way_out(loaded)
 
 
 def on_the_way_out(loaded: LoadedModel) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,325 @@
+"""
+Which layers ``--outputs keep`` finds: those that compute the outputs, and those that shape them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policytool.migration.planning.keep import outputs
+from policytool.migration.planning.options import Outputs
+from tests.helpers.planned_models import (
+    Config,
+    after,
+    chain,
+    dense,
+    document,
+    functional,
+    layer,
+    plan,
+    policies,
+    source,
+)
+
+TO = "mixed_bfloat16"
+
+
+def kept(model: Any) -> dict[str, str]:
+    """Return the layers that stay in float32, by their paths without the model, and why."""
+    return {one.path.removeprefix("net/"): one.reason for one in plan(model, TO).kept}
+
+
+def called(entry: Config, *calls: list[str]) -> Config:
+    """Return a layer with its calls, each with the tensors that it takes, ``LAYER:CALL``."""
+    nodes = []
+    for call in calls:
+        parts = [parent.partition(":") for parent in call]
+        nodes.append([[name, int(number or 0), 0, {}] for name, _, number in parts])
+    return {**entry, "inbound_nodes": nodes}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        layer("Reshape", "last", target_shape=[2, 1]),
+        layer("Flatten", "last"),
+        layer("Permute", "last", dims=[1]),
+        layer("RepeatVector", "last", n=2),
+        layer("Activation", "last", activation="sigmoid"),
+        layer("Softmax", "last"),
+        layer("PReLU", "last", alpha_initializer={"class_name": "Zeros", "config": {}}),
+        layer("Dropout", "last", rate=0.5),
+        layer("ActivityRegularization", "last"),
+        layer("Cropping1D", "last", cropping=[1, 1]),
+        layer("ZeroPadding1D", "last", padding=[1, 1]),
+        layer("UpSampling2D", "last", size=[2, 2], interpolation="bilinear"),
+        layer("Rescaling", "last", scale=6.0, offset=283.0),
+        layer("GlobalMaxPooling1D", "last"),
+        layer("TimeDistributed", "last", layer=layer("Flatten", "inner")),
+    ],
+    ids=lambda entry: entry["class_name"],
+)
+def test_a_layer_that_shapes_the_output_keeps_the_layer_that_computes_it(entry: Config) -> None:
+    """float32 in the last layer alone cannot bring back what the Dense before it rounded."""
+    found = kept(chain(dense("a"), dense("b"), entry))
+    inner = {"last/inner": outputs.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
+    assert found == {"b": outputs.OUTPUT, "last": outputs.SHAPED, **inner}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        layer("GlobalAveragePooling1D", "last"),
+        layer("AveragePooling1D", "last", pool_size=[2]),
+        layer("LayerNormalization", "last", gamma_initializer={}),
+        layer("Custom>Reshape", "last"),
+        layer("Lambda", "last"),
+        layer("TimeDistributed", "last", layer=dense("inner")),
+        layer("Bidirectional", "last", layer=layer("LSTM", "inner", units=2)),
+    ],
+    ids=lambda entry: entry["class_name"],
+)
+def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None:
+    """What feeds a sum, an average or a layer with weights may follow; so it may in custom code."""
+    found = kept(chain(dense("a"), entry, layer("Activation", "tanh", activation="tanh")))
+    assert "a" not in found
+    assert found["last"] == outputs.OUTPUT
+    assert found["tanh"] == outputs.SHAPED
+    assert {name for name in found if name.startswith("last/")} == {
+        f"last/{name}"
+        for name in {
+            "TimeDistributed": ("inner",),
+            "Bidirectional": ("forward_inner", "backward_inner"),
+        }.get(entry["class_name"], ())
+    }
+
+
+def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
+    """A sum computes the output itself."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        dense("left", inbound=["a"]),
+        dense("right", inbound=["a"]),
+        layer("Concatenate", "both", inbound=["left", "right"]),
+        layer("Reshape", "boxes", inbound=["both"], target_shape=[2, 2]),
+        dense("b", inbound=["a"]),
+        dense("c", inbound=["a"]),
+        layer("Add", "sum", inbound=["b", "c"]),
+        layer("Flatten", "scores", inbound=["sum"]),
+        outputs=["boxes", "scores"],
+    )
+    assert kept(model) == {
+        "left": outputs.OUTPUT,
+        "right": outputs.OUTPUT,
+        "both": outputs.SHAPED,
+        "boxes": outputs.SHAPED,
+        "sum": outputs.OUTPUT,
+        "scores": outputs.SHAPED,
+    }
+
+
+def test_a_shared_activation_is_followed_from_its_last_call_alone() -> None:
+    """What fed its earlier calls is no output."""
+    relu = called(layer("ReLU", "relu"), ["a"], ["b"], ["c"])
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        called(dense("b"), ["relu:0"]),
+        called(dense("c"), ["relu:1"]),
+        relu,
+        outputs=["relu"],
+    )
+    model["config"]["output_layers"] = [["relu", 2, 0]]
+    assert kept(model) == {"c": outputs.OUTPUT, "relu": outputs.SHAPED}
+    model["config"]["output_layers"] = [["relu", 1, 0], ["relu", 2, 0]]
+    assert set(kept(model)) == {"b", "c", "relu"}
+
+
+def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
+    """It has one policy for all its calls, and the output needs float32."""
+    shared = called(dense("shared"), ["x"], ["a"])
+    model = functional(
+        source(),
+        shared,
+        called(dense("a"), ["shared:0"]),
+        called(layer("Flatten", "flat"), ["shared:1"]),
+        outputs=["flat"],
+    )
+    assert kept(model) == {"shared": outputs.OUTPUT, "flat": outputs.SHAPED}
+
+
+def test_nested_models_are_looked_through() -> None:
+    """The layer that computes the output may be in one, or before one that only shapes."""
+    head = functional(
+        source("y"),
+        dense("hidden", inbound=["y"]),
+        dense("logits", inbound=["hidden"]),
+        outputs=["logits"],
+        name="head",
+        inputs=("y",),
+    )
+    shaping: Config = {
+        "class_name": "Sequential",
+        "config": {
+            "name": "shaping",
+            "layers": [
+                layer("Reshape", "reshape", target_shape=[2, 1]),
+                layer("Activation", "sigmoid", activation="sigmoid"),
+            ],
+        },
+    }
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        {**head, "name": "head", "inbound_nodes": [[["a", 0, 0, {}]]]},
+        {**shaping, "name": "shaping", "inbound_nodes": [[["head", 1, 0, {}]]]},
+        layer("Flatten", "flat", inbound=["shaping"]),
+        outputs=["flat"],
+    )
+    assert kept(model) == {
+        "head/logits": outputs.OUTPUT,
+        "shaping/reshape": outputs.SHAPED,
+        "shaping/sigmoid": outputs.SHAPED,
+        "flat": outputs.SHAPED,
+    }
+
+
+def test_a_sequential_model_is_looked_through() -> None:
+    """Its layers follow each other in the order of the config."""
+    model = {
+        "class_name": "Sequential",
+        "config": {
+            "name": "net",
+            "layers": [
+                layer("LSTM", "lstm", units=2),
+                dense("kelvin"),
+                layer("Reshape", "out", target_shape=[2, 1]),
+            ],
+        },
+    }
+    assert kept(model) == {"kelvin": outputs.OUTPUT, "out": outputs.SHAPED}
+
+
+@pytest.mark.parametrize(
+    ("entry", "computing"),
+    [
+        (layer("TFOpLambda", "op", function="reshape"), {"b"}),
+        (layer("TFOpLambda", "op", function="concat"), {"b", "c"}),
+        (layer("TFOpLambda", "op", function="math.add"), {"b", "c"}),
+    ],
+    ids=["reshape", "concat", "add"],
+)
+def test_an_operation_computes_as_what_feeds_it(entry: Config, computing: set[str]) -> None:
+    """It has no policy, so the layers that make its inputs are kept, behind other layers too."""
+    fed = ["b", "c"] if len(computing) > 1 else ["b"]
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        dense("b", inbound=["a"]),
+        dense("c", inbound=["a"]),
+        called(entry, fed),
+        layer("Activation", "tanh", inbound=["op"], activation="tanh"),
+        outputs=["tanh"],
+    )
+    found = kept(model)
+    assert {name for name, reason in found.items() if reason == outputs.OUTPUT} == computing
+    assert found["tanh"] == outputs.SHAPED
+
+
+def test_sums_of_sums_are_not_followed() -> None:
+    """The last sum of a residual model is fed by all of its layers."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        dense("b", inbound=["a"]),
+        called(layer("TFOpLambda", "first", function="math.add"), ["a", "b"]),
+        dense("c", inbound=["first"]),
+        called(layer("TFOpLambda", "second", function="math.add"), ["first", "c"]),
+        layer("Activation", "tanh", inbound=["second"], activation="tanh"),
+        outputs=["tanh"],
+    )
+    assert kept(model) == {"tanh": outputs.SHAPED}
+
+
+def test_a_cast_of_keras3_is_looked_through() -> None:
+    """A cast to float32 comes after the rounding."""
+
+    def tensor(name: str) -> Config:
+        return {
+            "class_name": "__keras_tensor__",
+            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
+        }
+
+    def fed(entry: Config, *names: str) -> Config:
+        given: object = [tensor(name) for name in names] if len(names) > 1 else tensor(names[0])
+        return {
+            "module": "keras.layers",
+            **entry,
+            "inbound_nodes": [{"args": [given], "kwargs": {}}],
+        }
+
+    def operation(class_name: str, name: str, *names: str, **config: object) -> Config:
+        return fed(
+            {
+                "module": "keras.src.ops.core",
+                "class_name": class_name,
+                "config": config,
+                "registered_name": class_name,
+                "name": name,
+            },
+            *names,
+        )
+
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    model = functional(
+        first,
+        fed(dense("a"), "x"),
+        fed(dense("b"), "a"),
+        fed(dense("c"), "a"),
+        operation("Concatenate", "join", "b", "c"),
+        operation("Cast", "cast", "join", dtype="float32"),
+        fed(layer("Reshape", "out", target_shape=[4, 1]), "cast"),
+        outputs=["out"],
+    )
+    found = document({**model, "module": "keras.src.models.functional"}, keras="3.15.0")
+    assert kept(found) == {"b": outputs.OUTPUT, "c": outputs.OUTPUT, "out": outputs.SHAPED}
+
+
+def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
+    """What weighs the inputs of a last sum of products is no layer of the output, but a softmax."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        layer("Softmax", "weights", inbound=["a"]),
+        layer("Dropout", "dropout", inbound=["weights"], rate=0.5),
+        layer("Dot", "sum", inbound=["dropout", "x"], axes=1),
+        outputs=["sum"],
+    )
+    assert kept(model) == {
+        "weights": outputs.SOFTMAX,
+        "dropout": outputs.BETWEEN,
+        "sum": outputs.OUTPUT,
+    }
+
+
+def test_a_model_whose_layers_all_make_the_output_follows_on_request() -> None:
+    """With --outputs follow nothing is kept."""
+    model = chain(dense("a"), layer("Reshape", "out", target_shape=[2, 1]))
+    assert set(kept(model)) == {"a", "out"}
+    changed = policies(after(model, TO, outputs=Outputs.FOLLOW))
+    assert changed == {"x": "float32", "a": TO, "out": TO}
+
+
+def test_a_model_that_holds_itself_ends() -> None:
+    """Files from strangers may say of a model that it is a layer of its own."""
+    inner: Config = {"class_name": "Functional", "config": {"name": "net", "layers": []}}
+    model = functional(
+        source(),
+        {**inner, "name": "net", "inbound_nodes": [[["x", 0, 0, {}], ["net", 0, 0, {}]]]},
+        outputs=["net"],
+    )
+    assert not kept(model)
