@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import check
+from policytool.commands import check, check_run
 from policytool.commands.check_options import CheckOptions
+from policytool.formats import format_detection
 from policytool.migration.planning.options import Options
-from policytool.model import tree
+from policytool.model import reading, tree
 from policytool.numerics.workers import Worker
 from policytool.support.errors import WorkerError
+from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from policytool.numerics.check_sides import PreparedSide
 
 FLOAT32: Final = str(FIXTURES / "tf2.15/default_float32.h5")
 FLOAT64: Final = str(FIXTURES / "tf2.15/floatx_float64.h5")
@@ -57,3 +63,60 @@ def test_a_model_is_analysed_once_per_file_and_changed_side(
     with pytest.raises(WorkerError, match="not asked"):
         check.check_files(model, other, CheckOptions(**wanted))
     assert len(analysed) == count
+
+
+JUDGED: Final = (
+    *("tf2.3/wrappers_mixed.h5", "tf2.3/default_float32.h5", "tf2.15/rnn_mixed.h5"),
+    *("tf2.15/nested_models.keras", "tf2.15/shared_layer.h5", "tf2.15/tf_op_layers.h5"),
+    *("tf2.15/global_mixed_float16", "tf2.15/default_float32", "tf2.15/default_float32.json"),
+    *("keras3.15/sequential.keras", "keras3.15/keras_ops.keras", "keras3.15/preprocessing.keras"),
+    *("keras3.15/per_layer.h5", "keras3.15/policy_map_mha.keras", "keras3.15/unpacked.keras.d"),
+)
+"""Models of each format, with graphs and layers of every kind that a plan treats specially."""
+
+
+@THOROUGH
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--to", "mixed_bfloat16"),
+        ("--to", "mixed_float16", "--outputs", "follow"),
+        ("--to", "mixed_bfloat16", "--include-exceptions"),
+        ("--to", "mixed_float16", "--set", ".*=mixed_bfloat16"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("model", JUDGED)
+def test_check_runs_what_migrate_writes(
+    model: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same options every layer has the same policy, and what was read is the same."""
+    checked: list[PreparedSide] = []
+    read: list[Any] = []
+    prepare = check_run.check_job
+
+    def recorded(sides: tuple[PreparedSide, PreparedSide], *others: Any) -> Mapping[str, Any]:
+        checked.append(sides[1])
+        if sides[1].job["how"] == "saved":  # the file is gone when the check ends
+            path = sides[1].job["path"].path
+            read.append(format_detection.document(path, str(path)))
+        return prepare(sides, *others)
+
+    def ended(_worker: Worker, _job: Mapping[str, Any], **_: Any) -> Mapping[str, Any]:
+        raise WorkerError("ended", "the child is not asked here")
+
+    monkeypatch.setattr(check_run, "check_job", recorded)
+    monkeypatch.setattr(Worker, "run", ended)
+    source, output = FIXTURES / model, tmp_path / f"written{(FIXTURES / model).suffix}"
+    assert "not asked" in run("check", source, *options, "--trust").err
+    assert run("migrate", source, *options, "-o", output).code == 0
+    written = output if output.exists() else source  # nothing to change
+    document = format_detection.document(written, str(written))
+    migrated = reading.load_model(document)
+    (side,) = checked
+    assert side.loaded is not None
+    assert [(layer.path, layer.policy) for layer in side.loaded.layers] == [
+        (layer.path, layer.policy) for layer in migrated.layers
+    ]
+    for candidate in read or [side.loaded.document]:
+        assert candidate.config == document.config

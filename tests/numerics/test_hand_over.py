@@ -321,6 +321,9 @@ def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return found
 
 
+FOLLOW: Final = ("--outputs", "follow")
+"""The unpacked model has no other layers than those that make its output."""
+
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
     "check": (("check", "h5.keras", "--to", "mixed_bfloat16"), ["check"]),
     "check inputs": (
@@ -347,11 +350,11 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
         ["predict"] * 2,
     ),
     "verify unpacked": (
-        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", "--verify"),
+        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", *FOLLOW, "--verify"),
         ["predict"] * 2,
     ),
     "in place": (
-        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", "--verify", "--in-place"),
+        ("migrate", "unpacked.h5", "--to", "mixed_bfloat16", *FOLLOW, "--verify", "--in-place"),
         ["predict"] * 2,
     ),
     "target": (("migrate", "plain.bin", "--target", "keras3", "-o", "o.keras"), ["predict"] * 2),
