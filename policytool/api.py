@@ -110,7 +110,8 @@ def migrate(
         deprecated policy formats
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
     :param include_exceptions: with ``to``, whether to also change layers with an explicit policy
-    :param outputs: ``keep`` output layers in float32 under a 16-bit policy, or let them ``follow``
+    :param outputs: ``keep`` the layers that compute the outputs, and those after them, in float32
+        under a 16-bit policy, or let them ``follow``
         the policy in the same way as other layers
     :param loss_scale: ``drop`` the loss scale of a policy, or ``keep`` it in the optimizer
     :param optimizer: adapt the loss scaling of the saved optimizer to ``to`` (``follow``), or

@@ -38,7 +38,7 @@ _OPTIONS: Final = (
         type=click.Choice([one.value for one in Outputs]),
         default=Outputs.KEEP.value,
         show_default=True,
-        help="Keep output layers in float32 under a 16-bit policy, or change them in the same way "
-        "as other layers.",
+        help="Keep the layers that compute the outputs, and those after them, in float32 under a "
+        "16-bit policy, or change them in the same way as other layers.",
     ),
 )

@@ -21,7 +21,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Outputs(StrEnum):
-    """What becomes of a model's output layers under a 16-bit policy."""
+    """What becomes of the layers that make a model's outputs under a 16-bit policy."""
 
     KEEP = "keep"
     FOLLOW = "follow"
