@@ -25,7 +25,7 @@ from policytool.commands.fix import FixAttempt, FixOptions, FixRequest
 from policytool.commands.migrate import MigrateRequest
 from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
 from policytool.formats import discovery
-from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.migration.planning.options import Assignment, LossScales, Options, Outputs
 from policytool.rules import AuditOptions
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import PerFileIgnore, Suppression, Suppressions
@@ -610,7 +610,9 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     result: Any = task.attempt(
         found,
         MigrateRequest(
-            options=Options(to="float16"), destination=Destination(in_place=True), parts=False
+            options=Options(to="float16", outputs=Outputs.FOLLOW),
+            destination=Destination(in_place=True),
+            parts=False,
         ),
     )
     assert result.written.backup == tmp_path / "a.h5.bak"

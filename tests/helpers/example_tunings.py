@@ -189,7 +189,7 @@ def migration() -> Migration:
     """Return the plan of a real file, which is not carried out."""
     (found,) = migrate_all(
         list(discovery.inputs([str(FIXTURES / "keras3.15/default_float32.keras")])),
-        Options(to=POLICY, assignments=(Assignment(pattern="functional/dense", policy="float32"),)),
+        Options(to=POLICY),
         Destination(write=False),
     )
     assert isinstance(found, Migration)

@@ -15,7 +15,7 @@ from policytool.commands.destinations import Destination
 from policytool.commands.migrate import Migration
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
-from policytool.migration.planning.options import Options, assignment
+from policytool.migration.planning.options import Options, Outputs, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from tests.contracts.reporter_contract import compared
@@ -33,7 +33,10 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
     "to_float32": ("keras3.15/adam_autowrap_mf16.keras", Options(to="float32")),
     "refused": ("keras3.15/int8.keras", Options(to="mixed_float16")),
     "unchanged": ("keras3.15/default_float32.h5", Options()),
-    "target": ("tf2.3/exp_mf16_fixed128.h5", Options(to="mixed_bfloat16", target="tf2.4")),
+    "target": (
+        "tf2.3/exp_mf16_fixed128.h5",
+        Options(to="mixed_bfloat16", outputs=Outputs.FOLLOW, target="tf2.4"),
+    ),
     "set": (
         "tf2.15/global_mixed_float16.h5",
         Options(assignments=(assignment("mlp/(norm|dense_a)=float64"),)),
@@ -42,7 +45,11 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
     "converted": ("keras3.15/adam_autowrap_mf16.keras", Options(target="tf2.4")),
     "converted_to": (
         "tf2.15/default_float32_compiled.h5",
-        Options(to="mixed_bfloat16", target="keras3.15"),
+        Options(
+            to="mixed_bfloat16",
+            assignments=(assignment("mlp/dense_a=mixed_bfloat16"),),
+            target="keras3.15",
+        ),
     ),
     "converted_weights": (
         "tf2.15/rnn_mixed.h5",

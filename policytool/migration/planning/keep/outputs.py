@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import operations
 from policytool.migration.planning.keep._base import KeepRule
-from policytool.migration.planning.keep.output_origins import output_origins
+from policytool.migration.planning.keep._output_origins import output_origins
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.tree import MODEL_CLASSES
 
