@@ -29,7 +29,10 @@ _MOST: Final = 8
 _ATTEMPTS: Final = 2
 """Other processes can disturb one measurement."""
 
-MIGRATE: Final = ("migrate", "--to", "float16", "--overwrite", "-o", "out.h5")
+MIGRATE: Final = (
+    *("migrate", "--to", "float16", "--outputs", "follow"),
+    *("--overwrite", "-o", "out.h5"),
+)
 """Casts, so that a new file is made of the objects of the old one and compared with it."""
 
 

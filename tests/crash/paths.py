@@ -31,6 +31,8 @@ A SavedModel whose metadata stands in one file; that of :data:`MIXED_SAVEDMODEL`
 """
 
 _TO: Final = ("--to", "float32")
+_FOLLOW: Final = ("--outputs", "follow")
+_CASTS: Final = ("--to", "float16", *_FOLLOW)
 _FIXABLE: Final = {"model.h5": FIXED_SCALE_H5}
 _H5: Final = {"model.h5": MIXED_H5}
 _KERAS: Final = {"model.keras": MIXED_KERAS}
@@ -163,15 +165,19 @@ PATHS: Final = (
         "--overwrite",
         texts={"model.h5.bak": _OLD},
     ),
-    _migrate("h5: values cast, in place", _H5, "--to", "float16", *_PLACE),
+    _migrate("h5: values cast, in place", _H5, *_CASTS, *_PLACE),
     _migrate("keras: new file", _KERAS, *_TO, "-o", "@other.keras"),
     _migrate("keras: in place", _KERAS, *_TO, *_PLACE),
-    _migrate("keras: values cast, in place", _KERAS, "--to", "float16", *_PLACE),
-    _migrate("keras directory: new", {"model": UNPACKED}, "--to", "float16", "-o", "@other"),
+    _migrate("keras: values cast, in place", _KERAS, *_CASTS, *_PLACE),
+    _migrate("keras directory: new", {"model": UNPACKED}, *_CASTS, "-o", "@other"),
     _migrate(
-        "keras directory: one file in place", {"model": UNPACKED}, "--to", "mixed_bfloat16", *_PLACE
+        "keras directory: one file in place",
+        {"model": UNPACKED},
+        *("--to", "mixed_bfloat16"),
+        *_FOLLOW,
+        *_PLACE,
     ),
-    _migrate("keras directory: in place", {"model": UNPACKED}, "--to", "float16", *_PLACE),
+    _migrate("keras directory: in place", {"model": UNPACKED}, *_CASTS, *_PLACE),
     _migrate("savedmodel: new", _ONE, *_TO, "-o", "@other"),
     _migrate(
         "savedmodel: over another",
