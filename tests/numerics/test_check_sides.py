@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import check, check_run
+from policytool.commands import check
+from policytool.commands.check_jobs import check_job
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import format_detection
 from policytool.migration.planning.options import Options
@@ -93,19 +94,18 @@ def test_check_runs_what_migrate_writes(
     """With the same options every layer has the same policy, and what was read is the same."""
     checked: list[PreparedSide] = []
     read: list[Any] = []
-    prepare = check_run.check_job
 
     def recorded(sides: tuple[PreparedSide, PreparedSide], *others: Any) -> Mapping[str, Any]:
         checked.append(sides[1])
         if sides[1].job["how"] == "saved":  # the file is gone when the check ends
             path = sides[1].job["path"].path
             read.append(format_detection.document(path, str(path)))
-        return prepare(sides, *others)
+        return check_job(sides, *others)
 
     def ended(_worker: Worker, _job: Mapping[str, Any], **_: Any) -> Mapping[str, Any]:
         raise WorkerError("ended", "the child is not asked here")
 
-    monkeypatch.setattr(check_run, "check_job", recorded)
+    monkeypatch.setattr("policytool.commands.check_run.check_job", recorded)
     monkeypatch.setattr(Worker, "run", ended)
     source, output = FIXTURES / model, tmp_path / f"written{(FIXTURES / model).suffix}"
     assert "not asked" in run("check", source, *options, "--trust").err

@@ -71,11 +71,9 @@ class _Search:
             return self.followed[model]
         self.followed[model] = False  # a model that holds itself has no end
         graph = self.loaded.graphs[model]
-        pending, seen, has_input = (
-            list(reversed(self._ends(graph))),
-            set[inbound_nodes.Node](),
-            False,
-        )
+        pending = list(reversed(self._ends(graph)))
+        seen: set[Node] = set()
+        has_input = False
         while pending:
             call = pending.pop()
             if call in seen:
@@ -144,11 +142,9 @@ class _Search:
         Return the calls of layers whose results an operation combines; none where it combines the
         result of another such operation, because all layers of a residual model feed its last sum.
         """
-        pending, seen, found = (
-            list(reversed(sources)),
-            set[inbound_nodes.Node](),
-            list[inbound_nodes.Node](),
-        )
+        pending = list(reversed(sources))
+        seen: set[Node] = set()
+        found: list[Node] = []
         while pending:
             call = pending.pop()
             if call in seen:
@@ -166,7 +162,7 @@ class _Search:
 
     def _ends(self, graph: Graph) -> list[Node]:
         """Return the calls that make a model's outputs."""
-        listed = self.loaded.config(graph.model).get("output_layers")
+        listed = (self.loaded.sites[graph.model].config or {}).get("output_layers")
         if listed is None:
             return self._calls(graph, ((name, 0) for name in graph.outputs))
         return self._calls(graph, inbound_nodes.tensors(listed))
@@ -177,8 +173,10 @@ class _Search:
         calls = _listed_calls(graph.nodes[name])
         if not calls:  # in a Sequential
             return self._calls(graph, ((parent, 0) for parent in graph.nodes[name].parents))
-        taken = calls if number == _ANY_CALL else calls[number]
-        return self._calls(graph, inbound_nodes.tensors(taken))
+        meant = calls if number == _ANY_CALL else calls[number : number + 1]
+        return self._calls(
+            graph, (tensor for one in meant for tensor in inbound_nodes.tensors(one))
+        )
 
     def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
         """
