@@ -202,6 +202,54 @@ class Models:
         recurrent = layers.GRU(3, name="gru")(attended, mask=keep)
         return self.keras.Model([values, keep, square], recurrent, name="net")
 
+    def learnt(self) -> Any:
+        """
+        Return one whose inputs come to layers with statistics, through layers that move values:
+        masked, joined, permuted and padded, cut, and scaled.
+        """
+        layers = self.layers
+        plain, columns = self.input((2,), name="plain"), self.input((4,), name="columns")
+        series, grid = self.input((None, 2), name="series"), self.input((2, 3), name="grid")
+        one, other = self.input((1,), name="one"), self.input((2,), name="other")
+        scaled, unit = self.input((2,), name="scaled"), self.input((3,), name="unit")
+        steps = self.input((5, 2), name="steps")
+        moved = layers.ZeroPadding1D(1, name="pad")(layers.Permute((2, 1), name="swap")(grid))
+        outputs = [
+            self.normalized("plain_norm", plain, [50.0, -200.0], [0.01, 400.0]),
+            self.normalized("masked_norm", layers.Masking(-1.0)(series), [30.0, 86000.0], [1, 9]),
+            layers.Normalization(
+                mean=[5.0, -60.0, 700.0], variance=[1.0, 4.0, 9.0], name="joined_norm"
+            )(layers.Concatenate(name="join")([one, other])),
+            self.normalized(
+                "moved_norm", layers.Flatten(name="flat")(moved), range(0, 1000, 100), [1.0] * 10
+            ),
+            layers.Normalization(mean=[8.0, 80.0], variance=[1.0, 1.0], name="cut_norm")(
+                columns[:, 1:3]
+            ),
+            layers.Dense(1, name="rest")(columns),
+            self.normalized(
+                "scaled_norm",
+                layers.Rescaling(0.5, offset=-1.0, name="half")(scaled),
+                [10.0, 20.0],
+                [4.0, 4.0],
+            ),
+            layers.Rescaling(1 / 1000, name="thousandth")(unit),
+            layers.TimeDistributed(layers.BatchNormalization(), name="each_step")(steps),
+        ]
+        model = self.keras.Model(
+            [plain, columns, series, grid, one, other, scaled, unit, steps], outputs, name="net"
+        )
+        inner = model.get_layer("each_step").layer
+        inner.set_weights([*inner.get_weights()[:2], np.array([3.0, 90.0]), np.ones(2)])
+        return model
+
+    def normalized(self, name: str, values: Any, mean: Any, variance: Any) -> Any:
+        """Return what a BatchNormalization with these statistics makes."""
+        layer = self.layers.BatchNormalization(name=name)
+        made = layer(values)
+        layer.set_weights([*layer.get_weights()[:2], np.array(list(mean)), np.array(variance)])
+        return made
+
     def unsaid(self) -> Any:
         """Return one that was never called."""
         return self.keras.Sequential([self.layers.Dense(2, name="dense")], name="net")

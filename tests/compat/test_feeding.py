@@ -39,6 +39,7 @@ MODELS: Final = (
     "unsaid",
     "scaled",
     "masked",
+    "learnt",
 )
 LEAST: Final = {"keras2": 290, "keras3": 180}
 """Fixtures that a library loads, at least: fewer, and the tests below are about nothing."""
@@ -291,6 +292,51 @@ def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -
     assert how["image"] == "pixel values from 0 to 255"
     assert 40 < fed["half"].max() <= 58
     assert 1 <= fed["moved"].min() < fed["moved"].max() <= 50
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_values_have_the_statistics_of_the_layers_that_normalize_them(
+    asked: Callable[[str], Answers], family: str
+) -> None:
+    """
+    Each element has those of its place in what the layer gets, and elements that no such layer
+    gets are around 0.
+    """
+    answers = asked(family)
+    fed = answers.saved("learnt", "drawn")
+    how = {one["name"]: one["how"] for one in answers.told["learnt", "drawn"]["told"]["inputs"]}
+    text = "normally distributed values with the mean and variance of {}"
+    layers = {
+        "plain": "plain_norm",
+        "columns": "cut_norm",
+        "grid": "moved_norm",
+        "one": "joined_norm",
+        "other": "joined_norm",
+        "scaled": "scaled_norm",
+    }
+    assert {name: how[name] for name in layers} == {
+        name: text.format(layer) for name, layer in layers.items()
+    }
+    assert how["series"] == text.format("masked_norm") + ", padded with -1"
+    assert how["unit"] == "values that thousandth maps to at most 1"
+    statistics: dict[str, tuple[Any, Any]] = {
+        "plain": ([50, -200], [0.1, 20]),
+        "columns": ([0, 8, 80, 0], 1),
+        "one": (5, 1),
+        "other": ([-60, 700], [2, 3]),
+        "grid": ([[200, 400, 600], [300, 500, 700]], 1),
+        "scaled": ([22, 42], 4),
+    }
+    for name, (mean, spread) in statistics.items():
+        apart = (fed[name] - np.array(mean)) / np.array(spread)
+        assert np.abs(apart.mean(axis=0)).max() < 1, name
+        assert 0.5 < apart.std() < 1.5, name
+        assert apart.std(axis=0).min() > 0.3, name
+    real = fed["series"][(fed["series"] != -1).all(axis=-1)]
+    assert np.allclose(real.mean(axis=0), [30, 86000], atol=2)
+    assert np.allclose(fed["steps"].mean(axis=(0, 1)), [3, 90], atol=1)
+    assert 0 <= fed["unit"].min() < 300
+    assert 700 < fed["unit"].max() <= 1000
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -85,10 +85,13 @@ def test_what_is_drawn_is_within_the_range() -> None:
 
 
 def test_features_have_ranges_of_their_own() -> None:
-    """Around the mean that a Normalization learnt."""
+    """
+    Around the mean that a Normalization learnt; the constant is one deviation above it, positive
+    once it is normalized.
+    """
     found = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
     made = recipe(Slot("x", [None, 2], "float32"), [Reached(found, WHOLE, None)], None)
-    assert rows(made, 2) == [[11, 210], [13, -170], [7, -230], [13, -230], [7, -170]]
+    assert rows(made, 2) == [[11, -190], [13, -170], [7, -230], [13, -230], [7, -170]]
 
 
 @pytest.mark.parametrize("name", ["attention_mask", "other"])

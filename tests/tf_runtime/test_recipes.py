@@ -111,7 +111,7 @@ def test_what_is_scaled_from_pixels_gets_pixels(
         [Reached(layer("Rescaling", scale=scale), WHOLE, None)],
         None,
     )
-    assert bool(drawn(made, 2, 8, 8, 3).max() > 200) is is_image
+    assert (made.how == "pixel values from 0 to 255") is is_image
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,52 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
         *(size or 4 for size in shape[1:]),
     )
     assert np.allclose(values.reshape(-1, len(expected)).mean(axis=0), expected, atol=2)
+
+
+@pytest.mark.parametrize(
+    ("scale", "offset", "dtype", "ends"),
+    [
+        (1 / 1000, 0.0, "float32", [0, 1000]),
+        (1 / 127.5, -1.0, "float32", [0, 255]),
+        (1 / 20, -5.0, "float32", [0, 200]),
+        (-0.01, 1.0, "float32", [0, 100]),
+        (1 / 1000, 0.0, "uint8", [0, 255]),
+        ([0.1, 0.01], 0.0, "float32", [0, 100]),
+        (60.0, 0.0, "float32", [-3, 3]),
+    ],
+)
+def test_scaled_values_are_at_most_1_after_it(
+    scale: Any, offset: float, dtype: str, ends: list[float]
+) -> None:
+    """From 0, or from what an offset makes of it; not if the layer makes them larger."""
+    found = Reached(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
+    made = recipe(Slot("x", [None, 2], dtype), [found], None)
+    assert made.range == pytest.approx(ends)
+    values = drawn(made, 500, 2)
+    if ends != [-3, 3]:
+        assert ends[0] - 1e-9 <= values.min() < values.max() <= ends[1] + 1e-9
+
+
+def test_statistics_stay_in_the_range_of_integers() -> None:
+    """Values below 0 would wrap around."""
+    found = Reached(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
+    made = recipe(Slot("x", [None, 2], "uint8"), [found], None)
+    values = drawn(made, 500, 2)
+    assert 0 <= values.min() < values.max() <= 255
+    assert made.range == [0.0, 32.0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reached", "expected"),
+    [
+        ("float32", [], True),
+        ("float16", [Reached(layer("Rescaling", scale=1 / 9, offset=0.0), WHOLE, None)], True),
+        ("float32", [embedding(9)], False),
+        ("float32", [Reached(layer("Dense"), WHOLE, None, is_mask=True)], False),
+        ("int32", [], False),
+        ("string", [], False),
+    ],
+)
+def test_only_numbers_can_be_larger(dtype: str, reached: list[Reached], *, expected: bool) -> None:
+    """Not IDs, masks, integers or text."""
+    assert recipe(Slot("x", [None, 2], dtype), reached, None).is_scalable is expected

@@ -50,6 +50,9 @@ class FedInputs:
         self.size = SIZES[0]
         """What stands for open dimensions."""
 
+        self.recipes: list[Recipe] = []
+        """How each input was drawn; nothing for the user's."""
+
         self.told = dict(told)
         """What the report says of it, as JSON."""
 
@@ -164,7 +167,7 @@ class Feeder:
             )
         others = [one.tensors for one in beside[:1]]
         found = self._fed(batches, "synthetic", hows, [one.range for one in recipes], others)
-        found.size = size
+        found.size, found.recipes = size, list(recipes)
         if beside:
             found.add_extremes(beside)
         return found

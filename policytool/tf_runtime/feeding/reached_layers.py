@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..library import paths
+from .element_paths import NOTHING, elements_after, elements_of_input, open_as_one
 from .slots import graph
 
 if TYPE_CHECKING:
@@ -31,35 +32,12 @@ workings of a class of someone else's between.
 
 SHAPING = frozenset(
     {
-        *(
-            "InputLayer",
-            "Reshape",
-            "Flatten",
-            "Permute",
-            "RepeatVector",
-            "Concatenate",
-            "Masking",
-            "Identity",
-            "ActivityRegularization",
-        ),
-        *(
-            "Dropout",
-            "SpatialDropout1D",
-            "SpatialDropout2D",
-            "SpatialDropout3D",
-            "ZeroPadding1D",
-            "ZeroPadding2D",
-            "ZeroPadding3D",
-        ),
-        *(
-            "Resizing",
-            "RandomFlip",
-            "RandomTranslation",
-            "RandomRotation",
-            "RandomZoom",
-            "RandomContrast",
-            "RandomBrightness",
-        ),
+        *("InputLayer", "Reshape", "Flatten", "Permute", "RepeatVector", "Concatenate", "Masking"),
+        *("Identity", "ActivityRegularization", "Dropout"),
+        *("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"),
+        *("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
+        *("Resizing", "RandomFlip", "RandomTranslation", "RandomRotation", "RandomZoom"),
+        *("RandomContrast", "RandomBrightness"),
     }
 )
 """
@@ -71,34 +49,10 @@ CUTTING = frozenset(
 )
 SHAPING_OPS = frozenset(
     {
-        *(
-            "cast",
-            "reshape",
-            "concat",
-            "concatv2",
-            "concatenate",
-            "expanddims",
-            "squeeze",
-            "identity",
-            "transpose",
-            "stack",
-            "pack",
-            "flatten",
-            "ravel",
-        ),
-        *(
-            "tile",
-            "broadcastto",
-            "repeat",
-            "copy",
-            "converttotensor",
-            "saturatecast",
-            "stopgradient",
-            "moveaxis",
-            "swapaxes",
-            "toint32",
-            "toint64",
-        ),
+        *("cast", "reshape", "concat", "concatv2", "concatenate", "expanddims", "squeeze"),
+        *("identity", "transpose", "stack", "pack", "flatten", "ravel", "tile", "broadcastto"),
+        *("repeat", "copy", "converttotensor", "saturatecast", "stopgradient", "moveaxis"),
+        *("swapaxes", "toint32", "toint64"),
     }
 )
 CUTTING_OPS = frozenset(
@@ -106,25 +60,9 @@ CUTTING_OPS = frozenset(
 )
 CHANGING_OPS = frozenset(
     {
-        *(
-            "add",
-            "addv2",
-            "sub",
-            "subtract",
-            "mul",
-            "multiply",
-            "maximum",
-            "minimum",
-            "clip",
-            "clipbyvalue",
-            "where",
-            "selectv2",
-            "abs",
-            "round",
-            "floor",
-        ),
-        *("mod", "floormod", "floordiv", "floordivide"),
-        *("logicaland", "logicalnot", "logicalor"),
+        *("add", "addv2", "sub", "subtract", "mul", "multiply", "maximum", "minimum", "clip"),
+        *("clipbyvalue", "where", "selectv2", "abs", "round", "floor", "mod", "floormod"),
+        *("floordiv", "floordivide", "logicaland", "logicalnot", "logicalor"),
     }
 )
 _MASK = "mask"
@@ -135,6 +73,9 @@ IDS = {"Embedding": "input_dim", "CategoryEncoding": "num_tokens"}
 
 
 LOOKUPS = {"StringLookup", "IntegerLookup"}
+
+STATISTICS = frozenset({"Normalization", "BatchNormalization", "SyncBatchNormalization"})
+"""Layers that hold the mean and the variance of what they are made for."""
 
 
 class Passed(NamedTuple):
@@ -147,10 +88,18 @@ class Passed(NamedTuple):
     offset: float = 0.0
     """What Rescaling layers multiplied them with and added to them."""
 
+    elements: Any = None
+    """Where each of them is (:mod:`.element_paths`); None where nobody knows."""
+
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """The factor and the offset of Rescaling layers."""
+        return self.scale, self.offset
+
     @property
     def is_scaled(self) -> bool:
         """Whether they are other numbers."""
-        return (self.scale, self.offset) != (1.0, 0.0)
+        return self.scaling != (1.0, 0.0)
 
 
 class Reached:
@@ -164,6 +113,7 @@ class Reached:
         scaling: tuple[float, float] = (1.0, 0.0),
         *,
         is_mask: bool = False,
+        elements: Any = None,
     ) -> None:
         self.layer = layer
         self.way = way
@@ -175,6 +125,12 @@ class Reached:
 
         self.is_mask = is_mask
         """Whether it takes them as a mask."""
+
+        self.elements = elements
+        """
+        Which of the input's values is where in what the layer gets (:mod:`.element_paths`); None
+        where nobody knows.
+        """
 
 
 def kinds(layer: Any) -> set[str]:
@@ -193,6 +149,11 @@ def takes_ids(layer: Any) -> bool:
 def is_operation(layer: Any) -> bool:
     """Return whether a node of a graph is an operation and no layer with a class of its own."""
     return bool(_symbol(layer))
+
+
+def has_statistics(layer: Any) -> bool:
+    """Return whether a layer holds the statistics of what it is made for."""
+    return bool(kinds(layer) & STATISTICS) and not getattr(layer, "invert", False)
 
 
 def ids(layer: Any) -> int | None:
@@ -224,7 +185,11 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     if one is None:
         return None
     walk = _Walk(library, len(one.inputs))
-    walk.through(one, [{position: Passed(WHOLE)} for position in range(len(one.inputs))])
+    follows = any(kinds(layer) & STATISTICS for _, layer in paths(model))
+    elements = [elements_of_input(tensor.shape) if follows else None for tensor in one.inputs]
+    walk.through(
+        one, [{place: Passed(WHOLE, elements=held)} for place, held in enumerate(elements)]
+    )
     return walk.found
 
 
@@ -241,19 +206,13 @@ class _Walk:
                 layer = _layer(node)
                 if layer is None or type(layer).__name__ == "InputLayer":
                     continue
-                given = [
-                    held.get(id(tensor), {})
-                    for tensor in self.flatten(_tensors(node, "keras_inputs", "input_tensors"))
-                ]
+                tensors = self.flatten(_tensors(node, "keras_inputs", "input_tensors"))
+                given = [_Given(held.get(id(tensor), {}), tensor.shape) for tensor in tensors]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
                 self.masks(layer, [held.get(id(tensor), {}) for tensor in self.masking(node)])
-                if any(given):
-                    held.update(
-                        zip(
-                            [id(tensor) for tensor in outputs],
-                            self.out_of(layer, node, given, len(outputs)),
-                        )
-                    )
+                if any(one.flow for one in given):
+                    made = self.out_of(layer, node, given, [tensor.shape for tensor in outputs])
+                    held.update(zip([id(tensor) for tensor in outputs], made))
         return [held.get(id(tensor), {}) for tensor in self.flatten(one.outputs)]
 
     def masking(self, node: Any) -> list[Any]:
@@ -276,23 +235,74 @@ class _Walk:
             for position, passed in flow.items():
                 self.found[position].append(Reached(layer, passed.way, None, is_mask=True))
 
-    def out_of(self, layer: Any, node: Any, given: Sequence[Flow], count: int) -> list[Flow]:
-        """Note that flows come to a layer; return what comes out of it as it went in."""
+    def out_of(
+        self, layer: Any, node: Any, given: Sequence[_Given], shapes: Sequence[Any]
+    ) -> list[Flow]:
+        """
+        Note that flows come to a layer; return what comes out of it as it went in.
+
+        :param shapes: those of what the layer makes
+        """
         inner = graph(layer)
         if inner is not None and len(inner.inputs) == len(given):
-            return self.through(inner, given)
+            return self.through(inner, [one.flow for one in given])
         if "TimeDistributed" in kinds(layer):
-            return self.out_of(layer.layer, None, given, count)
-        flow = _joined(given)
+            return self.out_of(layer.layer, None, [one.unfollowed() for one in given], shapes)
+        flow = _joined([one.flow for one in given])
         symbol = _symbol(layer)
         ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else ids(layer)
         is_inside = ranges is not None and not symbol and not takes_ids(layer)
         for position, passed in flow.items():
-            if passed.is_scaled and (ranges is None or is_inside):
+            if passed.is_scaled and (ranges is None or is_inside) and not has_statistics(layer):
                 continue  # other layers do not see the input's own range
             way = CHANGED if is_inside else passed.way
-            self.found[position].append(Reached(layer, way, ranges, (passed.scale, passed.offset)))
-        return [_after(layer, symbol, flow)] * count
+            self.found[position].append(
+                Reached(layer, way, ranges, passed.scaling, elements=passed.elements)
+            )
+        return [
+            _followed(_after(layer, symbol, flow), layer, (symbol, node), given, shape)
+            for shape in shapes
+        ]
+
+
+class _Given(NamedTuple):
+    """A tensor that a node gets."""
+
+    flow: Flow
+    shape: Any
+
+    def elements(self, position: int) -> Any:
+        """Return where an input's values are in it; None where nobody knows."""
+        if position in self.flow:
+            return self.flow[position].elements
+        sizes = open_as_one(self.shape)
+        return None if sizes is None else np.full(sizes, NOTHING)
+
+    def unfollowed(self) -> _Given:
+        """Return the same, with no places of values."""
+        return self._replace(
+            flow={place: one._replace(elements=None) for place, one in self.flow.items()}
+        )
+
+
+def _followed(
+    flow: Flow, layer: Any, call: tuple[str, Any], given: Sequence[_Given], shape: Any
+) -> Flow:
+    """
+    Return a flow with the places of its values in one output of a layer.
+
+    :param call: the operation that the layer is, and the node
+    """
+    return {
+        place: passed
+        if passed.elements is None
+        else passed._replace(
+            elements=elements_after(
+                layer, kinds(layer), call, [one.elements(place) for one in given], shape
+            )
+        )
+        for place, passed in flow.items()
+    }
 
 
 def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
@@ -331,7 +341,7 @@ def _joined(given: Sequence[Flow]) -> dict[int, Passed]:
     for flow in given:
         for position, one in flow.items():
             other = found.get(position, one)
-            is_same = one[1:] == other[1:]
+            is_same = one.scaling == other.scaling
             found[position] = other._replace(way=max(one.way, other.way) if is_same else CHANGED)
     return found
 

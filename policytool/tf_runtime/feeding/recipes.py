@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import below, paths
+from .learnt_statistics import input_statistics
 from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
 from .slots import are_ids
 
@@ -54,7 +55,10 @@ class Recipe:
         """The lowest and the highest values: numbers, words, or arrays of one for each feature."""
 
         self.constant = constant
-        """A positive value of the range, in the same form."""
+        """A positive value of the range, or one that is once it is normalized, in the same form."""
+
+        self.is_scalable = False
+        """Whether they are float values that may be larger: not IDs, masks or text."""
 
         self.is_mask = False
         """Whether its ones say which places of a sequence count."""
@@ -174,19 +178,24 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
         return _ids(slot, takers, sure=sure)
     if is_mask:
         return _flags(slot, is_mask=True)
+    made = _values(slot, found, few, sure=sure)
+    made.is_scalable = not is_integer
+    return made
+
+
+def _values(slot: Slot, found: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
+    """Return how an input is drawn that holds numbers, and no IDs of a layer."""
+    is_integer = "int" in slot.dtype
     lookup = _first(found, "IntegerLookup")
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
     if sure:
-        for name, make in (
-            ("Discretization", _around),
-            ("Normalization", _adapted),
-            ("Rescaling", _scaled),
-        ):
-            one = _first(found, name)
-            made = make(slot, one.layer) if one is not None else None
-            if made is not None:
-                return made
+        bins, rescaling = (_first(found, name) for name in ("Discretization", "Rescaling"))
+        made = _around(slot, bins.layer) if bins is not None else None
+        made = made or _learnt(slot, found)
+        made = made or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
+        if made is not None:
+            return made
     if is_integer:
         return (
             _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small IDs below {}")
@@ -385,45 +394,64 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     return Recipe(text, draw, edges, constant=edges[1])
 
 
-def _adapted(slot: Slot, layer: Any) -> Recipe | None:
+def _learnt(slot: Slot, found: Sequence[Reached]) -> Recipe | None:
     """
-    Draw from the mean and the variance that a layer learnt; None where they are not one for each of
-    the input's values.
+    Draw from the mean and the variance that layers learnt; None where none of them are of the
+    input's values.
     """
-    statistics: list[Any] = [getattr(layer, name, None) for name in ("mean", "variance")]
-    if slot.shape is None or any(one is None for one in statistics):
+    statistics = input_statistics(slot, found)
+    if statistics is None:
         return None
-    mean, variance = (
-        np.asarray(one.numpy() if hasattr(one, "numpy") else one).astype("float64")
-        for one in statistics
-    )  # variables, up to TF 2.5
-    spread = np.sqrt(variance)
-    if mean.ndim > len(slot.shape) or any(
-        own not in (1, size) for own, size in zip(mean.shape[::-1], slot.shape[::-1])
-    ):
-        return None
+    mean, spread = statistics.mean, statistics.spread
     if _is_image(slot) and mean.min() > 1 and mean.max() < PIXELS:
         return _pixels()
 
-    def draw(random: Any, shape: Sequence[int]) -> Any:
-        values = mean + spread * random.standard_normal(size=shape)
-        return np.round(values) if "int" in slot.dtype else values
+    def as_fed(values: Any) -> Any:
+        if "int" not in slot.dtype:
+            return values
+        ends = np.iinfo(slot.dtype)
+        return np.clip(np.round(values), ends.min, ends.max)
 
-    edges = [mean - SPREAD * spread, mean + SPREAD * spread]
-    constant = np.abs(mean) + spread
-    if "int" in slot.dtype:
-        edges, constant = [np.round(edge) for edge in edges], np.round(constant)
     return Recipe(
-        "normally distributed values with the mean and variance of {}".format(layer.name),
-        draw,
-        (edges[0], edges[1]),
-        constant=constant,
+        "normally distributed values with the mean and variance of {}".format(
+            " and ".join(statistics.names)
+        ),
+        lambda random, shape: as_fed(mean + spread * random.standard_normal(size=shape)),
+        (as_fed(mean - SPREAD * spread), as_fed(mean + SPREAD * spread)),
+        constant=as_fed(mean + spread),  # positive once it is normalized
     )
 
 
 def _scaled(slot: Slot, layer: Any) -> Recipe | None:
-    scale = np.max(np.abs(np.asarray(layer.scale, dtype="float64")))
-    return _pixels() if _is_image(slot) and scale * (PIXELS - 1) <= _BRIGHT else None
+    """
+    Draw what a Rescaling maps to numbers up to 1, from 0 or from its own offset: pixels of what has
+    the shape of an image. None for one that makes numbers larger, which is part of what the model
+    computes.
+    """
+    scale, offset = (
+        np.asarray(one, dtype="float64") for one in (layer.scale, getattr(layer, "offset", 0.0))
+    )
+    largest = np.max(np.abs(scale))
+    if _is_image(slot):
+        return _pixels() if largest * (PIXELS - 1) <= _BRIGHT else None
+    if largest >= 1 or not np.all(scale):
+        return None
+    lowest, highest = np.minimum(offset, 0), np.maximum(1, -offset)
+    ends = np.sort([(one - offset) / scale for one in (lowest, highest)], axis=0)
+    if "int" in slot.dtype:
+        limits = np.iinfo(slot.dtype)
+        ends = np.clip([np.ceil(ends[0]), np.floor(ends[1])], limits.min, limits.max)
+
+    def draw(random: Any, shape: Sequence[int]) -> Any:
+        values = ends[0] + (ends[1] - ends[0]) * random.uniform(size=shape)
+        return np.round(values) if "int" in slot.dtype else values
+
+    return Recipe(
+        "values that {} maps to at most 1".format(layer.name),
+        draw,
+        (ends[0], ends[1]),
+        constant=ends[1],
+    )
 
 
 def _is_image(slot: Slot) -> bool:

@@ -1,0 +1,143 @@
+"""
+Where the single values of an input are in the tensors that layers make of it without computing:
+reshaped, permuted, cut, padded, and joined with others.
+
+A tensor is described by an array of its shape without the batch, in which every dimension that is
+open has the size 1: the numbers of the input's elements, and NOTHING where it has none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any, Collection, Sequence
+
+NOTHING = -1
+
+MOST_ELEMENTS = 2**22
+"""Inputs with more of them are not followed: an image of 1024 by 1024 pixels has 3 million."""
+
+_RESHAPING = frozenset({"Reshape", "Flatten"})
+_RESHAPING_OPS = frozenset({"reshape", "expanddims", "squeeze", "flatten", "ravel"})
+_JOINING_OPS = frozenset({"concat", "concatv2", "concatenate"})
+
+
+def open_as_one(shape: Any) -> tuple[int, ...] | None:
+    """Return a shape without its batch, with 1 for what is open; None for an unknown rank."""
+    if shape is None or getattr(shape, "rank", 0) is None:
+        return None
+    return tuple(1 if size is None else int(size) for size in list(shape)[1:])
+
+
+def elements_of_input(shape: Any) -> Any:
+    """Return the array of an input itself; None for what is too large or of an unknown rank."""
+    sizes = open_as_one(shape)
+    if sizes is None or np.prod(sizes) > MOST_ELEMENTS:
+        return None
+    return np.arange(int(np.prod(sizes))).reshape(sizes)
+
+
+def elements_after(
+    layer: Any,
+    names: Collection[str],
+    call: tuple[str, Any],
+    given: Sequence[Any],
+    shape: Any,
+) -> Any:
+    """
+    Return the array of what a layer or operation makes; None where it cannot be told.
+
+    :param names: the classes of the layer
+    :param call: the operation that it is, in lower case and without underscores, which is empty
+        for a layer; and the node that holds the arguments of the call, None if nothing does
+    :param given: the array of each tensor that is passed to it; None where nobody knows
+    :param shape: that of the tensor that it makes
+    """
+    sizes = open_as_one(shape)
+    if sizes is None or not given or any(one is None for one in given):
+        return None
+    try:
+        found = _moved(layer, names, call, given, sizes)
+    except (IndexError, TypeError, ValueError):
+        return None  # arguments of a kind that no array takes, such as tensors
+    return found if found is not None and found.shape == sizes else None
+
+
+def _moved(
+    layer: Any,
+    names: Collection[str],
+    call: tuple[str, Any],
+    given: Sequence[Any],
+    sizes: tuple[int, ...],
+) -> Any:
+    symbol, node = call
+    if "Concatenate" in names or symbol in _JOINING_OPS:
+        axis = getattr(layer, "axis", None)
+        axis = int(_arguments(node)[1].get("axis", -1) if axis is None else axis)
+        return np.concatenate(given, axis=axis if axis < 0 else axis - 1)
+    first = given[0]
+    if "Flatten" in names and getattr(layer, "data_format", None) == "channels_first":
+        first = np.moveaxis(first, 0, -1) if first.ndim > 1 else first
+    if _RESHAPING & set(names) or symbol in _RESHAPING_OPS:
+        return first.reshape(sizes)
+    if "Permute" in names:
+        return np.transpose(first, [axis - 1 for axis in layer.dims])
+    if "RepeatVector" in names:
+        return np.repeat(first[np.newaxis], layer.n, axis=0)
+    if "SlicingOpLambda" in names or symbol == "getitem":
+        return first[np.newaxis][_key(node)][0]
+    for name, change in (("ZeroPadding", _padded), ("Cropping", _cropped)):
+        dimensions = [one[len(name)] for one in names if one[:-2] == name and one[-1] == "D"]
+        if dimensions:
+            return change(first, _by_axis(layer, name, int(dimensions[0]), first.ndim))
+    return first  # of another shape where this is not so
+
+
+def _by_axis(layer: Any, name: str, dimensions: int, rank: int) -> list[tuple[int, int]]:
+    """Return what a layer adds to or cuts from both ends of each axis."""
+    ends = layer.padding if name == "ZeroPadding" else layer.cropping
+    pairs = [tuple(ends)] if dimensions == 1 else [tuple(pair) for pair in ends]
+    is_first = getattr(layer, "data_format", None) == "channels_first"
+    before, after = [(0, 0)] * is_first, [(0, 0)] * (rank - dimensions - is_first)
+    return [*before, *((int(low), int(high)) for low, high in pairs), *after]
+
+
+def _padded(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
+    return np.pad(array, ends, constant_values=NOTHING)
+
+
+def _cropped(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
+    return array[tuple(slice(low, size - high) for (low, high), size in zip(ends, array.shape))]
+
+
+def _arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call, in both generations of Keras."""
+    held = getattr(node, "arguments", None)
+    values = getattr(held, "args", None) or getattr(node, "call_args", None) or ()
+    named = getattr(held, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
+    return list(values), dict(named)
+
+
+def _key(node: Any) -> tuple[Any, ...]:
+    """
+    Return what a tensor is indexed with; Keras 2 stores slices as dicts.
+
+    :raises TypeError: for an index of the batch, or one that is no constant.
+    """
+    values, named = _arguments(node)
+    key = named.get("slice_spec", named.get("key", values[1] if len(values) > 1 else None))
+    parts = list(key) if isinstance(key, (list, tuple)) else [key]
+    found = tuple(
+        slice(part.get("start"), part.get("stop"), part.get("step"))
+        if isinstance(part, dict)
+        else part
+        for part in parts
+    )
+    if found[0] not in (slice(None), Ellipsis) or not all(
+        part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in found
+    ):
+        raise TypeError("an index that is not the same for all rows")
+    return found

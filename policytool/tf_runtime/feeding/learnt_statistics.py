@@ -1,0 +1,126 @@
+"""The mean and the variance of an input's values, from the layers that learnt them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .element_paths import open_as_one
+from .reached_layers import CHANGED, has_statistics, kinds
+
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+    from .reached_layers import Reached
+    from .slots import Slot
+
+_LEARNT = {
+    "Normalization": ("mean", "variance"),
+    "BatchNormalization": ("moving_mean", "moving_variance"),
+    "SyncBatchNormalization": ("moving_mean", "moving_variance"),
+}
+"""Layers that hold the statistics of their inputs, and the attributes that they are in."""
+
+BATCH_LAYERS = frozenset({"BatchNormalization", "SyncBatchNormalization"})
+
+
+class Statistics(NamedTuple):
+    """The statistics of an input, by element or in a shape that can be broadcast to it."""
+
+    mean: Any
+    spread: Any
+    """The standard deviations."""
+
+    names: tuple[str, ...]
+    """The layers that they are from."""
+
+
+def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | None:
+    """
+    Return the statistics of an input; None if no layer that its values come to has any.
+
+    Elements that come to no such layer have a mean of 0 and a variance of 1.
+    """
+    sizes = open_as_one(slot.shape)
+    if sizes is None:
+        return None
+    known = np.zeros(sizes, dtype=bool)
+    mean, spread = np.zeros(sizes), np.ones(sizes)
+    names = []
+    for one in reached:
+        learnt = _of_layer(slot, one)
+        if learnt is None:
+            continue
+        own_mean, own_spread, elements = learnt
+        there = elements.ravel() >= 0
+        places, sources = elements.ravel()[there], np.flatnonzero(there)
+        new = ~known.flat[places]
+        if not new.any():
+            continue
+        mean.flat[places[new]] = own_mean.flat[sources[new]]
+        spread.flat[places[new]] = own_spread.flat[sources[new]]
+        known.flat[places] = True
+        names.append(str(one.layer.name))
+    return Statistics(mean, spread, tuple(names)) if names else None
+
+
+def _of_layer(slot: Slot, one: Reached) -> tuple[Any, Any, Any] | None:
+    """
+    Return the means and standard deviations of what a layer gets, as they are in the input, and
+    which of the input's elements each is of; None for a layer that tells nothing of them.
+    """
+    if not has_statistics(one.layer):
+        return None
+    name = next(name for name in _LEARNT if name in kinds(one.layer))
+    if name in BATCH_LAYERS and one.way == CHANGED:
+        return None  # they are of what an operation or a class of someone else's made
+    elements = one.elements
+    if elements is None:
+        sizes = open_as_one(slot.shape) or ()
+        elements = np.arange(int(np.prod(sizes))).reshape(sizes)
+    axis = _axis(one, elements.shape) if name in BATCH_LAYERS else None
+    fitted = [
+        _fitted(_array(getattr(one.layer, attribute, None)), elements.shape, axis)
+        for attribute in _LEARNT[name]
+    ]
+    if any(array is None or not np.isfinite(array).all() for array in fitted):
+        return None
+    scale, offset = one.scaling
+    mean, variance = fitted
+    return (mean - offset) / scale, np.sqrt(np.maximum(variance, 0)) / abs(scale), elements
+
+
+def _array(value: Any) -> Any:
+    """Return a constant or a variable as an array."""
+    if value is None:
+        return None
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value).astype("float64")
+
+
+def _axis(one: Reached, sizes: Sequence[int]) -> int:
+    """
+    Return the axis of a BatchNormalization's features, with the batch as the first. Where nobody
+    knows the shape that it gets, as in a TimeDistributed, that of the input is none to count by.
+    """
+    if one.elements is None:
+        return len(sizes)
+    axis = one.layer.axis if isinstance(one.layer.axis, int) else next(iter(one.layer.axis))
+    return int(axis) % (len(sizes) + 1)
+
+
+def _fitted(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
+    """
+    Return statistics in the shape of a layer's input without its batch; None if they do not fit.
+
+    :param axis: the only one that the statistics have; None where they have as many as the layer's
+        input, or less
+    """
+    if array is None:
+        return None
+    if axis is not None:
+        array = array.reshape([-1 if place == axis else 1 for place in range(len(sizes) + 1)])
+    try:
+        return np.broadcast_to(array, (1, *sizes))[0]
+    except ValueError:
+        return None

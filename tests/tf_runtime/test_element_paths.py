@@ -1,0 +1,150 @@
+"""
+Where values of an input are in what layers make of it, with layers that stand for those of a
+library; ``tests/compat/test_feeding.py`` has the real ones.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.feeding.element_paths import (
+    MOST_ELEMENTS,
+    elements_after,
+    elements_of_input,
+)
+from policytool.tf_runtime.feeding.learnt_statistics import input_statistics
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, WHOLE, Reached
+from policytool.tf_runtime.feeding.slots import Slot
+
+COUNTED = np.arange(6).reshape(2, 3)
+
+
+def layer(class_name: str, **attributes: Any) -> Any:
+    """Return what looks like a layer of a class."""
+    return type(class_name, (SimpleNamespace,), {})(name=class_name.lower(), **attributes)
+
+
+def node(*values: Any, **named: Any) -> Any:
+    """Return what holds the arguments of a call, as Keras 3 does."""
+    return SimpleNamespace(arguments=SimpleNamespace(args=values, kwargs=named))
+
+
+@pytest.mark.parametrize(
+    ("class_name", "attributes", "shape", "expected"),
+    [
+        ("Dropout", {}, (None, 2, 3), [[0, 1, 2], [3, 4, 5]]),
+        ("Reshape", {}, (None, 3, 2), [[0, 1], [2, 3], [4, 5]]),
+        ("Flatten", {"data_format": "channels_last"}, (None, 6), [0, 1, 2, 3, 4, 5]),
+        ("Flatten", {"data_format": "channels_first"}, (None, 6), [0, 3, 1, 4, 2, 5]),
+        ("Permute", {"dims": (2, 1)}, (None, 3, 2), [[0, 3], [1, 4], [2, 5]]),
+        ("ZeroPadding1D", {"padding": (1, 0)}, (None, 3, 3), [[-1] * 3, [0, 1, 2], [3, 4, 5]]),
+        ("Cropping1D", {"cropping": (0, 1)}, (None, 1, 3), [[0, 1, 2]]),
+        ("RepeatVector", {"n": 1}, (None, 1, 2, 3), [[[0, 1, 2], [3, 4, 5]]]),
+        ("Resizing", {}, (None, 4, 3), None),
+        ("Dropout", {}, None, None),
+    ],
+)
+def test_layers_move_values(
+    class_name: str, attributes: dict[str, Any], shape: Any, expected: Any
+) -> None:
+    """Those that make another shape in a way that is not known are not followed."""
+    made = elements_after(
+        layer(class_name, **attributes), {class_name}, ("", None), [COUNTED], shape
+    )
+    assert (None if made is None else made.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "shape", "expected"),
+    [
+        ((slice(None), slice(None), slice(1, 3)), (None, 2, 2), [[1, 2], [4, 5]]),
+        ((Ellipsis, 0), (None, 2), [0, 3]),
+        ([{"start": None}, {"start": 1, "stop": 2}], (None, 1, 3), [[3, 4, 5]]),
+        ((0,), (3,), None),
+        (("a tensor",), (None, 3), None),
+    ],
+)
+def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
+    """In the forms of both generations of Keras; an index of rows is not the same for all."""
+    for call in (node("x", key), SimpleNamespace(call_args=["x"], call_kwargs={"slice_spec": key})):
+        made = elements_after(layer("GetItem"), {"GetItem"}, ("getitem", call), [COUNTED], shape)
+        assert (None if made is None else made.tolist()) == expected
+
+
+@pytest.mark.parametrize(("axis", "size"), [(-1, 5), (2, 5), (1, 4)])
+def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
+    """With nothing where the other tensor is, and unknown if one of them is."""
+    other = np.full((2, size - 3) if size == 5 else (2, 3), -1)
+    shape = (None, 2, 5) if size == 5 else (None, 4, 3)
+    join = layer("Concatenate", axis=axis)
+    made = elements_after(join, {"Concatenate"}, ("", None), [other, COUNTED], shape)
+    assert made[made >= 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert (made < 0).sum() == other.size
+    assert elements_after(join, {"Concatenate"}, ("", None), [None, COUNTED], shape) is None
+
+
+def test_large_inputs_are_not_followed() -> None:
+    """Nor those of an unknown rank; open dimensions count as 1."""
+    assert elements_of_input((None, MOST_ELEMENTS + 1)) is None
+    assert elements_of_input(None) is None
+    assert elements_of_input((None, None, 3)).tolist() == [[0, 1, 2]]
+
+
+def _batch_layer(mean: Any, axis: Any = -1, variance: Any = None) -> Any:
+    return layer(
+        "BatchNormalization",
+        axis=axis,
+        moving_mean=np.array(mean),
+        moving_variance=np.ones(len(mean)) if variance is None else np.array(variance),
+    )
+
+
+@pytest.mark.parametrize(("axis", "mean"), [([2], [7.0, 8, 9]), (1, [1.0, 2]), (-1, [7.0, 8, 9])])
+def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> None:
+    """Counted from either end, with the batch as the first; a list in Keras 2."""
+    one = Reached(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
+    found = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
+    assert found is not None
+    assert (found.mean == np.array(mean).reshape([2, 1] if axis == 1 else [1, 3])).all()
+
+
+def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
+    """Of the first if there are several, in the units of the input; others are around 0."""
+    slot = Slot("x", [None, 4], "float32")
+    first = Reached(
+        _batch_layer([10.0, 20.0], variance=[4.0, 16.0]),
+        WHOLE,
+        None,
+        (0.5, 1.0),
+        elements=np.array([2, 1]),
+    )
+    second = Reached(_batch_layer([5.0, 6.0, 7.0]), WHOLE, None, elements=np.array([0, 1, -1]))
+    found = input_statistics(slot, [first, second])
+    assert found is not None
+    assert found.mean.tolist() == [5.0, 38.0, 18.0, 0.0]
+    assert found.spread.tolist() == [1.0, 8.0, 4.0, 1.0]
+    assert found.names == ("batchnormalization", "batchnormalization")
+
+
+@pytest.mark.parametrize(
+    ("one", "way"),
+    [
+        (_batch_layer([1.0, 2.0]), CHANGED),
+        (_batch_layer([1.0, 2.0, 3.0]), WHOLE),
+        (_batch_layer([1.0, np.nan]), WHOLE),
+        (layer("Normalization", mean=None, variance=None), WHOLE),
+        (layer("Normalization", mean=1.0, variance=1.0, invert=True), WHOLE),
+        (layer("Dense"), WHOLE),
+    ],
+)
+def test_other_layers_tell_nothing_of_an_input(one: Any, way: int) -> None:
+    """
+    Of values that were changed, of another number of features, that are not finite or not there,
+    and of layers that make such values.
+    """
+    slot = Slot("x", [None, 2], "float32")
+    assert input_statistics(slot, [Reached(one, way, None)]) is None
