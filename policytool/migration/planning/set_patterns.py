@@ -68,9 +68,9 @@ def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list
         for index, layer in enumerate(loaded.layers)
         if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
     ]
-    meant = [
-        index
-        for index in found
-        if loaded.can_say(index) and loaded.is_floating(index) and not loaded.is_input(index)
-    ]
-    return meant or found
+    return [index for index in found if is_settable(loaded, index)] or found
+
+
+def is_settable(loaded: LoadedModel, index: int) -> bool:
+    """Return whether a regular expression sets a layer if it matches others as well."""
+    return loaded.can_say(index) and loaded.is_floating(index) and not loaded.is_input(index)

@@ -1,0 +1,104 @@
+"""The policies of many layers in few ``--set`` options, which plan the same as one for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policytool.migration import planning
+from policytool.migration.planning import set_patterns
+from policytool.migration.planning.options import Assignment
+from policytool.migration.planning.planned_document import apply_edits
+from policytool.model import reading
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.patterns.selection import selecting_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.migration.plan import Plan
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
+
+
+def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, str]) -> Options:
+    """
+    Return options that also set the policies of layers, in few patterns.
+
+    Patterns may match layers that have the policy anyway, and are used only if they change the same
+    values in the file as a ``--set`` for each path; otherwise each layer has its own.
+
+    :param policies: the policy of each layer, by its path
+    """
+    each = (Assignment(pattern=path, policy=policy) for path, policy in policies.items())
+    exact = replace(options, assignments=(*options.assignments, *each))
+    wanted = _plan(loaded, exact)
+    planned = reading.load_model(apply_edits(loaded.document, wanted.edits, wanted.casts))
+    for harmless in (
+        {index: layer.policy for index, layer in enumerate(planned.layers)},
+        {},
+    ):
+        found = tuple(_assignments(loaded, options, policies, harmless))
+        short = replace(options, assignments=(*options.assignments, *found))
+        if len(found) < len(policies) and _plans_same(loaded, short, wanted):
+            return short
+    return exact
+
+
+def _assignments(
+    loaded: LoadedModel,
+    options: Options,
+    policies: Mapping[str, str],
+    harmless: Mapping[int, str | None],
+) -> Iterator[Assignment]:
+    """
+    Yield an assignment for each pattern.
+
+    :param harmless: layers that patterns for the same policy may match
+    """
+    by_user = set_patterns.matches(loaded, options.assignments)
+    names = {
+        index: (layer.path, *layer.also_at)
+        for index, layer in enumerate(loaded.layers)
+        if set_patterns.is_settable(loaded, index)
+    }
+    for policy in dict.fromkeys(policies.values()):
+        group = [path for path, wanted in policies.items() if wanted == policy]
+        # A pattern of the user's that matches the same layer would be an error; an exact path wins
+        chosen = {
+            index: names[index]
+            for index, layer in enumerate(loaded.layers)
+            if layer.path in group and index not in by_user and index in names
+        }
+        others = [
+            names[index]
+            for index in names
+            if index not in chosen and (index in by_user or harmless.get(index) != policy)
+        ]
+        found = selecting_patterns(list(chosen.values()), others)
+        inside = {loaded.layers[index].path for index in chosen}
+        yield from (Assignment(pattern=pattern, policy=policy) for pattern in found)
+        yield from (Assignment(pattern=path, policy=policy) for path in group if path not in inside)
+
+
+def _plan(loaded: LoadedModel, options: Options) -> Plan:
+    return planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
+
+
+def _plans_same(loaded: LoadedModel, options: Options, wanted: Plan) -> bool:
+    """Return whether options change the same values in the file."""
+    try:
+        plan = _plan(loaded, options)
+    except (UsageError, ModelFileError):  # two patterns match one layer; the limit of steps
+        return False
+    return _changes(plan) == _changes(wanted)
+
+
+def _changes(plan: Plan) -> tuple[object, ...]:
+    """Return what a plan changes, without the reasons."""
+    return (
+        {(edit.address, repr(edit.after)) for edit in plan.edits},
+        {(cast.tensor, cast.after, cast.through) for cast in plan.casts},
+        plan.state,
+        [refusal.code for refusal in plan.refusals],
+    )

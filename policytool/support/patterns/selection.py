@@ -1,0 +1,249 @@
+r"""
+Few regular expressions that select some names and no others, as a person would write them: common
+beginnings and ends, and numbers (``block_\d+/dense``, ``encoder/.*``, ``blk_([4-9]|1[01])``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from policytool.support.patterns.matching import Matcher, StepsExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Names = tuple[str, ...]
+    """The names of one thing, of which any may match; the first one is its own."""
+
+_PIECE: Final = re.compile(r"\d+|[^\W\d_]+|.", re.DOTALL)
+_SPECIAL: Final = re.compile(r"([\\.^$*+?{}\[\]|()])")
+_WILDCARD: Final = re.compile(r"\.\*|\\d\+|\(")
+"""What a reader has to think about: of two patterns for the same, the one with fewer is taken."""
+
+_ANY: Final = ".*"
+_NUMBER: Final = r"\d+"
+
+_MOST_PIECES: Final = 64
+"""A name with more parts is only selected as it is: a person would not read its pattern."""
+
+_MOST_ALTERNATIVES: Final = 8
+"""How many alternatives a number has at most, so that the pattern can be read."""
+
+
+def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tuple[str, ...]:
+    """
+    Return few patterns that select the chosen things and none of the others: names as they are, or
+    regular expressions of which no two match the same thing.
+
+    The largest group is taken first (greedy set cover), and each pattern is matched with all names
+    before it is taken. There are never more patterns than things.
+    """
+    left = dict(enumerate(chosen))
+    found: list[tuple[int, str]] = []
+    outside = list(others)
+    names = {name for one in (*chosen, *others) for name in one}
+    matcher = Matcher()
+    try:
+        while picked := list(_disjoint(left, outside, names, matcher)):
+            for pattern, group in picked:
+                found.append((min(group), pattern))
+                outside += [left.pop(index) for index in group]
+    except StepsExceededError:
+        return tuple(one[0] for one in chosen)
+    return tuple(
+        pattern for _, pattern in sorted([*found, *((i, one[0]) for i, one in left.items())])
+    )
+
+
+def _disjoint(
+    left: Mapping[int, Names], outside: Sequence[Names], names: set[str], matcher: Matcher
+) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield patterns that select at least two things each and nothing twice, the largest first."""
+    groups = _groups(left, outside)
+    taken: set[int] = set()
+    for pattern in sorted(
+        groups, key=lambda one: (-len(groups[one]), len(_WILDCARD.findall(one)), len(one), one)
+    ):
+        group = groups[pattern]
+        if taken & group or pattern in names:
+            continue
+        if any(matcher.fullmatch(pattern, name) for one in outside for name in one):
+            continue
+        if group == {
+            index
+            for index, one in left.items()
+            if any(matcher.fullmatch(pattern, name) for name in one)
+        }:
+            taken |= group
+            yield pattern, frozenset(group)
+
+
+def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, set[int]]:
+    """Return patterns with the things that each selects; only those that select several."""
+    groups: defaultdict[str, set[int]] = defaultdict(set)
+    numbered: defaultdict[tuple[str, str], _Numbers] = defaultdict(_Numbers)
+    for index, name in ((index, name) for index, one in left.items() for name in one):
+        for pattern in _patterns(name):
+            groups[pattern].add(index)
+        for place, number in _places(name):
+            numbered[place].inside[number].add(index)
+    groups = defaultdict(set, {one: group for one, group in groups.items() if len(group) > 1})
+    for name in (name for one in outside for name in one):
+        for pattern in _patterns(name):
+            groups.pop(pattern, None)
+        for place, number in _places(name):
+            if place in numbered:
+                numbered[place].outside.add(number)
+    for (before, after), numbers in numbered.items():
+        for alternatives, group in numbers.alternatives():
+            groups[f"{before}({'|'.join(alternatives)}){after}"] |= group
+    return groups
+
+
+def _patterns(name: str) -> Iterator[str]:
+    """
+    Yield the patterns of a name: what it begins with, what it ends with, both, and the same with
+    any numbers.
+
+    Names that a pattern matches yield it too, unless its beginning or end is a part of a word.
+    """
+    pieces = _pieces(name)
+    if not pieces:
+        return
+    numbers = [place for place, piece in enumerate(pieces) if piece.isdecimal()]
+    yield _ANY
+    yield from _optional_number(pieces, numbers)
+    for wild in {(), tuple(numbers), *((place,) for place in numbers)}:
+        parts = [_NUMBER if place in wild else _escape(piece) for place, piece in enumerate(pieces)]
+        if wild:
+            yield "".join(parts)
+        for cut in range(1, len(pieces)):
+            if cut - 1 not in numbers:
+                yield "".join(parts[:cut]) + _ANY
+            if _is_separator(pieces[cut]):
+                yield _ANY + "".join(parts[cut:])
+    yield from _between(pieces)
+
+
+def _optional_number(pieces: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
+    """Yield the pattern of names that Keras numbers: ``dense``, ``dense_1``, ``dense_2``."""
+    is_numbered = len(pieces) - 1 in numbers and pieces[-2:-1] == ["_"]
+    base = pieces[:-2] if is_numbered else pieces
+    yield "".join(map(_escape, base)) + rf"(_{_NUMBER})?"
+
+
+def _between(pieces: Sequence[str]) -> Iterator[str]:
+    """Yield what a name without numbers at its beginning and at its end has between slashes."""
+    slashes = [place for place, piece in enumerate(pieces) if piece == "/"]
+    for first in slashes:
+        before = pieces[: first + 1]
+        if any(piece.isdecimal() for piece in before):
+            return
+        for last in slashes:
+            after = pieces[last:]
+            if last > first and not any(piece.isdecimal() for piece in after):
+                yield "".join(map(_escape, before)) + _ANY + "".join(map(_escape, after))
+
+
+def _places(name: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """
+    Yield what surrounds each number of a name, with the number: the other numbers as they are or
+    any, and after it the rest of the name, or its beginning.
+    """
+    pieces = _pieces(name)
+    for place, number in enumerate(pieces):
+        if not (number.isdecimal() and number.isascii()):
+            continue
+        for any_number in (False, True):
+            parts = [
+                _NUMBER if any_number and piece.isdecimal() else _escape(piece) for piece in pieces
+            ]
+            before = "".join(parts[:place])
+            yield (before, "".join(parts[place + 1 :])), number
+            for cut in range(place + 1, len(pieces) - 1):
+                if _is_separator(pieces[cut]):
+                    yield (before, "".join(parts[place + 1 : cut + 1]) + _ANY), number
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """The numbers at one place of names."""
+
+    inside: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The things that are selected, by their number."""
+
+    outside: set[str] = field(default_factory=set)
+    """The numbers of other things."""
+
+    def alternatives(self) -> Iterator[tuple[list[str], set[int]]]:
+        """Yield ranges of numbers that can be read, with what they select."""
+        texts: list[str] = []
+        group: set[int] = set()
+        for run in self._runs():
+            more = list(_range(run[0], run[-1]))
+            if texts and len(texts) + len(more) > _MOST_ALTERNATIVES:
+                yield texts, group
+                texts, group = [], set()
+            texts = [*texts, *more]
+            group = group.union(*(self.inside[number] for number in run))
+        if len(group) > 1:
+            yield texts, group
+
+    def _runs(self) -> Iterator[list[str]]:
+        """Yield the numbers that have none of the others between them, those of one length each."""
+        left = self.inside.keys() - self.outside
+        if not self.outside or len(left) < 2:  # noqa: PLR2004  # any number is a pattern already
+            return
+        run: list[str] = []
+        every = sorted(left | self.outside, key=lambda number: (len(number), number))
+        for number, following in pairwise((*every, "")):
+            if number in left:
+                run.append(number)
+            if run and (following not in left or len(following) != len(number)):
+                yield run
+                run = []
+
+
+def _range(first: str, last: str) -> Iterator[str]:
+    """Yield expressions for all numbers between two of the same length."""
+    if first == last:
+        yield first
+    elif first[0] == last[0]:
+        yield from (first[0] + rest for rest in _range(first[1:], last[1:]))
+    else:
+        zeros, nines = "0" * (len(first) - 1), "9" * (len(first) - 1)
+        low, high = int(first[0]), int(last[0])
+        below, above = first[1:] != zeros, last[1:] != nines
+        if below:
+            yield from (first[0] + rest for rest in _range(first[1:], nines))
+        if low + below <= high - above:
+            yield _digits(low + below, high - above) + r"\d" * len(zeros)
+        if above:
+            yield from (last[0] + rest for rest in _range(zeros, last[1:]))
+
+
+def _digits(low: int, high: int) -> str:
+    if low == high:
+        return str(low)
+    if (low, high) == (0, 9):
+        return r"\d"
+    return f"[{low}{high}]" if high == low + 1 else f"[{low}-{high}]"
+
+
+def _pieces(name: str) -> list[str]:
+    """Return the numbers, words and other characters of a name; nothing if there are too many."""
+    pieces = _PIECE.findall(name)
+    return pieces if len(pieces) <= _MOST_PIECES else []
+
+
+def _is_separator(piece: str) -> bool:
+    return not piece.isalnum()
+
+
+def _escape(text: str) -> str:
+    """Return a text as a pattern; unlike ``re.escape``, hyphens and spaces stay as they are."""
+    return _SPECIAL.sub(r"\\\1", text)

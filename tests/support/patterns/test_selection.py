@@ -1,0 +1,148 @@
+"""Few patterns that select some names and no others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policytool.support import limits
+from policytool.support.patterns.matching import Matcher
+from policytool.support.patterns.selection import selecting_patterns
+from tests.helpers.marks import THOROUGH, examples
+
+BLOCKS = [f"block_{block}/{name}" for block in range(24) for name in ("norm", "dense", "add")]
+PIECES = ("a", "dense", "blk", "_", "/", "-", ".", "(", "+", "[", "\\", "|", "\n", "é", " ", "٣")
+
+
+def alone(names: list[str]) -> list[tuple[str, ...]]:
+    """Return things with one name each."""
+    return [(name,) for name in names]
+
+
+def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
+    """
+    Return what patterns select, by the rule of ``--set``: a name as it is before any expression, of
+    which only one may match.
+    """
+    matcher = Matcher()
+    exact = [name for name in names if name in patterns]
+    expressions = [pattern for pattern in patterns if pattern not in names]
+    found = []
+    for name in names:
+        matching = [one for one in expressions if matcher.fullmatch(one, name)]
+        assert name in exact or len(matching) <= 1, f"{name!r} matches {matching}"
+        if name in exact or matching:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "others", "patterns"),
+    [
+        ([f"blk_{one}" for one in range(99)], ["stem", "head"], ("blk.*",)),
+        (["blk_a", "blk_b"], ["blk", "blkhead"], ("blk_.*",)),
+        ([f"block_{one}/dense" for one in range(24)], ["dense", "x/dense"], (r"block.*",)),
+        (
+            [one for one in BLOCKS if one.endswith("dense")],
+            [*(one for one in BLOCKS if not one.endswith("dense")), "head/dense"],
+            (r"block_\d+/dense",),
+        ),
+        (
+            [one for one in BLOCKS if one.endswith("norm")],
+            [one for one in BLOCKS if not one.endswith("norm")],
+            (".*/norm",),
+        ),
+        (
+            [one for one in BLOCKS if 5 <= int(re.findall(r"\d+", one)[0]) < 17],
+            [one for one in BLOCKS if not 5 <= int(re.findall(r"\d+", one)[0]) < 17],
+            ("block_([5-9]|1[0-6])/.*",),
+        ),
+        (["dense", "dense_1", "dense_7"], ["dense_out", "conv"], (r"dense(_\d+)?",)),
+        (["e/a/query", "e/b/c/query"], ["e/a/key", "d/query"], ("e/.*/query",)),
+        (["v1.0/a", "v1.0/b"], ["v1x0/a", "v1.x"], (r"v1\.0/.*",)),
+        (["a", "b"], ["c"], ("a", "b")),
+        (["a"], ["b"], ("a",)),
+        (["b", "a"], [], (".*",)),
+        ([], ["a"], ()),
+    ],
+    ids=lambda value: str(value[0])[:12] if value else "none",
+)
+def test_patterns_are_those_that_a_person_would_write(
+    chosen: list[str], others: list[str], patterns: tuple[str, ...]
+) -> None:
+    """A common beginning or end, any number, or a range of numbers."""
+    found = selecting_patterns(alone(chosen), alone(others))
+    assert found == patterns
+    assert selected(found, [*chosen, *others]) == chosen
+
+
+def test_patterns_are_in_the_order_of_the_model() -> None:
+    """By the first thing that each of them selects."""
+    chosen = ["stem", "a_1", "a_2", "mid", "b_1", "b_2"]
+    found = selecting_patterns(alone(chosen), alone(["c", "a", "b", "d_1", "d_2"]))
+    assert found == ("stem", "a_.*", "mid", "b_.*")
+
+
+def test_any_of_several_names_is_matched() -> None:
+    """A shared layer has several, and none of those that are not chosen may match."""
+    chosen = [("a/x", "shared/x"), ("a/y",)]
+    assert selecting_patterns(chosen, alone(["b"])) == ("a.*",)
+    assert selecting_patterns(alone(["a/x", "a/y"]), [("b", "a/z")]) == ("a/x", "a/y")
+
+
+def test_a_name_that_reads_as_a_pattern_is_none() -> None:
+    """An exact path comes before any expression, so that ``blk.*`` would mean that layer only."""
+    found = selecting_patterns(alone(["blk_1", "blk_2"]), alone(["blk.*", "stem"]))
+    assert "blk.*" not in found
+    assert selected(found, ["blk_1", "blk_2", "blk.*", "stem"]) == ["blk_1", "blk_2"]
+
+
+def test_names_of_many_parts_are_selected_as_they_are() -> None:
+    """A person would not read a pattern of 70 parts."""
+    chosen = ["_".join(["x"] * 40) + end for end in ("1", "2")]
+    assert selecting_patterns(alone(chosen), alone(["y"])) == tuple(chosen)
+
+
+def test_paths_are_the_answer_if_matching_takes_too_many_steps() -> None:
+    """The limit holds for patterns that policytool makes as for those of a user."""
+    chosen = [f"blk_{one}" for one in range(9)]
+    with limits.override({"pattern-steps": 10}):
+        assert selecting_patterns(alone(chosen), alone(["stem"])) == tuple(chosen)
+
+
+def paths() -> st.SearchStrategy[list[str]]:
+    """Return different paths, as models have them and as strangers write them."""
+    number = st.integers(0, 130).map(str)
+    usual = st.builds(
+        "{}_{}/{}".format, st.sampled_from(["blk", "block", "enc"]), number, st.sampled_from("qkv")
+    )
+    strange = st.lists(st.sampled_from(PIECES) | number, min_size=1, max_size=6).map("".join)
+    return st.lists(usual | strange, min_size=1, max_size=40, unique=True)
+
+
+@THOROUGH
+@given(paths(), st.data())
+@settings(max_examples=examples(500), deadline=None)
+def test_patterns_select_exactly_the_chosen_paths(names: list[str], data: st.DataObject) -> None:
+    """Whatever the paths are; and there are never more patterns than paths."""
+    inside = set(data.draw(st.lists(st.sampled_from(names))))
+    chosen = [name for name in names if name in inside]
+    others = [name for name in names if name not in inside]
+    found = selecting_patterns(alone(chosen), alone(others))
+    assert len(found) <= len(chosen)
+    assert selected(found, names) == chosen
+
+
+@THOROUGH
+@given(st.sets(st.integers(0, 1200), min_size=1), st.sets(st.integers(0, 1200)))
+@settings(max_examples=examples(200), deadline=None)
+def test_ranges_select_exactly_the_chosen_numbers(inside: set[int], outside: set[int]) -> None:
+    """Of any length, also if others of the same length are missing."""
+    chosen = [f"blk_{one}" for one in sorted(inside)]
+    others = [f"blk_{one}" for one in sorted(outside - inside)]
+    found = selecting_patterns(alone(chosen), alone(others))
+    assert len(found) <= len(chosen)
+    assert selected(found, [*chosen, *others]) == chosen
