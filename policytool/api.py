@@ -213,8 +213,8 @@ def check(
     to: str | None = None,
     assignments: Mapping[str, str] | None = None,
     inputs: str | os.PathLike[str] | None = None,
-    tolerance: float | None = None,
-    require: str = "outputs",
+    max_change: float = 1.0,
+    output_kinds: Mapping[str, str] | None = None,
     labels: str | os.PathLike[str] | None = None,
     metric: str | None = None,
     max_drop: float | None = None,
@@ -225,17 +225,17 @@ def check(
     limits: Mapping[str, int] | None = None,
 ) -> Check:
     """
-    Run a saved model in float32 and under a policy, or run two saved models, and return the errors
-    of every layer, like ``policytool check``.
+    Return whether predictions change under a policy compared with float32, or between two models,
+    and the errors of every layer, like ``policytool check``.
 
     :param other: a second model, which becomes the candidate; the first is then the reference
     :param to: the policy of the candidate; None keeps the policies in the file
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
     :param inputs: a ``.npz`` or ``.npy`` file, or ``MODULE:FUNCTION`` for a function that returns
-        or yields batches; None for synthetic inputs
-    :param tolerance: the relative error allowed for outputs and layers; None derives it from their
-        dtypes
-    :param require: what must be within its tolerance: ``outputs``, ``layers`` or ``both``
+        or yields batches; None for synthetic inputs, which leave the answer undecided
+    :param max_change: the largest change that is safe, in percent
+    :param output_kinds: map of output names to the kinds of ``--output-kind``, for outputs whose
+        kind is not recognized
     :param labels: a ``.npz`` or ``.npy`` file with the labels of the inputs
     :param metric: the name of a metric of the library, or ``MODULE:FUNCTION``
     :param max_drop: by how much the metric may get worse; None for the default of ``--max-drop``
@@ -255,10 +255,9 @@ def check(
     from policytool.commands.check_options import CheckOptions
     from policytool.commands.earlier_check import read_earlier_check
     from policytool.migration.planning.options import options_from_arguments
-    from policytool.numerics.check_results.verdicts import required
     from policytool.numerics.user_functions import file_or_function
+    from policytool.numerics.verdicts.output_kinds import named_kinds
     from policytool.numerics.verdicts.task_metric import wanted_metric
-    from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
     from policytool.results import Check
     from policytool.support.limits import override
 
@@ -266,7 +265,8 @@ def check(
         candidate=options_from_arguments(to, assignments or {}),
         inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
         gradients=gradients,
-        required=required(require),
+        max_change=max_change / 100,
+        output_kinds=named_kinds(f"{name}={kind}" for name, kind in (output_kinds or {}).items()),
         metric=wanted_metric(
             Path(labels) if labels is not None else None,
             metric,
@@ -274,9 +274,6 @@ def check(
             has_inputs=inputs is not None,
         ),
         earlier=read_earlier_check(Path(compare_to)) if compare_to is not None else None,
-        tolerances=Tolerances(
-            given=(GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else ()
-        ),
     )
     with override(limits or {}):
         return Check(

@@ -190,7 +190,7 @@ def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"require": "layer"}, errors.UsageError, "require must be one of outputs, layers, both"),
+        ({"output_kinds": {"y": "cat"}}, errors.UsageError, "must be NAME=KIND"),
         ({"metric": "accuracy"}, errors.UsageError, "requires labels"),
         ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "requires --inputs"),
         ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),

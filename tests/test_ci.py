@@ -445,6 +445,10 @@ def test_every_exit_code_has_a_summary(
     assert runner.run("Result").returncode == code
 
 
+OF_AUDIT: Final = frozenset(Exit) - {Exit.UNDECIDED}
+"""The exit codes of an audit; only a check leaves something undecided."""
+
+
 @pytest.mark.parametrize("code", sorted({*Exit, 126, 137}))
 def test_an_audit_that_writes_no_report_has_a_summary(runner: Runner, code: int) -> None:
     """It has the meaning of the exit code, and the messages as code that nothing in them ends."""
@@ -454,7 +458,7 @@ def test_an_audit_that_writes_no_report_has_a_summary(runner: Runner, code: int)
     assert (done.returncode, runner.outputs()) == (0, {"exit-code": str(code)})
     title, *lines = runner.summary().strip("\n").split("\n")
     assert title.endswith(f"(exit code {code})**")
-    assert ("did not run to its end" in title) == (code not in set(Exit))
+    assert ("did not run to its end" in title) == (code not in OF_AUDIT)
     assert lines == ["", "    error: </code> ``` <b>", "    ", "    # @octocat[x](y)[2J"]
     (_, _, _, block) = MarkdownIt("commonmark").parse(runner.summary())
     assert block.type == "code_block"

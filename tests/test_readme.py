@@ -6,6 +6,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pytest
 
 from policytool.support import project
@@ -40,13 +41,15 @@ FAILING: Final = ("policytool audit",)
     ids=[command for command, _ in EXAMPLES],
 )
 def test_examples_print_what_is_shown(command: str, output: str, tmp_path: Path) -> None:
-    """In a directory with the model of the picture."""
+    """In a directory with the model of the picture, and inputs for it."""
     needs_tensorflow = command.startswith("policytool check")
     session = Session(tmp_path, tensorflow() if needs_tensorflow else None)
     model = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
     (session.directory / "models").mkdir()
     shutil.copy(model, session.directory / "model.h5")
     shutil.copy(model, session.directory / "models/model.h5")
+    rows = np.random.default_rng(1).normal(size=(1000, 6))
+    np.savez(session.directory / "data.npz", features=rows)
     if needs_tensorflow:
         session.run(CLONE)
         session.run(INSTALL_CHECK)

@@ -29,9 +29,10 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
-from policytool.numerics.check_results.verdicts import Required
+from policytool.numerics.check_results.answers import Answer, OutputKind
+from policytool.numerics.verdicts.output_kinds import named_kinds
+from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.task_metric import wanted_metric
-from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
@@ -77,10 +78,9 @@ if TYPE_CHECKING:
     help="Save the inputs to a .npz file that --inputs can read.",
 )
 @click.option(
-    "--isolated/--no-isolated",
-    default=True,
-    show_default=True,
-    help="Also run each layer in isolation, with the activations of the reference.",
+    "--isolated",
+    is_flag=True,
+    help="Always run each layer in isolation too, not only to explain an error.",
 )
 @click.option(
     "--gradients",
@@ -102,18 +102,25 @@ if TYPE_CHECKING:
 )
 @click.option("--deterministic", is_flag=True, help="Use only deterministic kernels.")
 @click.option(
-    "--tolerance",
-    multiple=True,
-    metavar="[PATTERN=]NUMBER",
-    help="Allowed relative error, for all outputs and layers or only for those that match PATTERN.",
+    "--max-change",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=100 * MAX_CHANGE,
+    metavar="PERCENT",
+    help="Largest share of predictions that may change; for numbers, half of it is the largest "
+    f"error relative to their spread.  [default: {100 * MAX_CHANGE:g}]",
 )
 @click.option(
-    "--require",
-    "required",
-    type=click.Choice([one.value for one in Required]),
-    default=Required.OUTPUTS.value,
-    show_default=True,
-    help="Errors that must be within their tolerances for exit code 0.",
+    "--output-kind",
+    multiple=True,
+    metavar="NAME=KIND",
+    help="Kind of an output, if it is not recognized; can be repeated. KIND is one of "
+    + ", ".join(OutputKind)
+    + ".",
+)
+@click.option(
+    "--accept-undecided",
+    is_flag=True,
+    help="Exit with 0 instead of 5 if the answer is undecided.",
 )
 @input_options.labels
 @click.option(
@@ -128,7 +135,7 @@ if TYPE_CHECKING:
     type=float,
     metavar="NUMBER",
     help="Maximum amount by which the metric of the candidate may be worse.  [default: 0.01; for "
-    "errors and losses, 1% of the reference]",
+    "errors, 1% of the reference]",
 )
 @click.option(
     "--compare-to",
@@ -171,8 +178,9 @@ def command(
     list_devices: bool,
     tf32: bool,
     deterministic: bool,
-    tolerance: tuple[str, ...],
-    required: str,
+    max_change: float,
+    output_kind: tuple[str, ...],
+    accept_undecided: bool,
     labels: Path | None,
     metric: str | None,
     max_drop: float | None,
@@ -189,13 +197,16 @@ def command(
     progress: str,
 ) -> int:
     """
-    Run a model under a policy and compare it with float32, layer by layer. If the outputs differ by
-    more than the rounding of their dtypes explains, exit 1, name the layer that causes the error,
-    and print a command that passes.
+    Show whether predictions change under a policy, compared with float32. The answer is safe, not
+    safe or undecided. The report names the layer that causes an error, and prints the migrate
+    command that writes the candidate, with the layers to keep in float32.
 
     The reference is MODEL in float32. The candidate is MODEL with the policy of --to, or with its
     own policies. If B is specified, the reference is MODEL with its own policies and the candidate
-    is B, for example the output of migrate. Inputs are synthetic unless --inputs is set.
+    is B, for example the output of migrate.
+
+    Only your own inputs (--inputs) can show that a policy is safe. Synthetic inputs, the default,
+    can show errors, but the answer is undecided and the exit code is 5.
 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.
@@ -228,8 +239,8 @@ def command(
         exponents="html" in {format, *(one.format for one in report)},
         deterministic=deterministic,
         device=device,
-        required=Required(required),
-        tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
+        max_change=max_change / 100,
+        output_kinds=named_kinds(output_kind),
         metric=wanted_metric(labels, metric, max_drop, has_inputs=inputs is not None),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
@@ -251,16 +262,17 @@ def command(
             report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
         )
         tools = tensorflow.tools(worker)
-        found = replace(
-            _run_checks(paths, wanted, tools, compare_to, everything=all_layers),
-            arguments=click.get_current_context().find_root().obj or (),
-        )
+        found = _run_checks(paths, wanted, tools, compare_to, everything=all_layers)
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
     report_option.print_report(CHECK_REPORTERS, format, found, options.view(color), color)
     options.troubles(found.failures, unwritten)
     if found.check is None or unwritten or any(run.missing for run in found.check.runs):
         return Exit.FAILURE
-    return Exit.CLEAN if found.check.passed else Exit.FINDINGS
+    if found.check.is_regressed:
+        return Exit.FINDINGS
+    exits = {Answer.SAFE: Exit.CLEAN, Answer.NOT_SAFE: Exit.FINDINGS}
+    undecided = Exit.CLEAN if accept_undecided else Exit.UNDECIDED
+    return exits.get(found.check.answer, undecided)
 
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:

@@ -40,7 +40,7 @@ searched: not a bug in policytool.
 class Exit(IntEnum):
     """
     What the process says when it ends; when several apply: INTERRUPTED, BUG, USAGE, FAILURE,
-    FINDINGS, NO_MODEL, CLEAN.
+    FINDINGS, UNDECIDED, NO_MODEL, CLEAN.
     """
 
     CLEAN = 0
@@ -48,6 +48,7 @@ class Exit(IntEnum):
     USAGE = 2
     FAILURE = 3
     NO_MODEL = 4
+    UNDECIDED = 5
     BUG = 70
     INTERRUPTED = 130
 

@@ -24,8 +24,9 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
     "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "required"),
-        *("metric", "max_drop", "compare_to", "timing", "values", "agreement"),
+        *("reference", "max_change", "output_kind", "accept_undecided", "metric", "max_drop"),
+        *("tolerance", "agreement", "isolated", "gradients", "tf32", "deterministic"),
+        *("compare_to", "timing", "values"),
     ),
     "Search": ("prefer", "max_trials", "time", "resume"),
     "TensorFlow": (
@@ -97,16 +98,22 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("ls parts/*.jsonl | policytool merge -", "a list of paths on stdin"),
     ),
     "check": (
-        ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
-        ("policytool check old.h5 new.keras", "compare two models"),
-        ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+        (
+            "policytool check model.keras --to mixed_float16 --inputs data.npz",
+            "compare predictions in mixed_float16 with float32",
+        ),
+        ("policytool check old.h5 new.keras --inputs data.npz", "compare two models"),
         ("policytool check model.h5 --inputs my_data:batches", "use batches from a function"),
         (
             "policytool check model.h5 --inputs x.npy --labels y.npy --metric accuracy",
             "also compare the accuracy",
         ),
         (
-            "policytool check model.h5 --to mixed_float16 --compare-to before.json",
+            "policytool check model.h5 --to float16 --inputs x.npy --accept-undecided",
+            "fail only if predictions change",
+        ),
+        (
+            "policytool check model.h5 --inputs data.npz --compare-to before.json",
             "find regressions since an earlier check",
         ),
     ),
@@ -182,11 +189,12 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("3", "also if a report is damaged, incomplete, missing or there twice"),
     ),
     "check": (
-        ("0", "all errors are within their tolerances"),
-        ("1", "an error exceeds its tolerance, the metric is worse, or there is a regression"),
+        ("0", "safe, or undecided with --accept-undecided"),
+        ("1", "not safe, or a regression since the earlier check"),
         _USAGE,
         _FAILURE,
         _NO_MODEL,
+        ("5", "undecided: the inputs cannot show whether predictions change"),
     ),
     "tune": (
         ("0", "a set of layers meets the objective"),

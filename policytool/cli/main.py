@@ -39,7 +39,7 @@ COMMANDS: Final = {
     ),
     "check": (
         "policytool.cli.check_command",
-        "Run a model under a policy and compare it with float32, layer by layer.",
+        "Show whether predictions change under a policy, compared with float32.",
     ),
     "tune": (
         "policytool.cli.tune_command",

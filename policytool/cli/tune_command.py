@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     "--max-drop",
     type=float,
     metavar="NUMBER",
-    help="Maximum amount by which the metric may be worse.  [default: 0.01; for errors and losses, "
+    help="Maximum amount by which the metric may be worse.  [default: 0.01; for errors, "
     "1% of the value in float32]",
 )
 @click.option(

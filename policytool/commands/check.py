@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from policytool.commands import check_run, check_trials
+from policytool.commands import check_run, check_trials, every_layer
 from policytool.commands.check_run import measure
-from policytool.commands.check_trials import Budget
+from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
+from policytool.migration import planning, short_options
 from policytool.migration.planning.options import Assignment
+from policytool.numerics.check_results.answers import Answer, Open
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -19,14 +21,24 @@ from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases.releases import KERAS2
+from policytool.support import steps
 from policytool.support.errors import WorkerError
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from policytool.commands.check_options import CheckOptions
+    from policytool.commands.check_run import Measured
     from policytool.formats.discovery import Input
-    from policytool.numerics.check_results.checks import Check
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.hand_over import HandOver
+
+_OTHER_MIXED: Final = {
+    "mixed_float16": "mixed_bfloat16",
+    "mixed_bfloat16": "mixed_float16",
+}
+"""The policy to try if one does not suit a model: more range, or more precision."""
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
@@ -57,8 +69,33 @@ def _check(
         atomic.remove_stale(wanted.save_inputs.absolute().parent)
     measured = measure(model, other, wanted, tools, hand_over)
     found = measured.check
-    if found.passed:
+    if not found.is_equal and any(run.is_troubled for run in found.runs):
+        found = _explain((model, other), wanted, measured, (tools, hand_over), start)
+    if other is not None or measured.source is None:
         return found
+    everything = every_layer.options(wanted, found)
+    if everything is not None:
+        said = every_layer.note(
+            found, lambda: measure(model, None, everything, tools, hand_over).check
+        )
+        found = replace(found, notes=(*found.notes, *([said] if said is not None else [])))
+    with steps.budget(model.display_path):
+        return replace(found, migration=_migration(found, measured.source, wanted.candidate))
+
+
+def _explain(
+    inputs: tuple[Input, Input | None],
+    wanted: CheckOptions,
+    measured: Measured,
+    means: tuple[TensorFlowTools, HandOver],
+    start: float,
+) -> Check:
+    """
+    Return a check that fails with the origin of its error, and with advice.
+
+    :param start: when the check began, whose time limits that of its trials
+    """
+    found = measured.check
     if not _is_explicable(found):
         return replace(found, runs=tuple(map(origins.with_nan_of_reference, found.runs)))
     plain = replace(
@@ -66,38 +103,80 @@ def _check(
         gradients=False,
         timing=False,
         tf32=False,
-        exponents=False,
         save_inputs=None,
         isolated=True,
+        probes_overflow=False,
     )
 
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again; the first time, with nothing kept, as a diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(plain.candidate, assignments=(*plain.candidate.assignments, *added))
-        asked = replace(plain, candidate=candidate, diagnosis=not kept)
-        return measure(model, other, asked, tools, hand_over).check
+        asked = replace(
+            plain, candidate=candidate, diagnosis=not kept, exponents=wanted.exponents and not kept
+        )
+        return measure(*inputs, asked, *means).check
 
+    def other_trial(policy: str) -> Check:
+        """Run the check with the other mixed policy, of which only the outputs matter."""
+        asked = replace(
+            plain,
+            candidate=replace(plain.candidate, to=policy),
+            isolated=False,
+            exponents=False,
+        )
+        return measure(*inputs, asked, *means).check
+
+    policy = _OTHER_MIXED.get(wanted.candidate.to or "")
     return check_trials.explain(
         found,
         Choices.of(measured.candidate)
-        if other is None and measured.candidate is not None
+        if inputs[1] is None and measured.candidate is not None
         else None,
         trial,
         Budget(
             trials=check_trials.MOST_TRIALS,
             seconds=check_trials.TIMES * (time.monotonic() - start),
         ),
+        Alternative(policy=policy, trial=lambda: other_trial(policy))
+        if policy is not None
+        else None,
     )
+
+
+def _migration(found: Check, source: LoadedModel, candidate: Options) -> Options | None:
+    """Return the options of ``migrate`` with which nothing that was measured speaks against it."""
+    if any(run.missing for run in found.runs):
+        return None
+    options = replace(
+        candidate,
+        retrace=source.document.format == "savedmodel" and bool(source.document.nodes),
+    )
+    advice = found.advice
+    if advice is not None and advice.policy is not None:
+        return replace(options, to=advice.policy)
+    if advice is not None and advice.layers:
+        return short_options.with_layers(
+            source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
+        )
+    if any(run.is_troubled and (run.is_on_data or _shows_error(run)) for run in found.runs):
+        return None
+    is_changed = candidate.to is not None or candidate.assignments
+    return options if is_changed and not planning.draft(source, candidate).is_empty else None
 
 
 def _is_explicable(found: Check) -> bool:
-    """Return whether layers were measured, and something that was required is outside."""
+    """Return whether layers were measured, and an output shows an error."""
     return all(run.rewrite is None and not run.missing for run in found.runs) and any(
-        run.verdict.is_metric_worse
-        or any(one.ruling is not Ruling.NOTHING for one in run.verdict.deciding)
-        for run in found.runs
+        run.is_troubled and _shows_error(run) for run in found.runs
     )
+
+
+def _shows_error(run: CheckRun) -> bool:
+    return (
+        run.is_on_data
+        and any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in run.answers)
+    ) or any(one.ruling is not Ruling.NOTHING for one in run.verdict.deciding)
 
 
 def check_files(

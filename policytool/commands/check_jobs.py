@@ -43,6 +43,7 @@ def check_job(
         "tf32": wanted.tf32,
         "exponents": wanted.exponents,
         "diagnosis": wanted.diagnosis,
+        "overflow_probe": wanted.probes_overflow,
         "deterministic": wanted.deterministic,
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policytool.migration.planning.options import Options
-from policytool.numerics.check_results.verdicts import Required
+from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.tolerances import Tolerances
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from policytool.numerics.check_results.answers import OutputKind
     from policytool.numerics.user_functions import UserFunction
     from policytool.numerics.verdicts.earlier_reports import EarlierCheck
     from policytool.numerics.verdicts.task_metric import WantedMetric
@@ -37,7 +39,9 @@ class CheckOptions:
 
     batch_size: int | None = None
     seed: int = 1
-    isolated: bool = True
+    isolated: bool = False
+    """Whether each layer runs alone as well although there is no error to explain."""
+
     gradients: bool = False
     timing: bool = False
     tf32: bool = False
@@ -47,12 +51,20 @@ class CheckOptions:
     diagnosis: bool = False
     """Whether what enters each call, and what its inputs' rounding costs, is measured as well."""
 
+    probes_overflow: bool = True
+    """Whether synthetic inputs are scaled up until the candidate overflows."""
+
     deterministic: bool = False
     device: str = "auto"
-    required: Required = Required.OUTPUTS
-    """What must stay within its tolerance."""
-
     tolerances: Tolerances = field(default_factory=Tolerances)
+    """Errors that rounding explains, if a search has its own."""
+
+    max_change: float = MAX_CHANGE
+    """The share of predictions that may change."""
+
+    output_kinds: Mapping[str, OutputKind] = field(default_factory=dict)
+    """The kinds of values that outputs have, if they are not recognised."""
+
     metric: WantedMetric | None = None
     """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
 

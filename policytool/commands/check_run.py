@@ -12,8 +12,9 @@ from policytool.commands.check_jobs import check_job, graph_job
 from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
-from policytool.numerics.verdicts import answers, regressions
+from policytool.numerics.verdicts import answers, recorded_training, regressions
 from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.safety import Rule
 from policytool.releases import dtypes
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -44,9 +45,12 @@ _LOST: Final = "could not be checked: the worker process {how}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A check, and its candidate as it ran."""
+    """A check, and its candidate before and after its policies were changed."""
 
     check: Check
+    source: LoadedModel | None
+    """The model that the candidate was planned from; None for a graph."""
+
     candidate: LoadedModel | None
     """None for a graph."""
 
@@ -115,7 +119,7 @@ def _measure(
             if wanted.earlier is not None and not any(run.missing for run in found.runs)
             else None,
         )
-        return Measured(check=found, candidate=sides[1].loaded)
+        return Measured(check=found, source=second.loaded, candidate=sides[1].loaded)
 
 
 def check_readable(wanted: CheckOptions) -> None:
@@ -244,7 +248,13 @@ def _run(
     runs = answers.runs_from_json(
         [_in_names_of_the_file(run, sides[0]) for run in answer["runs"]],
         wanted.tolerances,
-        wanted.required,
+        Rule(
+            max_change=wanted.max_change,
+            kinds=wanted.output_kinds,
+            loss=recorded_training.recorded_training(original.loaded)["loss"]
+            if original.loaded is not None
+            else None,
+        ),
         wanted.metric.max_drop if wanted.metric is not None else None,
     )
     reference, candidate = (
@@ -273,6 +283,7 @@ def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping
     )
     if not paths:
         return run
+    probe = run.get("overflow_probe")
     return {
         **run,
         "calls": [{**call, "path": paths.get(call["path"], call["path"])} for call in run["calls"]],
@@ -281,6 +292,7 @@ def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping
             for key in ("missing", "fallbacks")
         },
         **{key: [paths.get(one, one) for one in run[key]] for key in ("unmatched", "random")},
+        "overflow_probe": probe and {**probe, "path": paths.get(probe["path"], probe["path"])},
     }
 
 

@@ -48,14 +48,31 @@ class Budget:
     seconds: float
 
 
-def explain(failed: Check, choices: Choices | None, trial: Trial, budget: Budget) -> Check:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """Another policy, for a model that the policy of its check does not suit."""
+
+    policy: str
+    trial: Callable[[], Check]
+    """Runs the check with it."""
+
+
+def explain(
+    failed: Check,
+    choices: Choices | None,
+    trial: Trial,
+    budget: Budget,
+    alternative: Alternative | None = None,
+) -> Check:
     """
     Return a failed check with the origin of the error in each of its runs, and with advice.
 
     :param choices: the layers that can be kept in float32; None if none of them may be changed,
         because the candidate is a file of its own
+    :param alternative: what is tried if most layers have to be kept, or no set is found; one trial
+        is reserved for it
     """
-    search = _Search(trial, budget)
+    search = _Search(trial, budget, reserved=alternative is not None)
     diagnosis = search.run(frozenset())
     if diagnosis is None:
         return failed
@@ -64,22 +81,31 @@ def explain(failed: Check, choices: Choices | None, trial: Trial, budget: Budget
         _with_origin(run, found, choices, kept)
         for run, found in zip(failed.runs, diagnosis.runs, strict=True)
     ]
-    if choices is None or diagnosis.passed:
+    if choices is None or diagnosis.holds:
         return replace(failed, runs=tuple(runs))
     advice = Advice(
         layers=tuple(path for path in choices.paths if kept is not None and path in kept),
         trials=search.count,
         exhausted=kept is None and search.is_exhausted,
+        choices=len(choices.paths),
     )
-    return replace(failed, runs=tuple(runs), advice=advice)
+    unfit = advice.is_unfit or not advice.layers
+    if alternative is not None and unfit and search.run_reserved(alternative.trial):
+        advice = replace(advice, policy=alternative.policy)
+    return replace(failed, runs=tuple(runs), advice=replace(advice, trials=search.count))
 
 
 def _with_origin(
     run: CheckRun, diagnosis: CheckRun, choices: Choices | None, kept: frozenset[str] | None
 ) -> CheckRun:
-    """Return a run with its origin: the first charge that the layers to keep answer for."""
-    if run.verdict.passed:
+    """
+    Return a run with its origin, the first charge that the layers to keep answer for, and with the
+    calls of its diagnosis, in which each layer ran alone.
+    """
+    if not run.is_troubled:
         return run
+    if not run.is_isolated:
+        run = replace(run, calls=diagnosis.calls, verdict=diagnosis.verdict)
     charges = origins.charges(diagnosis)
     helped = [
         one
@@ -106,40 +132,66 @@ def _first_kept(
 class _Search:
     """Runs trials, each set of layers once, within a budget."""
 
-    def __init__(self, trial: Trial, budget: Budget) -> None:
+    def __init__(self, trial: Trial, budget: Budget, *, reserved: bool = False) -> None:
+        """``reserved``: whether a part of the budget is for one trial of something else."""
         self._trial = trial
         self._budget = budget
+        self._reserved = int(reserved)
         self._end = time.monotonic() + max(budget.seconds, _LEAST_SECONDS)
+        self._latest = 0.0
         self._known: dict[frozenset[str], Check | None] = {}
+        self._others = 0
         self.is_exhausted = False
 
     @property
     def count(self) -> int:
         """How many trials were run."""
-        return len(self._known)
+        return len(self._known) + self._others
 
     def run(self, kept: frozenset[str]) -> Check | None:
         """Return the check with these layers in float32; None if it cannot be run so."""
         if kept in self._known:
             return self._known[kept]
-        if self.count >= self._budget.trials or (self._known and time.monotonic() > self._end):
+        if self._is_spent():
             self.is_exhausted = True
             return None
+        start = time.monotonic()
+        found = self._known[kept] = self._attempt(lambda: self._trial(kept))
+        if kept:  # the diagnosis takes longer than the reserved trial
+            self._latest = time.monotonic() - start
+        return found
+
+    def run_reserved(self, trial: Callable[[], Check]) -> bool:
+        """Return whether the check passes in the reserved trial; False if there is no time."""
+        self._reserved = 0
+        if self._is_spent():
+            return False
+        self._others += 1
+        found = self._attempt(trial)
+        return found is not None and found.holds
+
+    def _is_spent(self) -> bool:
+        """Return whether no trial is left in the budget, except for the reserved one."""
+        end = self._end - self._reserved * self._latest
+        return self.count >= self._budget.trials - self._reserved or (
+            bool(self._known) and time.monotonic() > end
+        )
+
+    def _attempt(self, trial: Callable[[], Check]) -> Check | None:
+        """Return the check of a trial; None if it cannot be run so."""
         try:
-            found: Check | None = self._trial(kept)
+            return trial()
         except WorkerError as error:
             if error.ended:
                 self.is_exhausted = True
-            found = None  # such as an op of Keras 2, whose inputs now differ in their dtypes
+            return None  # such as an op of Keras 2, whose inputs now differ in their dtypes
         except (ModelFileError, UsageError):
-            found = None
-        self._known[kept] = found
-        return found
+            return None
 
     def passes(self, kept: frozenset[str]) -> bool:
         """Return whether the check passes with these layers in float32."""
         found = self.run(kept)
-        return found is not None and found.passed
+        return found is not None and found.holds
 
 
 def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
@@ -165,7 +217,7 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
             return None
         kept |= more
         check = search.run(kept)
-        if check is not None and check.passed:
+        if check is not None and check.holds:
             return kept
     return None
 
@@ -220,5 +272,5 @@ def _grouped(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[froz
 
 def _failed(check: Check) -> CheckRun:
     """Return the first run that failed, or the first one."""
-    failed: Sequence[CheckRun] = [run for run in check.runs if not run.verdict.passed]
+    failed: Sequence[CheckRun] = [run for run in check.runs if not run.holds]
     return (failed or check.runs)[0]

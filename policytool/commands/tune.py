@@ -13,6 +13,7 @@ from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
 from policytool.formats import discovery
 from policytool.formats.rewriting.replacement import check_output
+from policytool.migration import short_options
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -263,7 +264,9 @@ def _diagnosis(
     hand_over: HandOver,
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
     """Return the check with every candidate converted; None with a note if it cannot run so."""
-    options = replace(check_options(wanted, found), diagnosis=True, gradients=False)
+    options = replace(
+        check_options(wanted, found), diagnosis=True, gradients=False, probes_overflow=False
+    )
     try:
         return measure(model, None, options, tools, hand_over).check, ()
     except WorkerError as error:
@@ -325,7 +328,11 @@ def _tuning(
         best=best,
         closest=search.closest,
         metric=runs.metrics.get(frozenset(shown.kept)) if shown is not None else None,
-        options=found.keeping(frozenset(best.kept)) if best is not None else None,
+        options=short_options.with_layers(
+            _loaded(runs.source), found.options, found.policies(frozenset(best.kept))
+        )
+        if best is not None
+        else None,
         ending=ending,
         is_minimum=search.is_minimum,
         preference=wanted.preference,

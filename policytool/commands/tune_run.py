@@ -23,6 +23,7 @@ from policytool.numerics.tuning.objectives import (
 from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
@@ -61,6 +62,7 @@ def check_options(wanted: TuneOptions, candidates: Candidates) -> CheckOptions:
         tolerances=wanted.objective.tolerances or Tolerances(),
         metric=wanted.objective.metric,
         gradients=wanted.objective.gradients,
+        isolated=True,
     )
 
 
@@ -177,6 +179,7 @@ class TrialRuns:
         runs = answers.runs_from_json(
             answer["runs"],
             self._options.tolerances,
+            Rule(),
             max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
         )
         self.last = runs[0]

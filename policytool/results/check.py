@@ -10,6 +10,7 @@ from policytool.results._result import Report, Result, number_at, value_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from policytool.numerics.check_results.answers import Answer
     from policytool.numerics.check_results.checks import Check as CheckValue
     from policytool.numerics.check_results.checks import CheckNote, CheckRun, CheckSide
     from policytool.numerics.check_results.verdicts import Advice
@@ -35,9 +36,9 @@ class Check(Result):
     _value: CheckValue
 
     @property
-    def passed(self) -> bool:
-        """Whether all errors are within their tolerances."""
-        return self._value.passed
+    def answer(self) -> Answer:
+        """Whether predictions stay the same: ``safe``, ``not-safe`` or ``undecided``."""
+        return self._value.answer
 
     @property
     def reference(self) -> CheckSide:
@@ -67,8 +68,8 @@ class Check(Result):
     @property
     def advice(self) -> Advice | None:
         """
-        The ``layers`` that have to stay in float32 for the check to pass, found in ``trials`` runs;
-        None if it passed or nothing could be tried. The origin of the error is in each run.
+        The ``layers`` that have to stay in float32, found in ``trials`` runs; None if nothing had
+        to be tried, or could be. The origin of the error is in each run.
         """
         return self._value.advice
 

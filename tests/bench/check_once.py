@@ -4,7 +4,7 @@ Measure what a check costs beside predicting: ``python check_once.py FAMILY POLI
 Runs under the interpreter that has TensorFlow.
 
 EfficientNetV2-B0 with random weights, and a batch of 8. WHAT is ``float32`` or ``POLICY``, which
-predict with one model alone, or ``check`` or ``no-isolated``, which compare both. OUT gets, as
+predict with one model alone, or ``check`` or ``isolated``, which compare both. OUT gets, as
 JSON, the peak of this process in bytes and, for a check, the seconds of the two ``predict`` calls
 and those of the check, measured in turn after loading and tracing; they predict only after their
 peak was read.
@@ -92,7 +92,7 @@ def main() -> None:
             (library, library),
             tuple(models),
             (None, None),
-            isolated=what == "check",
+            isolated=what == "isolated",
             counts_exponents=False,
         )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))

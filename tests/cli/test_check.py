@@ -87,7 +87,7 @@ def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted:
         name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted
     }
     inputs = [next(discovery.inputs([str(FIXTURES / file)])) for file in files]
-    options = CheckOptions(candidate=Options(to=to), **wanted)
+    options = CheckOptions(candidate=Options(to=to), isolated=True, **wanted)
     return checks.check(
         inputs[0],
         inputs[1] if len(inputs) > 1 else None,
@@ -107,7 +107,7 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     """Every layer is compared, every output is finite, and the default tolerances hold."""
     found = checked(worker, file, to=to)
     run = the_run(found)
-    assert found.passed, run.verdict.missed
+    assert found.holds, run.verdict.missed
     assert run.verdict.first_not_finite is None
     assert run.inputs.kind is InputKind.SYNTHETIC
     assert not run.unmatched
@@ -143,7 +143,7 @@ def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, fi
     found = checked(worker, file, to="mixed_bfloat16")
     assert [run.signature for run in found.runs]
     assert all(run.rewrite is not None for run in found.runs)
-    assert found.passed, the_run(found).verdict.missed
+    assert found.holds, the_run(found).verdict.missed
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_classes_of_somebody_s_own_are_named(
         custom_objects=(f"{module}:CLASSES",),
         path=(str(FIXTURES), str(tmp_path)),
     )
-    assert found.passed, the_run(found).verdict.missed
+    assert found.holds, the_run(found).verdict.missed
     assert not found.notes
 
 
@@ -176,7 +176,7 @@ def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> No
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(worker, file, to="mixed_bfloat16")
     assert refused.value.code == "runs-code"
-    assert checked(worker, file, to="mixed_bfloat16", trust=True).passed
+    assert checked(worker, file, to="mixed_bfloat16", trust=True).holds
 
 
 def test_two_files(worker: Worker, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_two_files(worker: Worker, tmp_path: Path) -> None:
             == 0
         )
     same = checked(worker, "tf2.3/global_mixed_float16.h5", tmp_path / "same.h5")
-    assert same.passed
+    assert same.holds
     assert {
         output.accumulated.relative
         for call in the_run(same).calls
@@ -204,7 +204,7 @@ def test_two_files(worker: Worker, tmp_path: Path) -> None:
         if output.accumulated is not None
     } == {0.0}
     other = checked(worker, tmp_path / "other.h5", "tf2.3/global_mixed_float16.h5")
-    assert other.passed
+    assert other.holds
     assert any(
         output.accumulated is not None and output.accumulated.relative
         for output in the_run(other).outputs
@@ -400,7 +400,7 @@ def test_inputs_come_from_a_function(
 def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
     """The candidate runs in integers, and the reference with the same weights in float32."""
     found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
-    assert found.passed, the_run(found).verdict.missed
+    assert found.holds, the_run(found).verdict.missed
     quantised = [
         any(name.startswith("int8_from_") for name in side.policies)
         for side in (found.reference, found.candidate)
@@ -408,15 +408,23 @@ def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
     assert quantised == [False, True]
 
 
-def test_tolerances_decide_the_exit_code(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0 where the defaults hold, 1 under one that nothing meets, 2 for one that names nothing."""
+def test_the_answer_decides_the_exit_code(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 for safe, 1 for not safe, 5 for undecided, which an option accepts."""
     monkeypatch.setattr("policytool.cli.check_command.Worker", lambda *_: _Lent(worker))
-    assert run("check", MIXED_KERAS).code == 0
-    missed = run("check", MIXED_KERAS, "--tolerance", "1e-9")
-    assert missed.code == 1
-    assert "1e-9" in missed.out
-    assert run("check", MIXED_KERAS, "--tolerance", "nothing=1").code == 2
-    assert run("check", MIXED_KERAS, "--format", "json").json["version"] == 1
+    assert run("check", MIXED_KERAS).code == 5
+    assert run("check", MIXED_KERAS, "--accept-undecided").code == 0
+    assert run("check", MIXED_KERAS, "--format", "json").json["check"]["answer"] == "undecided"
+    inputs = tmp_path / "inputs.npz"
+    options = ("--inputs", inputs, "--batch-size", "128")
+    run("check", MIXED_KERAS, "--save-inputs", inputs, "--batches", "64", "--seed", "3")
+    found = run("check", MIXED_KERAS, *options)
+    assert found.code == 0, found.out
+    assert found.out.startswith("Safe")
+    strict = run("check", MIXED_KERAS, *options, "--max-change", "0.0001")
+    assert strict.code in {1, 5}
+    assert not strict.out.startswith("Safe")
 
 
 class _Lent:

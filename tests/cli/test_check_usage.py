@@ -111,12 +111,12 @@ def test_a_named_settings_file_may_set_a_function(place: Path) -> None:
 
 
 def test_a_setting_has_the_option_s_name(place: Path) -> None:
-    """``tolerance`` in a settings file is ``--tolerance``."""
-    (place / "policytool.toml").write_text('tolerance = ["0.5", "probs=0.1"]\n', encoding="utf-8")
-    found = run("check", "--config", "policytool.toml", "--show-settings")
+    """``output-kind`` in a settings file is ``--output-kind``."""
+    (place / "own.toml").write_text('output-kind = ["y=classes", "z=mask"]\n', encoding="utf-8")
+    found = run("check", "--config", "own.toml", "--show-settings")
     assert found.code == 0, found.err
     assert re.search(
-        r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE
+        r'^output-kind = \["y=classes", "z=mask"\]  # .*own\.toml$', found.out, re.MULTILINE
     )
 
 
@@ -192,7 +192,15 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ['metric = "evil:f"', 'labels = "y.npy"', "max-drop = 1.0", 'compare-to = "x.json"'],
+    [
+        'metric = "evil:f"',
+        'labels = "y.npy"',
+        "max-drop = 1.0",
+        'compare-to = "x.json"',
+        "max-change = 50.0",
+        'output-kind = ["y=mask"]',
+        "accept-undecided = true",
+    ],
 )
 def test_a_found_settings_file_sets_no_metric(place: Path, setting: str) -> None:
     """A stranger's file runs no code, and does not decide what passes."""

@@ -254,9 +254,9 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
 
 
 def test_exit_codes_are_those_of_the_design() -> None:
-    """The numbers are public: 0, 1, 2, 3, 4, 70, 130."""
+    """The numbers are public: 0, 1, 2, 3, 4, 5, 70, 130."""
     assert {code.name: code.value for code in Exit} == {
-        "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
+        "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "UNDECIDED": 5, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policytool.commands import check_trials
-from policytool.commands.check_trials import Budget
+from policytool.commands.check_trials import Alternative, Budget
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import check, output, run
@@ -50,11 +50,30 @@ class Trials:
         return check(chain(dict.fromkeys(self.visible - kept, 0.4))).check
 
 
-def explained(trials: Any, budget: Budget = PLENTY, choices: Choices | None = CHOICES) -> Any:
+class Other:
+    """A stand-in for the other mixed policy, which passes or fails."""
+
+    def __init__(self, *, passes: bool) -> None:
+        self.passes = passes
+        self.count = 0
+
+    def __call__(self) -> Any:
+        """Return its check."""
+        self.count += 1
+        return check(run(outputs=(output("y", 1e-4 if self.passes else 0.4),))).check
+
+
+def explained(
+    trials: Any,
+    budget: Budget = PLENTY,
+    choices: Choices | None = CHOICES,
+    other: Other | None = None,
+) -> Any:
     """Return a failed check with what its trials found."""
     failed = check(chain({})).check
     assert failed is not None
-    return check_trials.explain(failed, choices, trials, budget)
+    alternative = Alternative(policy="mixed_float16", trial=other) if other is not None else None
+    return check_trials.explain(failed, choices, trials, budget, alternative)
 
 
 @THOROUGH
@@ -132,3 +151,75 @@ def test_a_diagnosis_that_cannot_run_leaves_the_check_as_it_is() -> None:
     assert failed is not None
     assert check_trials.explain(failed, CHOICES, trial, PLENTY) == failed
     assert replace(failed, advice=None) == failed
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_another_policy_is_tried_if_most_layers_have_to_stay(*, passes: bool) -> None:
+    """Once; the set of layers is reported either way, and counted against all that could stay."""
+    other = Other(passes=passes)
+    found = explained(Trials(set(NAMES[:5]), set()), other=other).advice
+    assert found.layers == NAMES[:5]
+    assert found.choices == len(NAMES)
+    assert found.is_unfit
+    assert found.policy == ("mixed_float16" if passes else None)
+    assert other.count == 1
+
+
+def test_no_other_policy_is_tried_if_half_of_the_layers_are_enough() -> None:
+    """The policy suits the others."""
+    other = Other(passes=True)
+    found = explained(Trials(set(NAMES[:4]), set()), other=other).advice
+    assert found.layers == NAMES[:4]
+    assert not found.is_unfit
+    assert found.policy is None
+    assert other.count == 0
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_another_policy_is_tried_if_no_layers_are_enough(*, passes: bool) -> None:
+    """The code of a layer may overflow in the one and not in the other."""
+    found = explained(Trials({"net/none"}, {"net/l2"}), other=Other(passes=passes)).advice
+    assert found.layers == ()
+    assert found.is_unfit is passes
+    assert found.policy == ("mixed_float16" if passes else None)
+
+
+def test_another_policy_is_tried_if_the_search_ends_without_a_set() -> None:
+    """Such as in a deep chain, in which each trial blames a few more layers."""
+    trials = Trials({"net/l1", "net/l6"}, set())
+    found = explained(trials, Budget(trials=2, seconds=60), other=Other(passes=True)).advice
+    assert len(trials.asked) == 1
+    assert found.exhausted
+    assert found.is_unfit
+    assert found.policy == "mixed_float16"
+
+
+@pytest.mark.parametrize("trials", [3, 6, 9])
+def test_a_trial_of_the_budget_is_reserved_for_the_other_policy(trials: int) -> None:
+    """The search ends one trial earlier, and its set is the best so far."""
+    asked, other = Trials(set(NAMES[:5]), set()), Other(passes=True)
+    found = explained(asked, Budget(trials=trials, seconds=60), other=other).advice
+    assert len(asked.asked) < trials
+    assert other.count == 1
+    assert found.trials == len(asked.asked) + 1
+    assert found.policy == "mixed_float16"
+
+
+def test_a_policy_that_cannot_run_is_not_advised() -> None:
+    """A kernel may be missing for the other dtype."""
+
+    def fails() -> Any:
+        raise WorkerError("no-kernel", "no kernel")
+
+    failed = check(chain({})).check
+    assert failed is not None
+    found = check_trials.explain(
+        failed,
+        CHOICES,
+        Trials(set(NAMES), set()),
+        PLENTY,
+        Alternative(policy="mixed_float16", trial=fails),
+    )
+    assert found.advice is not None
+    assert found.advice.layers == NAMES
+    assert found.advice.policy is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from tests.helpers.example_checks import changes
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 
@@ -126,8 +127,8 @@ class StandIn(Worker):
             "tf32": None,
             "exponents": None,
             "name": name,
-            "top_1": {"rows": 100, "agreed": 99 if error > 0.01 else 100},
-            "parts": None,
+            "activation": "linear",
+            "changes": asdict(changes(int(error > 0.01), 100)),
         }
 
     def told(self, error: float) -> dict[str, Any]:
@@ -425,7 +426,7 @@ def test_outputs_that_show_nothing(shared: str, *, is_refused: bool) -> None:
             if shared == "nan":
                 found["outputs"][0]["accumulated"] = reductions(0.0, nan_reference=100)
             else:
-                found["outputs"][0]["parts"] = {"channel": None, "row": None, "range": [0.5, 0.5]}
+                found["outputs"][0]["changes"]["range"] = [0.5, 0.5]
             return found
 
     if is_refused:

@@ -147,7 +147,6 @@ class Reducing:
         self.tf: Any = importlib.import_module("tensorflow")
         self.measuring: Any = runtime("engine.tensor_errors")
         self.measuring.tensor_reductions.CPU_PART = PART
-        self.agreeing: Any = runtime("engine.top1_agreement")
 
     @cache  # noqa: B019  # as long as the process
     def traced(
@@ -245,46 +244,6 @@ def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
         }
 
 
-def classes(reducing: Reducing) -> Iterator[dict[str, Any]]:
-    """Yield how often classifiers agree."""
-    random = np.random.default_rng(8)
-    scores = random.standard_normal((50, 3, 10)).astype("float32")
-    other = (scores + random.standard_normal(scores.shape) * 0.3).astype("float16")
-    scores[0, 0, 4], other[1, 0, 5], scores[2, 0, 1], other[2, 0, 1] = (
-        np.nan,
-        np.nan,
-        np.inf,
-        np.inf,
-    )
-    counted = ~np.isnan(scores).any(-1)
-    same = counted & ~np.isnan(other).any(-1) & (np.argmax(scores, -1) == np.argmax(other, -1))
-    function = reducing.tf.function(
-        lambda one, two: reducing.agreeing.agreement(reducing.tf, one, two), autograph=False
-    )
-    found = reducing.agreeing.to_json(function(scores, other).numpy())
-    yield {
-        "of": ["float32", "float16"],
-        "kind": "classes",
-        "how": "classes",
-        "found": found,
-        "expected": [int(counted.sum()), int(same.sum())],
-    }
-    for shape, dtype, applies in (
-        ((2, 3), "float16", True),
-        ((2, 1), "float32", False),
-        ((3,), "float32", False),
-        ((2, 3), "int32", False),
-    ):
-        tensor = reducing.tf.zeros(shape, dtype)
-        yield {
-            "of": [dtype],
-            "kind": str(shape),
-            "how": "applies",
-            "found": reducing.agreeing.applies(tensor),
-            "expected": applies,
-        }
-
-
 def histograms(reducing: Reducing) -> Iterator[dict[str, Any]]:
     """Yield counts of binary exponents, beside those that NumPy finds in float32."""
     counting = runtime("engine.exponents")
@@ -321,7 +280,6 @@ def main() -> None:
         found = [
             *floats(reducing),
             *others(reducing),
-            *classes(reducing),
             *histograms(reducing),
         ]
     Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")

@@ -158,7 +158,9 @@ def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...])
         return Checked(
             case=case,
             to=to,
-            check=checks.check(found, None, CheckOptions(candidate=Options(to=to)), own),
+            check=checks.check(
+                found, None, CheckOptions(candidate=Options(to=to), isolated=True), own
+            ),
         )
     except PolicytoolError as error:
         return Checked(

@@ -15,6 +15,7 @@ import pytest
 
 from policytool.numerics.check_results import graphs
 from policytool.numerics.verdicts import answers as answering
+from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
 from policytool.support.text import codec
@@ -161,7 +162,7 @@ def test_judged(answers: Answers, case: str, policy: str) -> None:
         "kind": "cpu",
     }
     found = {**signature(answers, case, policy), "device": device}
-    (run,) = answering.runs_from_json([found], Tolerances())
+    (run,) = answering.runs_from_json([found], Tolerances(), Rule())
     assert run.verdict.passed, run.verdict
     assert not run.missing
 
@@ -246,7 +247,7 @@ def test_stateful(answers: Answers, policy: str) -> None:
         0,
         0,
     ]
-    assert outputs["y"]["top_1"]["rows"] == 2 * 3
+    assert outputs["y"]["changes"]["samples"] == 2 * 3
     assert outputs["y"]["accumulated"]["elements"] == 2 * 3 * 8
 
 

@@ -119,17 +119,6 @@ def test_what_is_no_float_is_compared_for_equality(reduced: Mapping[str, Sequenc
         ]
 
 
-def test_classifiers_agree_where_their_largest_scores_are_in_one_place(
-    reduced: Mapping[str, Sequence[Any]],
-) -> None:
-    """
-    Rows with NaN in the reference do not count, and those with NaN in the candidate alone disagree.
-    """
-    (one,) = reduced["classes"]
-    assert [one["found"]["rows"], one["found"]["agreed"]] == one["expected"]
-    assert all(one["found"] == one["expected"] for one in reduced["applies"])
-
-
 def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) -> None:
     """The child's fields are those of the value, and the constant layer shows 2 instead of 10."""
     one = next(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -23,7 +24,6 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.check_results.verdicts import Required
 from policytool.reports.checks import Checks, json_report
 from policytool.reports.layout import View
 from tests.compat.asking import ENVIRONMENT
@@ -32,7 +32,6 @@ from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
@@ -45,7 +44,7 @@ SEEDS: Final = tuple(map(int, os.environ.get("POLICYTOOL_PLANTED_SEEDS", "1").sp
 """Read before the tests: their own environment has no variable of policytool's."""
 
 SECONDS: Final = 600
-PASSED, FAILED = 0, 1
+PASSED, FAILED, UNDECIDED = 0, 1, 5
 UPCAST: Final = (("keras", "group-normalization"),)
 """Weaknesses that a library does not have, because it computes the layer in float32."""
 
@@ -113,10 +112,10 @@ def find(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 @pytest.fixture(scope="module")
 def checked(tools: TensorFlowTools, find: Find) -> Checked:
-    """Return a function that checks a planted model, once for the same requirement."""
+    """Return a function that checks a planted model, once."""
 
     @cache
-    def check(library: str, name: str, seed: int, required: str = "outputs") -> Answer:
+    def check(library: str, name: str, seed: int) -> Answer:
         planted = find(library, name, seed)
         case = planted.case
         (model,) = discovery.inputs([str(planted.directory / case["model"])])
@@ -129,13 +128,11 @@ def checked(tools: TensorFlowTools, find: Find) -> Checked:
         wanted = CheckOptions(
             candidate=Options(to=case["to"]),
             inputs=planted.directory / case["inputs"],
-            required=Required(required),
+            isolated=True,
         )
-        policy = () if case["to"] is None else ("--to", case["to"])
-        given = ("check", case["model"], *policy, "--inputs", case["inputs"], *case["arguments"])
         found = checks.check(model, None, wanted, allowed)
-        report = json_report.render(Checks(check=found, arguments=given), View())
-        return Answer(code=FAILED - found.passed, check=json.loads(report)["check"], stderr="")
+        report = json_report.render(Checks(check=found), View())
+        return Answer(code=FAILED - found.holds, check=json.loads(report)["check"], stderr="")
 
     return check
 
@@ -153,7 +150,7 @@ def run(directory: Path, arguments: tuple[str, ...]) -> Answer:
         timeout=SECONDS,
     )
     is_json = done.stdout.startswith("{")
-    assert done.returncode in {PASSED, FAILED}, done.stderr[-2000:]
+    assert done.returncode in {PASSED, FAILED, UNDECIDED}, done.stderr[-2000:]
     return Answer(
         code=done.returncode,
         check=json.loads(done.stdout)["check"] if is_json else {},
@@ -183,10 +180,10 @@ def path_of(place: str) -> str:
 def test_planted_weakness_fails_the_check(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """The outputs are worse than rounding explains, in all or in a row or channel."""
+    """The outputs change by more than is safe."""
     found = checked(library, name, seed)
     assert found.code == FAILED
-    assert found.check["passed"] is False
+    assert found.check["answer"] == ("undecided" if name in BY_NATURE else "not-safe")
 
 
 @cases(*WEAK)
@@ -206,30 +203,32 @@ def test_origin_is_the_planted_place(
 
 @cases(*WEAK, without=BY_NATURE)
 def test_layers_to_keep_are_found(checked: Checked, library: str, name: str, seed: int) -> None:
-    """With these in float32 the check passed, and the command names all of them."""
-    advice = checked(library, name, seed).advice
-    assert advice is not None
-    assert advice["verified"] is True
-    assert advice["layers"]
-    assert advice["trials"] >= 1
-    assert [f"{path}=float32" in advice["command"] for path in advice["layers"]] == [
-        True for _ in advice["layers"]
-    ]
+    """With these in float32 the check passed, and the command has no more patterns than layers."""
+    found = checked(library, name, seed)
+    assert found.advice is not None
+    assert found.advice["verified"] is True
+    assert found.advice["layers"]
+    assert found.advice["trials"] >= 1
+    if found.advice["policy"] is None:
+        patterns = [word for word in found.check["command"] if word.endswith("=float32")]
+        assert 1 <= len(patterns) <= len(found.advice["layers"])
 
 
 @cases("subclassed-block", "drifting-cumsum", "float-ids")
 def test_printed_command_makes_the_check_pass(
     compat_python: Path, checked: Checked, find: Find, *, library: str, name: str, seed: int
 ) -> None:
-    """The tool accepts it, and exits with 0."""
-    advice = checked(library, name, seed).advice
-    assert advice is not None
-    program, *arguments = advice["command"]
-    assert program == "policytool"
+    """The tool writes a model, and nothing that it measures speaks against that."""
+    planted = find(library, name, seed)
+    program, command, model, *options = checked(library, name, seed).check["command"]
+    assert (program, command) == ("policytool", "migrate")
+    written = f"repaired-{Path(model).name}"
+    run(planted.directory, (command, model, *options, "-o", written))
+    inputs = ("--inputs", planted.case["inputs"], *planted.case["arguments"])
     usual = ("--python", str(compat_python), "--format", "json")
-    repaired = run(find(library, name, seed).directory, (*arguments, *usual))
-    assert repaired.code == PASSED, repaired.stderr[-1000:]
-    assert repaired.check["passed"] is True
+    repaired = run(planted.directory, ("check", written, *inputs, *usual))
+    assert repaired.code in {PASSED, UNDECIDED}, repaired.stderr[-1000:]
+    assert repaired.check["answer"] != "not-safe"
 
 
 @cases(*BY_NATURE)
@@ -237,8 +236,9 @@ def test_no_command_is_printed_if_float32_fails_too(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
     """NaN in the reference is named, and no set of layers is advised."""
-    advice = checked(library, name, seed).advice
-    assert advice is None or not (advice["verified"] or advice["layers"] or advice["command"])
+    found = checked(library, name, seed)
+    assert found.check["command"] is None
+    assert found.advice is None or not (found.advice["verified"] or found.advice["layers"])
 
 
 @cases("shared-nested")
@@ -258,7 +258,7 @@ def test_model_without_a_weakness_passes(
     """Clean models, masks of minus infinity and dead outputs pass, without an origin or advice."""
     found = checked(library, name, seed)
     assert found.code == PASSED, found.run["verdict"]["sentence"]
-    assert found.check["passed"] is True
+    assert found.check["answer"] != "not-safe"
     assert found.run["origin"] is None
     assert found.advice is None
 
@@ -283,11 +283,12 @@ def test_dead_output_is_not_comparable(
 
 
 @cases("attention-mask")
-def test_required_layers_fail_on_a_harmless_mask(
+def test_layers_miss_their_tolerance_on_a_harmless_mask(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """Scores of minus infinity are outside the tolerance of their layer, which can be required."""
-    assert checked(library, name, seed, "layers").code == FAILED
+    """Scores of minus infinity are outside the tolerance of their layer, which only explains."""
+    calls = checked(library, name, seed).run["calls"]
+    assert "not-finite" in {call["verdict"]["outcome"] for call in calls if call["verdict"]}
 
 
 @cases(*WEAK, without=BY_NATURE)

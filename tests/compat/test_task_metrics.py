@@ -135,7 +135,7 @@ def test_metrics_of_the_library_are_those_of_evaluate(
         assert one.output == kind
         assert one.reference == pytest.approx(truth[kind][name], rel=1e-4, abs=1e-5)
         assert one.candidate == pytest.approx(one.reference, abs=0.01)
-        assert found.passed
+        assert found.holds
 
 
 def test_what_is_better_is_what_keras_3_says(labelled: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_is_better_is_what_keras_3_says(labelled: Path) -> None:
 def test_a_small_error_that_changes_classes_fails(checked: Checked, library: str) -> None:
     """All errors are within their tolerances; the layers to keep are found all the same."""
     found = checked("shifted", library, f"{library}-shifted.npy", "accuracy")
-    assert not found.passed
+    assert not found.holds
     (run,) = found.runs
     assert not run.verdict.missed
     metric = metric_of(found)
@@ -160,8 +160,8 @@ def test_a_small_error_that_changes_classes_fails(checked: Checked, library: str
     assert found.advice is not None
     assert found.advice.layers == ("net/logits",)
     kept = Options(to=POLICY, assignments=(Assignment(pattern="net/logits", policy="float32"),))
-    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=kept).passed
-    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", max_drop=1.0).passed
+    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=kept).holds
+    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", max_drop=1.0).holds
 
 
 @LIBRARIES
@@ -260,11 +260,11 @@ def test_the_same_check_has_no_regression(checked: Checked, library: str) -> Non
     labels = f"{library}-classes.npy"
     before = checked("classes", library, labels, "accuracy")
     now = checked("classes", library, labels, "accuracy", earlier=as_earlier(before))
-    assert now.passed
+    assert now.holds
     assert now.comparison is not None
     assert (now.comparison.differences, now.comparison.notes) == ((), ())
     other = next(one for one in SUFFIXES if one != library)
-    assert checked("classes", other, earlier=as_earlier(before)).passed
+    assert checked("classes", other, earlier=as_earlier(before)).holds
 
 
 @LIBRARIES
@@ -277,9 +277,9 @@ def test_a_checkpoint_that_overflows_is_a_regression(checked: Checked, library: 
     found = {one.path: one.change for one in now.comparison.regressions}
     assert found["net/hidden"] is Change.EXCEEDS
     assert found["classes"] is Change.EXCEEDS
-    assert not now.passed
+    assert not now.holds
     back = checked("classes", library, labels, "accuracy", earlier=as_earlier(now))
-    assert back.passed
+    assert back.holds
     assert back.comparison is not None
     assert Change.WITHIN in {one.change for one in back.comparison.differences}
 
@@ -296,5 +296,5 @@ def test_layers_to_keep_also_remove_the_regression(checked: Checked, library: st
         assignments=tuple(Assignment(pattern=one, policy="float32") for one in found.advice.layers),
     )
     now = checked("scaled", library, earlier=before, candidate=kept)
-    assert now.passed
-    assert replace(now, comparison=None).passed
+    assert now.holds
+    assert replace(now, comparison=None).holds

@@ -209,10 +209,10 @@ def test_check_fails_without_a_kept_layer(
         source = tune_run.readable_source(discovery.one(str(model)), options, hand_over)
     assert source.loaded is not None
     choices = candidates(source.loaded, wanted, keep_rules=False)
-    assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).passed
+    assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).holds
     for path in sorted(found.kept)[:2]:
         removed = choices.keeping(found.kept - {path})
-        assert not checked(tools, found, model, "inputs", removed).passed
+        assert not checked(tools, found, model, "inputs", removed).holds
 
 
 @each_placement
@@ -221,7 +221,7 @@ def test_written_model_passes_on_unseen_inputs(
 ) -> None:
     """It loads, and its errors are within the tolerance there too."""
     found = tuned(library, seed)
-    assert checked(tools, found, found.written, "unseen", Options()).passed
+    assert checked(tools, found, found.written, "unseen", Options()).holds
 
 
 # all subsets

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from policytool.commands.inspect import Failure
+from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results import gradients, metrics
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun, CheckSide
 from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
@@ -14,18 +15,17 @@ from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, Ex
 from policytool.numerics.check_results.layers import (
     CheckedOutput,
     LayerCall,
-    OutputParts,
-    Part,
 )
+from policytool.numerics.check_results.output_changes import OutputChanges, Shares
 from policytool.numerics.check_results.verdicts import (
     Advice,
     Judgement,
     JudgementSubject,
     Origin,
-    Required,
     Ruling,
 )
-from policytool.numerics.verdicts import judgements
+from policytool.numerics.verdicts import judgements, safety
+from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports.checks import Checks
 from policytool.support.text import codec
@@ -77,6 +77,49 @@ GIVEN: Final = CheckInputs(
     ),
     notes=("the inputs file contains NaN or infinity in ids",),
 )
+
+
+OWN: Final = replace(
+    DRAWN,
+    kind=InputKind.GIVEN,
+    seed=None,
+    batches=32,
+    batch_size=32,
+    inputs=(replace(DRAWN.inputs[0], how="image of the file", range=None),),
+    extra=(),
+)
+"""The user's images."""
+
+
+def changes(changed: int = 0, samples: int = 1000, **other: Any) -> OutputChanges:
+    """Return what became of the scores of classes; ``other`` are attributes."""
+    found: dict[str, Any] = {
+        "compared": samples,
+        "spoiled": 0,
+        "rows": samples,
+        "range": (0.0, 1.0),
+        "varies": True,
+        "is_probability": True,
+        "sums_to_one": True,
+        "has_unit_norm": False,
+        "open_share": 0.5,
+        "class_changes": Shares(
+            samples=samples,
+            changed=changed,
+            total=float(changed),
+            squares=float(changed),
+            worst=float(changed > 0),
+        ),
+        "side_changes": None,
+        "value_changes": None,
+        "neighbor_changes": None,
+        "unmatched_masks": None,
+        "probability": None,
+        "class_error": 0.0,
+        "channels": (),
+        **other,
+    }
+    return OutputChanges(samples=samples, **found)
 
 
 def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.Metrics:
@@ -133,7 +176,7 @@ def call(
         dtype_reference="float32",
         dtype_candidate=compute,
         accumulated=measured(accumulated, compute, **along),
-        isolated=None if isolated is None else measured(isolated, compute, **_COARSE, **alone),
+        isolated=None if isolated is None else measured(isolated, compute, **{**_COARSE, **alone}),
         tf32=None if tf32 is None else measured(tf32, "float32"),
     )
     own: dict[str, Any] = {
@@ -173,7 +216,7 @@ def output(
     accumulated: float,
     *,
     dtype: str = "float32",
-    top_1: float | None = None,
+    changed: OutputChanges | None = None,
     tf32: float | None = None,
     **along: Any,
 ) -> CheckedOutput:
@@ -184,7 +227,8 @@ def output(
         dtype_candidate=dtype,
         accumulated=measured(accumulated, dtype, **along),
         name=name,
-        top_1=top_1,
+        activation="softmax",
+        changes=changed or changes(),
         tf32=None if tf32 is None else measured(tf32, "float32"),
     )
 
@@ -193,16 +237,16 @@ def run(
     *calls: LayerCall,
     outputs: tuple[CheckedOutput, ...] = (),
     tolerances: tuple[GivenTolerance, ...] = (),
-    required: Required = Required.OUTPUTS,
     **other: Any,
 ) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances), required)
+    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances))
     return CheckRun(
         calls=calls,
         outputs=outputs,
         verdict=replace(verdict, judgements=tuple(map(_judged, verdict.judgements))),
+        answers=safety.answer_outputs(outputs, Rule(), None),
         **about,
     )
 
@@ -212,7 +256,7 @@ def _judged(found: Judgement) -> Judgement:
     if found.given or found.error is None:
         return found
     tolerance = {JudgementSubject.LAYER: 0.008, JudgementSubject.OUTPUT: 0.05}[found.about]
-    is_far = found.error > tolerance or found.part is not None
+    is_far = found.error > tolerance
     ruling = Ruling.MISSED if is_far else Ruling.PASSED
     return replace(
         found,
@@ -274,7 +318,8 @@ def _layers(count: int = 18) -> list[LayerCall]:
 
 
 def _passing() -> Checks:
-    return check(run(*_layers(), outputs=(output("probabilities", 4.12e-4, top_1=0.9961),)))
+    outputs = (output("probabilities", 4.12e-4, changed=changes(3)),)
+    return check(run(*_layers(), outputs=outputs, inputs=OWN))
 
 
 def _failing() -> Checks:
@@ -300,7 +345,11 @@ def _failing() -> Checks:
     ]
     lost = call("net/small", 2e-4, along={"subnormal": 42, "flushed": 3}, class_name="Rescaling")
     given = output(
-        "probabilities", 0.0723, top_1=0.41, reference_at_largest=0.97, candidate_at_largest=0.08
+        "probabilities",
+        0.0723,
+        changed=changes(586),
+        reference_at_largest=0.97,
+        candidate_at_largest=0.08,
     )
     origin = Origin(
         path=pool.path,
@@ -309,33 +358,32 @@ def _failing() -> Checks:
         seen_in=None,
         nonfinite=False,
     )
-    found = check(run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin))
+    one = run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin, inputs=OWN)
+    found = check(one)
     assert found.check is not None  # for the type
-    advice = Advice(layers=(pool.path, "net/encoder/logits"), trials=4)
-    return replace(
-        found,
-        check=replace(found.check, advice=advice),
-        arguments=("check", "models/mlp.h5", "--to", "mixed_float16"),
+    kept = (pool.path, "net/encoder/logits")
+    migration = Options(
+        to="mixed_float16",
+        assignments=tuple(Assignment(pattern=path, policy="float32") for path in kept),
     )
+    advice = Advice(layers=kept, trials=4, choices=22)
+    return replace(found, check=replace(found.check, advice=advice, migration=migration))
 
 
 def _blind() -> Checks:
     """
-    Return a check whose outputs show nothing, one because the reference makes NaN, and one that
-    shows that a channel is lost.
+    Return a check whose outputs show nothing: one because the reference makes NaN, one because it
+    is constant, and one because there are few rows.
     """
     nothing: dict[str, Any] = {"nan_reference": 1000, "nan_candidate": 1000}
     log = call("net/log", None, 0.0, class_name="Log", along=nothing)
-    whole = output("scores", 2e-3)
-    lost = Part(index=3, squared_error=1e-8, squared_reference=1e-8, squared_candidate=0.0)
-    ends = OutputParts(channel=lost, row=None, range=(0.0, 2.5))
-    dead = OutputParts(channel=None, row=None, range=(0.0, 0.0))
+    nan = changes(varies=False, range=None, compared=0)
     outputs = (
-        output("heat", 0.0, **nothing),
-        replace(output("mask", 0.0), parts=dead),
-        replace(whole, parts=ends),
+        replace(output("heat", 0.0, **nothing), changes=nan),
+        output("mask", 0.0, changed=changes(varies=False, range=(0.0, 0.0))),
+        output("scores", 2e-3, changed=changes(1, 60)),
     )
-    found = check(run(log, call("net/dense", 0.5), outputs=outputs))
+    found = check(run(log, call("net/dense", 0.5), outputs=outputs, inputs=OWN))
     assert found.check is not None  # for the type
     return replace(found, check=replace(found.check, advice=Advice(layers=(), trials=6)))
 
@@ -368,14 +416,16 @@ def _not_finite() -> Checks:
         seen_in=None,
         nonfinite=True,
     )
-    logits = output("logits", 0.0, dtype="float16", **nothing)
-    return check(run(*calls, outputs=(logits,), origin=origin))
+    logits = output(
+        "logits", 0.0, dtype="float16", changed=changes(spoiled=250, compared=750), **nothing
+    )
+    return check(run(*calls, outputs=(logits,), origin=origin, inputs=OWN))
 
 
 def _given() -> Checks:
     """
-    Return a check of two files on a GPU, with inputs and tolerances of the user's, TF32, ops that
-    ran elsewhere, layers of one model alone.
+    Return a check of two files on a GPU, with inputs of the user's, TF32, ops that ran elsewhere,
+    layers of one model alone.
     """
     fallbacks = tuple(
         MissingKernel(
@@ -391,10 +441,9 @@ def _given() -> Checks:
     one = run(
         call("net/embed", 0.0, 0.0, class_name="Embedding", tf32=0.0),
         call("net/dense", 2e-3, 3e-3, compute="bfloat16", tf32=4.1e-4),
-        outputs=(output("starts", 2.5e-3, tf32=3.9e-4), output("ends", 4.5e-3, tf32=4.4e-4)),
-        tolerances=(
-            GivenTolerance(pattern="ends", value=0.004),
-            GivenTolerance(pattern="starts", value=0.01),
+        outputs=(
+            output("starts", 2.5e-3, tf32=3.9e-4, changed=changes(0, 128)),
+            output("ends", 4.5e-3, tf32=4.4e-4, changed=changes(2, 128)),
         ),
         device=GPU,
         inputs=GIVEN,
@@ -522,7 +571,7 @@ def _training() -> Checks:
     return check(
         run(
             *_layers(3),
-            outputs=(output("probabilities", 4e-4, top_1=1.0),),
+            outputs=(output("probabilities", 4e-4),),
             gradients=gradients.gradients_from_json(told),
             timings=timings,
             device=GPU,
@@ -634,11 +683,12 @@ def _kernels() -> Checks:
 
 
 def _devices() -> Checks:
-    good = run(*_layers(2), outputs=(output("probabilities", 4e-4, top_1=1.0),), device=GPU)
+    good = run(*_layers(2), outputs=(output("probabilities", 4e-4),), device=GPU, inputs=OWN)
     bad = run(
         call("net/dense", 0.3, 0.3),
         *_layers(1),
-        outputs=(output("probabilities", 0.21, top_1=0.5),),
+        outputs=(output("probabilities", 0.21, changed=changes(500)),),
+        inputs=OWN,
         device=replace(GPU, name="gpu:1", model="NVIDIA L4", driver=None),
     )
     return check(good, bad)

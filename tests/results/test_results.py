@@ -147,7 +147,7 @@ def test_checks_have_a_line_for_every_outcome() -> None:
         for name, case in example_checks.CASES.items()
         if case.check is not None
     }
-    assert lines["passing"].startswith("<policytool.Check passed: ")
+    assert lines["passing"].startswith("<policytool.Check Safe in ")
     assert all(line.isprintable() and len(line) <= 200 for line in lines.values())
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from policytool.tf_runtime.engine import task_metrics
 from policytool.tf_runtime.engine.task_metrics import Task
 from policytool.tf_runtime.feeding import label_files
 from policytool.tf_runtime.library import Refused
@@ -128,7 +132,13 @@ def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
     )
     assert found["higher_is_better"]
     assert found["outputs"] == [
-        {"output": "a", "reference": 1.0, "candidate": pytest.approx(1 / 3)}
+        {
+            "output": "a",
+            "rows": 3,
+            "reference": 1.0,
+            "candidate": pytest.approx(1 / 3),
+            "without": [],
+        }
     ]
 
 
@@ -141,7 +151,24 @@ def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
         outputs=("a", "unlabelled", "b"),
     )
     assert not found["higher_is_better"]
-    assert found["outputs"] == [{"output": None, "reference": 0.0, "candidate": 1.5}]
+    assert found["outputs"] == [
+        {"output": None, "rows": 2, "reference": 0.0, "candidate": 1.5, "without": []}
+    ]
+
+
+def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> None:
+    """So that how certain it is can be told."""
+    one = np.eye(2)[np.arange(20) % 2]
+    other = one.copy()
+    other[:2] = one[1::-1]
+    (found,) = told(
+        task(place, "seen", a=np.arange(20) % 2), ([one[:7]], [other[:7]]), ([one[7:]], [other[7:]])
+    )["outputs"]
+    assert (found["rows"], found["reference"], found["candidate"]) == (20, 1.0, 0.9)
+    assert [round(left["candidate"], 6) for left in found["without"]] == [
+        1.0,
+        *[round(16 / 18, 6)] * 9,
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32"])
@@ -249,3 +276,54 @@ def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
     with pytest.raises(Refused, match="Python objects"):
         label_files.read_labels(str(tmp_path / "y.npy"))
+
+
+class Counted:
+    """What stands for a metric of a library: the sum of the labels that it got."""
+
+    higher_is_better = True
+
+    def __init__(self, _library: Any, name: str, _output: str) -> None:
+        self.name = name
+        self.sum = 0.0
+
+    def update(self, labels: Any, predictions: Any) -> None:
+        """Add rows, of which labels and predictions are the same."""
+        assert labels.tolist() == predictions.tolist()
+        self.sum += float(labels.sum())
+
+    def result(self) -> float:
+        """Return the sum."""
+        return self.sum
+
+
+@given(
+    count=st.integers(1, 60),
+    batch=st.integers(1, 25),
+    skipped=st.sets(st.integers(0, 10), max_size=2),
+)
+def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[int]) -> None:
+    """Each row that counts is left out once, in tenths of the rows with labels."""
+    labels = 2.0 ** (np.arange(count) % 40)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(task_metrics, "LibraryMetric", Counted)
+        patched.setattr(task_metrics, "TRACING", nullcontext())
+        patched.setattr(label_files, "read_labels", lambda _: {"a": labels})
+        library: Any = None
+        wanted = {"labels": "labels.npy", "name": "sum", "function": None, "directory": ""}
+        metrics = Task(library, wanted).metrics(("a",))
+        kept = np.zeros(count, bool)
+        for number, start in enumerate(range(0, count, batch)):
+            rows = labels[start : start + batch]
+            if number in skipped:
+                metrics.skip([Tensor(rows)])
+            else:
+                metrics.update([Tensor(rows)], [Tensor(rows)])
+                kept[start : start + batch] = True
+        (found,) = metrics.told()["outputs"]
+    tenths = np.arange(count) * task_metrics.BLOCKS // count
+    whole = labels[kept].sum()
+    assert found["reference"] == found["candidate"] == whole
+    assert [one["candidate"] for one in found["without"]] == [
+        whole - labels[kept & (tenths == tenth)].sum() for tenth in sorted({*tenths[kept].tolist()})
+    ]

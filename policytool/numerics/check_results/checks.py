@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.answers import Answer, Open, worst
+from policytool.numerics.check_results.inputs import InputKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.migration.planning.options import Options
+    from policytool.numerics.check_results.answers import OutputAnswer
     from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.graphs import GraphRewrite
-    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.inputs import CheckInputs, OverflowProbe
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.regressions import Comparison
     from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
+
+
+_WIDE: Final = frozenset({"float32", "float64", "(global)"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +79,11 @@ class CheckRun:
 
     outputs: tuple[CheckedOutput, ...]
     verdict: CheckVerdict
+    """Whether rounding explains the errors."""
+
+    answers: tuple[OutputAnswer, ...] = ()
+    """What each output says of whether the candidate is safe."""
+
     rewrite: GraphRewrite | None = None
     """
     What TensorFlow's own automatic mixed precision changed, where the model could only be run as a
@@ -103,6 +116,61 @@ class CheckRun:
     Layers that draw random numbers: those of the candidate need not be those of the reference.
     """
 
+    overflow_probe: OverflowProbe | None = None
+    """What larger inputs show; None if they were not tried, or these overflow."""
+
+    @property
+    def is_on_data(self) -> bool:
+        """Whether the inputs are the user's."""
+        return self.inputs.kind is InputKind.GIVEN
+
+    @property
+    def is_within_rounding(self) -> bool:
+        """Whether an output was compared, and rounding explains every error."""
+        return (
+            self.verdict.passed
+            and not self.verdict.is_inconclusive
+            and not self.missing
+            and self.measured is not Answer.NOT_SAFE
+        )
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether layers ran alone as well."""
+        return any(one.isolated is not None for call in self.calls for one in call.outputs)
+
+    @property
+    def measured(self) -> Answer:
+        """Whether the candidate is safe on these inputs, whatever they are."""
+        return worst(one.answer for one in self.answers)
+
+    @property
+    def answer(self) -> Answer:
+        """Whether the candidate is safe; synthetic inputs leave it open."""
+        return self.measured if self.is_on_data and not self.missing else Answer.UNDECIDED
+
+    @property
+    def is_troubled(self) -> bool:
+        """
+        Whether there is an error to explain: one that speaks against the candidate, or where the
+        inputs cannot tell, one that rounding does not explain.
+        """
+        if not self.is_on_data or any(
+            one.why in {Open.CONSTANT, Open.NOT_FINITE} for one in self.answers
+        ):
+            return self.measured is Answer.NOT_SAFE or not self.verdict.passed
+        return any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in self.answers)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that was measured speaks against the candidate."""
+        if not self.is_on_data:
+            return self.verdict.passed
+        harmless = {None, Open.FEW, *([Open.CONSTANT] if self.verdict.passed else [])}
+        return all(
+            one.answer is not Answer.NOT_SAFE and one.why in harmless for one in self.answers
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckNote:
@@ -132,11 +200,40 @@ class Check:
     advice: Advice | None = None
     """Which layers stay in float32 so that it passes; None if it passes, or nothing was tried."""
 
+    migration: Options | None = None
+    """
+    What ``migrate`` is asked for to write a candidate that nothing speaks against: this one, or the
+    one of the advice; None if there is none, or nothing to write.
+    """
+
     comparison: Comparison | None = None
     """What changed since an earlier check; None without one."""
 
     @property
-    def passed(self) -> bool:
-        """Whether every run does, and nothing is worse than in the earlier check."""
-        regressed = self.comparison is not None and not self.comparison.passed
-        return not regressed and all(run.verdict.passed and not run.missing for run in self.runs)
+    def is_regressed(self) -> bool:
+        """Whether something is worse than in the earlier check."""
+        return self.comparison is not None and not self.comparison.passed
+
+    @property
+    def answer(self) -> Answer:
+        """Whether the candidate is safe in every run."""
+        return Answer.SAFE if self.is_equal else worst(run.answer for run in self.runs)
+
+    @property
+    def is_equal(self) -> bool:
+        """
+        Whether two files compute in float32 and give the same within its rounding: no precision
+        changes, so that inputs of any kind show it.
+        """
+        sides = self.reference, self.candidate
+        return (
+            sides[0].path != sides[1].path
+            and all(side.policies and set(side.policies) <= _WIDE for side in sides)
+            and bool(self.runs)
+            and all(run.is_within_rounding for run in self.runs)
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that was measured speaks against the candidate."""
+        return all(run.holds and not run.missing for run in self.runs)

@@ -1,4 +1,4 @@
-"""What both models were fed with."""
+"""What both models were fed with, and what larger inputs show."""
 
 from __future__ import annotations
 
@@ -46,6 +46,22 @@ class CheckInput:
 
     range: tuple[float, float] | None = None
     """The range of what was drawn, from which the edges are; None for text and given values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverflowProbe:
+    """What larger inputs show: synthetic float inputs, each multiplied by the same factor."""
+
+    factor: float | None
+    """The smallest factor that was tried and overflows float16; None if none does."""
+
+    finite_to: float
+    """The largest factor that was tried and does not."""
+
+    path: str | None
+    """The first layer that overflows; None if none does."""
+
+    class_name: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from policytool.numerics.check_results.metrics import Metrics
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """The row or the channel of an output with the largest relative error."""
-
-    index: int
-    squared_error: float
-    squared_reference: float
-    """Above 0: what is zero in the reference is not compared."""
-
-    squared_candidate: float
-
-    @property
-    def relative(self) -> float:
-        """The L2 norm of the difference, over that of the reference."""
-        return math.sqrt(self.squared_error / self.squared_reference)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputParts:
-    """The rows (along the first axis) and channels (along the last) of an output."""
-
-    channel: Part | None
-    """None where no channel differs."""
-
-    row: Part | None
-    range: tuple[float, float] | None
-    """The lowest and the highest finite value of the reference; None where none is finite."""
+    from policytool.numerics.check_results.output_changes import OutputChanges
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,12 +49,6 @@ class CheckedOutput:
     name: str | None = None
     """The output's name, of the model's own outputs."""
 
-    top_1: float | None = None
-    """
-    The share of rows whose largest value stands at the same place; None where the output is not one
-    value for each class.
-    """
-
     tf32: Metrics | None = None
     """
     The reference with TF32 against the reference without, from end to end; None where that was not
@@ -99,8 +64,11 @@ class CheckedOutput:
     rounding: Metrics | None = None
     """The same of the reference's layer, called with its inputs as they are and rounded."""
 
-    parts: OutputParts | None = None
-    """The rows and channels of the model's own outputs; None where it has none."""
+    activation: str | None = None
+    """The last activation of one of the model's own outputs; None if its graph does not tell."""
+
+    changes: OutputChanges | None = None
+    """What became of the values of one of the model's own outputs."""
 
     exponents: tuple[tuple[int, int], ...] | None = None
     """

@@ -152,7 +152,11 @@ class Metrics:
     """The same, of the candidate."""
 
     headroom: float | None
-    """How many times as large the candidate's largest finite value could be before it overflows."""
+    """
+    How many times as large the candidate's largest value could be before it overflows. Where the
+    candidate overflows it is the reference's value, so that the headroom of a number that the
+    dtype cannot hold is below 1.
+    """
 
     pair: tuple[float, float] | None
     """
@@ -167,7 +171,6 @@ class Metrics:
 def metrics(found: TensorReductions, dtype: str) -> Metrics:
     """Return what was measured of a tensor, whose candidate has a dtype."""
     error, reference, candidate = _sums(found)
-    largest, limit = found.largest_candidate, LARGEST_FINITE.get(dtype)
     return Metrics(
         elements=found.elements,
         max_abs=found.largest_error if _pairs(found) else None,
@@ -180,12 +183,8 @@ def metrics(found: TensorReductions, dtype: str) -> Metrics:
         subnormal=_share(found.subnormal, found),
         flushed=_share(found.flushed, found),
         largest_reference=found.largest_reference,
-        largest=largest,
-        headroom=None
-        if largest is None or limit is None
-        else limit / largest
-        if largest
-        else math.inf,
+        largest=found.largest_candidate,
+        headroom=_headroom(found, dtype),
         pair=_both(found.reference_at_largest, found.candidate_at_largest)
         if found.largest_error
         else None,
@@ -249,6 +248,19 @@ def _cosine(error: float | None, reference: float | None, candidate: float | Non
         return None
     one, other = math.sqrt(reference), math.sqrt(candidate)
     return max(-1.0, min(1.0, (one / other + other / one - error / one / other) / 2))
+
+
+def _headroom(found: TensorReductions, dtype: str) -> float | None:
+    """
+    Return how far the largest value is from the largest of its dtype. The finite values of a
+    candidate that overflows are the small ones; the reference has the others.
+    """
+    largest, limit = found.largest_candidate, LARGEST_FINITE.get(dtype)
+    if largest is None or limit is None:
+        return None
+    if found.overflowed:
+        largest = max(largest, found.largest_reference or 0.0)
+    return limit / largest if largest else math.inf
 
 
 def _share(count: int | None, found: TensorReductions) -> float | None:

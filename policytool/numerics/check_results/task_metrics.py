@@ -21,6 +21,15 @@ class OutputMetric:
     passed: bool
     """Whether it gets worse by no more than ``max_drop``."""
 
+    rows: int = 0
+    """Rows with labels; 0 if the outputs of the reference took their place."""
+
+    bounds: tuple[float, float] | None = None
+    """
+    The lower and the upper bound of ``drop`` at 95 % confidence; None if it is known for too few
+    rows.
+    """
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:

@@ -6,30 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from policytool.support.errors import UsageError, short
-
 if TYPE_CHECKING:
     from policytool.numerics.check_results.task_metrics import TaskMetric
-
-
-class Required(StrEnum):
-    """What must stay within its tolerance for a check to pass."""
-
-    OUTPUTS = "outputs"
-    LAYERS = "layers"
-    BOTH = "both"
-
-
-def required(text: str) -> Required:
-    """
-    Return what a word requires.
-
-    :raises UsageError: for another word.
-    """
-    if text not in set(Required):
-        words = ", ".join(one.value for one in Required)
-        raise UsageError(f"require must be one of {words}, not {short(text)!r}")
-    return Required(text)
 
 
 class JudgementSubject(StrEnum):
@@ -79,18 +57,6 @@ class NotComparable(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartError:
-    """The error of the row or of the channel of an output that is farthest off."""
-
-    kind: str
-    """``row`` or ``channel``."""
-
-    index: int
-    error: float
-    tolerance: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """
     One error held against its tolerance.
@@ -112,9 +78,6 @@ class Judgement:
     tolerance: float
     given: bool
     """Whether the tolerance was given by ``--tolerance``."""
-
-    part: PartError | None = None
-    """The row or channel of an output that exceeds its tolerance although the output does not."""
 
     not_comparable: NotComparable | None = None
 
@@ -158,13 +121,26 @@ class Advice:
     exhausted: bool = False
     """Whether the trials ended before a set was found; otherwise none exists."""
 
+    choices: int = 0
+    """How many layers of the file follow the policy, each of which could stay in float32."""
+
+    policy: str | None = None
+    """The other mixed policy if the check passes with it, which is tried if this one is unfit."""
+
+    @property
+    def is_unfit(self) -> bool:
+        """
+        Whether the policy does not suit the model: most layers would have to stay in float32, or
+        no set of layers was found, and the check passes with the other policy.
+        """
+        return 2 * len(self.layers) > self.choices > 0 or self.policy is not None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckVerdict:
     """Whether the candidate computes what the reference does, as nearly as its dtypes allow."""
 
     judgements: tuple[Judgement, ...]
-    required: Required = Required.OUTPUTS
     first_not_finite: str | None = None
     """
     The first call, in the order of the model, in which the candidate makes NaN or infinity where
@@ -190,18 +166,14 @@ class CheckVerdict:
 
     @property
     def deciding(self) -> tuple[Judgement, ...]:
-        """What fails the check: what is outside its tolerance and required."""
+        """The outputs that are outside their tolerance."""
         return tuple(one for one in self.missed if self.requires(one))
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether outputs are required, and none of them shows anything of the candidate."""
+        """Whether no output shows anything of the candidate."""
         outputs = [one for one in self.judgements if one.about is JudgementSubject.OUTPUT]
-        return (
-            self.required is not Required.LAYERS
-            and bool(outputs)
-            and all(one.not_comparable is not None for one in outputs)
-        )
+        return bool(outputs) and all(one.not_comparable is not None for one in outputs)
 
     @property
     def passed(self) -> bool:
@@ -213,25 +185,9 @@ class CheckVerdict:
         """Whether the task's own metric gets worse than allowed, which always fails the check."""
         return self.metric is not None and not self.metric.passed
 
-    @property
-    def would_pass(self) -> float | None:
-        """
-        The smallest tolerance for all outputs with which they would pass; None where one is not
-        finite, or only some of its rows or channels are too far off.
-        """
-        outputs = [one for one in self.judgements if one.about is JudgementSubject.OUTPUT]
-        if any(
-            one.ruling is Ruling.NOT_FINITE or one.error is None or one.part is not None
-            for one in outputs
-        ):
-            return None
-        return max((one.error for one in outputs if one.error is not None), default=0.0)
-
     def requires(self, judgement: Judgement) -> bool:
-        """Return whether a judgement decides the check."""
-        return self.required is Required.BOTH or (
-            (self.required is Required.LAYERS) is (judgement.about is JudgementSubject.LAYER)
-        )
+        """Return whether a judgement decides: layers only explain."""
+        return judgement.about is JudgementSubject.OUTPUT
 
 
 def excess(judgement: Judgement) -> float:
@@ -241,10 +197,7 @@ def excess(judgement: Judgement) -> float:
     """
     if judgement.ruling in {Ruling.NOT_FINITE, Ruling.DIFFERING} or judgement.error is None:
         return float("inf")
-    pairs = [(judgement.error, judgement.tolerance)]
-    if judgement.part is not None:
-        pairs.append((judgement.part.error, judgement.part.tolerance))
-    return max(_ratio(*pair) for pair in pairs)
+    return _ratio(judgement.error, judgement.tolerance)
 
 
 def _ratio(error: float, tolerance: float) -> float:

@@ -47,14 +47,23 @@ class Candidates:
     fixed: Mapping[str, str]
     """Layers that stay in float32 and are no candidates, with the reason."""
 
-    def keeping(self, kept: frozenset[str]) -> Options:
-        """Return the options that keep these candidates in float32 and convert all others."""
+    def policies(self, kept: frozenset[str]) -> dict[str, str]:
+        """
+        Return the policies to set so that these candidates stay in float32 and all others are
+        converted, by path.
+        """
         policy = self.options.to or ""
-        added = [
-            Assignment(pattern=path, policy=FLOAT32 if path in kept else policy)
+        return {
+            path: FLOAT32 if path in kept else policy
             for path in self.paths
             if path in kept or path in self.rules
-        ]
+        }
+
+    def keeping(self, kept: frozenset[str]) -> Options:
+        """Return the options that keep these candidates in float32 and convert all others."""
+        added = (
+            Assignment(pattern=path, policy=policy) for path, policy in self.policies(kept).items()
+        )
         return replace(self.options, assignments=(*self.options.assignments, *added))
 
 

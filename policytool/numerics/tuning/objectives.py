@@ -133,7 +133,12 @@ def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
 
 def smallest_agreement(run: CheckRun) -> float | None:
     """Return the smallest share of rows that agree, of all outputs that have classes."""
-    return min((one.top_1 for one in run.outputs if one.top_1 is not None), default=None)
+    found = [
+        1 - one.changes.class_changes.mean
+        for one in run.outputs
+        if one.changes is not None and one.changes.class_changes is not None
+    ]
+    return min(found, default=None)
 
 
 def gradient_error(gradients: Gradients) -> float | None:

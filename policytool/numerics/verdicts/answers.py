@@ -5,29 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
+from policytool.numerics.check_results import (
+    devices,
+    gradients,
+    graphs,
+    inputs,
+    metrics,
+    output_changes,
+)
 from policytool.numerics.check_results.checks import CheckRun
 from policytool.numerics.check_results.layers import (
     CallTrace,
     CheckedOutput,
     LayerCall,
-    OutputParts,
 )
-from policytool.numerics.check_results.verdicts import Required
-from policytool.numerics.verdicts import judgements
+from policytool.numerics.verdicts import judgements, safety
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from policytool.numerics.verdicts.safety import Rule
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
 def runs_from_json(
     found: Sequence[Mapping[str, Any]],
     tolerances: Tolerances,
-    required: Required = Required.OUTPUTS,
+    rule: Rule,
     max_drop: float | None = None,
 ) -> tuple[CheckRun, ...]:
     """
@@ -48,19 +54,23 @@ def runs_from_json(
             ]
         )
     return tuple(
-        _with_metric(_run(one, tolerances, required), one.get("metric"), max_drop) for one in found
+        _with_metric(_run(one, tolerances), one.get("metric"), rule, max_drop) for one in found
     )
 
 
 def _with_metric(
-    run: CheckRun, found: Mapping[str, Any] | None, max_drop: float | None
+    run: CheckRun, found: Mapping[str, Any] | None, rule: Rule, max_drop: float | None
 ) -> CheckRun:
-    """Return a run whose verdict includes the task's own metric."""
+    """Return a run that is judged with the task's own metric."""
     metric = metric_from_json(found, max_drop)
-    return replace(run, verdict=replace(run.verdict, metric=metric))
+    return replace(
+        run,
+        verdict=replace(run.verdict, metric=metric),
+        answers=safety.answer_outputs(run.outputs, rule, metric),
+    )
 
 
-def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -> CheckRun:
+def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
     return CheckRun(
@@ -69,7 +79,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -
         inputs=codec.read(inputs.CheckInputs, found["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judgements.judge_run(calls, outputs, tolerances, required),
+        verdict=judgements.judge_run(calls, outputs, tolerances),
         rewrite=codec.read(graphs.GraphRewrite, found["rewrite"])
         if found.get("rewrite") is not None
         else None,
@@ -82,6 +92,9 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
         aliases=tuple(found.get("aliases", ())),
+        overflow_probe=codec.read(inputs.OverflowProbe, found["overflow_probe"])
+        if found.get("overflow_probe") is not None
+        else None,
     )
 
 
@@ -112,13 +125,13 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
         name=found.get("name"),
-        top_1=codec.read(agreement.Agreement, found["top_1"]).share
-        if found.get("top_1") is not None
-        else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
         own=_metrics(found.get("own"), dtype),
         rounding=_metrics(found.get("rounding"), dtype),
-        parts=codec.read(OutputParts, found["parts"]) if found.get("parts") is not None else None,
+        activation=found.get("activation"),
+        changes=codec.read(output_changes.OutputChanges, found["changes"])
+        if found.get("changes") is not None
+        else None,
         exponents=tuple((exponent, count) for exponent, count in found["exponents"])
         if found.get("exponents") is not None
         else None,

@@ -10,8 +10,6 @@ from policytool.numerics.check_results.verdicts import (
     Judgement,
     JudgementSubject,
     NotComparable,
-    PartError,
-    Required,
     Ruling,
 )
 from policytool.numerics.verdicts import tolerances
@@ -28,11 +26,10 @@ def judge_run(
     calls: Sequence[LayerCall],
     outputs: Sequence[CheckedOutput],
     wanted: Tolerances,
-    required: Required = Required.OUTPUTS,
 ) -> CheckVerdict:
     """
-    Return how a run is judged: every output by its accumulated error, as a whole and by its rows
-    and channels, and every call of a layer by its isolated one.
+    Return how a run is judged: every output by its accumulated error, and every call of a layer by
+    its isolated one.
 
     :raises UsageError: for two tolerances that name the same.
     """
@@ -42,7 +39,6 @@ def judge_run(
     )
     return CheckVerdict(
         judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
-        required=required,
         first_not_finite=first.place if first is not None else None,
         nonfinite_reference=_nonfinite_reference(calls),
     )
@@ -58,38 +54,22 @@ def _outputs(
             judged = _judgement(
                 JudgementSubject.OUTPUT, name, [output.accumulated], wanted.of(name), default
             )
-            yield _with_parts(judged, output)
+            yield _compared(judged, output)
 
 
-def _with_parts(judged: Judgement, output: CheckedOutput) -> Judgement:
-    """Return the judgement of an output, with what its rows, channels and values add."""
+def _compared(judged: Judgement, output: CheckedOutput) -> Judgement:
+    """Return the judgement of an output, with why nothing can be seen in it if so."""
     why = _not_comparable(output)
     if why is NotComparable.NOT_FINITE:
         return replace(judged, ruling=Ruling.NOTHING, not_comparable=why)
-    part = _worst_part(judged, output)
-    if part is not None and judged.ruling is Ruling.PASSED:
-        judged = replace(judged, ruling=Ruling.MISSED, part=part)
     return replace(judged, not_comparable=why)
-
-
-def _worst_part(judged: Judgement, output: CheckedOutput) -> PartError | None:
-    """Return the row or channel that is farthest off; None where none exceeds its tolerance."""
-    if output.parts is None:
-        return None
-    allowed = tolerances.part_tolerance(judged.tolerance)
-    found = [
-        PartError(kind=kind, index=part.index, error=part.relative, tolerance=allowed)
-        for kind, part in (("channel", output.parts.channel), ("row", output.parts.row))
-        if part is not None and part.relative > allowed
-    ]
-    return max(found, key=lambda one: one.error, default=None)
 
 
 def _not_comparable(output: CheckedOutput) -> NotComparable | None:
     """Return why an output shows nothing of the candidate; None where it does."""
     if output.accumulated is not None and _has_no_finite_values(output.accumulated):
         return NotComparable.NOT_FINITE
-    ends = output.parts.range if output.parts is not None else None
+    ends = output.changes.range if output.changes is not None else None
     if ends is None or ends[0] != ends[1]:
         return None
     return NotComparable.CONSTANT if ends[0] else NotComparable.ZERO

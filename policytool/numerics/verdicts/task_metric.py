@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +17,21 @@ if TYPE_CHECKING:
 
 MAX_DROP: Final = 0.01
 """
-How much worse a metric may get by default: one percentage point of an accuracy. Of errors and
-losses, whose size depends on the task, it is this share of the reference's.
+How much worse a metric may get by default: one percentage point of an accuracy, or this many nats
+of a likelihood. Of errors, whose size depends on the task, it is this share of the reference's.
 """
+
+_LIKELIHOOD: Final = re.compile(
+    r"cross_?entropy|likelihood|log_?loss|poisson|kullback|(^|_)(kld|kl_divergence|nll)($|_)"
+)
+"""Names of metrics that are differences of logarithms of probabilities, in nats."""
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BLOCKS: Final = 10
+_T: Final = 1.8331129326536335
+"""The quantile of Student's distribution for 95 % on one side and ten blocks."""
+
+_UNSEEN: Final = -math.log(0.05)
 
 _ROUNDING: Final = 2.0**-20
 """How far a metric may be off relative to its size, because libraries compute it in float32."""
@@ -88,8 +101,9 @@ def metric_from_json(found: Mapping[str, Any] | None, max_drop: float | None) ->
     if found is None:
         return None
     higher = found["higher_is_better"]
+    is_likelihood = _LIKELIHOOD.search(_WORD.sub("_", found["name"]).lower()) is not None
     outputs = [
-        _judged(one["output"], (one["reference"], one["candidate"]), max_drop, higher=higher)
+        _judged(one, max_drop, higher=higher, is_likelihood=is_likelihood)
         for one in found["outputs"]
     ]
     return TaskMetric(
@@ -114,19 +128,42 @@ def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bo
 
 
 def _judged(
-    output: str | None, values: tuple[float, float], given: float | None, *, higher: bool
+    found: Mapping[str, Any], given: float | None, *, higher: bool, is_likelihood: bool
 ) -> OutputMetric:
-    reference, candidate = values
-    default = MAX_DROP if higher or not math.isfinite(reference) else MAX_DROP * abs(reference)
+    reference, candidate = found["reference"], found["candidate"]
+    is_absolute = higher or is_likelihood or not math.isfinite(reference)
+    default = MAX_DROP if is_absolute else MAX_DROP * abs(reference)
     allowed = default if given is None else given
     return OutputMetric(
-        output=output,
+        output=found["output"],
         reference=reference,
         candidate=candidate,
         drop=drop(reference, candidate, higher=higher),
         max_drop=allowed,
         passed=not is_worse(reference, candidate, allowed, higher=higher),
+        rows=found.get("rows", 0),
+        bounds=_bounds(found, higher=higher),
     )
+
+
+def _bounds(found: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | None:
+    """
+    Return the bounds of a drop, from the drops without each block of rows: their spread says how
+    much it varies from sample to sample (the jackknife). What no row showed may be as frequent as
+    three rows of all.
+    """
+    drops = [
+        drop(one["reference"], one["candidate"], higher=higher) for one in found.get("without", ())
+    ]
+    known = [one for one in drops if one is not None and math.isfinite(one)]
+    whole = drop(found["reference"], found["candidate"], higher=higher)
+    if len(known) < _BLOCKS or len(known) < len(drops) or whole is None:
+        return None
+    mean = sum(known) / len(known)
+    squares = sum((one - mean) ** 2 for one in known)
+    margin = _T * math.sqrt((len(known) - 1) / len(known) * squares)
+    scale = 1.0 if higher else abs(found["reference"])
+    return whole - margin, max(whole + margin, _UNSEEN * scale / found["rows"])
 
 
 def _rank(one: OutputMetric) -> tuple[bool, float]:

@@ -35,10 +35,6 @@ half are within 0.5 times, 99.9 % within 1.2 times; outputs of deep image classi
 weights are off by up to 4 times what is expected of their layers together.
 """
 
-_PART_SLACK: Final = 8.0
-_PART_LEAST: Final = 0.25
-"""Below this, the error of a single row or channel is no sign of a defect."""
-
 _FLOAT8: Final = 2.0**-4
 """
 The unit roundoff of what goes into a product of float8 and of its weights. The sums are kept in the
@@ -131,17 +127,6 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
         return any(matcher.fullmatch(pattern, name) for name in names)
     except StepsExceededError as error:
         raise UsageError(f"--tolerance {pattern!r} {error}") from error
-
-
-def part_tolerance(tolerance: float) -> float:
-    """
-    Return how large the relative error of one row or channel of an output may be, given the
-    tolerance of the whole.
-
-    The values of a part are few and may all be near zero, where rounding errors of larger terms
-    that cancel are large in comparison; so more is allowed than for the whole.
-    """
-    return max(_PART_SLACK * tolerance, _PART_LEAST)
 
 
 def layer_tolerance(call: LayerCall) -> float:

@@ -1,36 +1,43 @@
-"""What to do about a check that failed: the layers that stay in float32."""
+"""What to do after a check: the command that writes its candidate, and what trials found."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.reports.figures import many
+from policytool.reports.migrate_command import migrate_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.reports.checks._base import Checks
-
-_FLOAT32: Final = "float32"
-_END: Final = "--"
-"""After it a command line has no options."""
 
 
-def command(found: Checks) -> tuple[str, ...]:
-    """Return the command line of a check that passes: the same with more layers in float32."""
-    check = found.check
-    if check is None or check.advice is None or not check.advice.layers:
+def command(check: Check) -> tuple[str, ...]:
+    """
+    Return the command that writes the candidate, with the layers to keep if it is not safe without;
+    nothing if there is none.
+    """
+    if check.migration is None:
         return ()
-    given = found.arguments or _arguments(check)
-    end = given.index(_END) if _END in given else len(given)
-    added = [word for path in check.advice.layers for word in ("--set", f"{path}={_FLOAT32}")]
-    return ("policytool", *given[:end], *added, *given[end:])
+    return migrate_command(check.candidate.path, check.migration)
 
 
-def _arguments(check: Check) -> tuple[str, ...]:
-    policy = check.candidate.policy
-    return ("check", check.candidate.path, *(("--to", policy) if policy is not None else ()))
+def unfit_sentence(check: Check) -> str:
+    """Return that the policy does not suit the model, and which one does; empty if it does."""
+    found = check.advice
+    if found is None or not found.is_unfit:
+        return ""
+    if found.layers:
+        kept = (
+            f"in the smallest set found, {len(found.layers):,} of {many(found.choices, 'layer')} "
+            f"{'stays' if len(found.layers) == 1 else 'stay'} in float32"
+        )
+    else:
+        kept = f"no set of float32 layers {'was found' if found.exhausted else 'is enough'}"
+    suits = f"; {found.policy} does" if found.policy is not None else ""
+    policy = check.candidate.policy or "the policy"
+    return f"{policy} does not suit this model ({kept}){suits}"
 
 
 def advice(check: Check) -> Iterator[str]:
@@ -41,10 +48,12 @@ def advice(check: Check) -> Iterator[str]:
     trials = many(found.trials, "trial run")
     if found.layers:
         yield (
-            f"with {many(len(found.layers), 'more layer')} in float32, the check passes (found and "
-            f"verified in {trials}); migrate accepts the same --set options"
+            f"with {many(len(found.layers), 'more layer')} in float32, the check no longer fails "
+            f"(found and verified in {trials})"
         )
     elif found.exhausted:
-        yield f"found no set of float32 layers that makes the check pass in {trials}"
+        yield f"found no set of float32 layers that prevents the failure in {trials}"
     else:
         yield "the check fails even with all layers of the file in float32"
+    if found.policy is not None:
+        yield f"with {found.policy} instead, the check does not fail (verified)"

@@ -20,6 +20,3 @@ class Checks:
     failures: tuple[Failure, ...] = ()
     everything: bool = False
     """Whether to show every call of a layer, not those alone that matter."""
-
-    arguments: tuple[str, ...] = ()
-    """The command line; nothing if Python called."""

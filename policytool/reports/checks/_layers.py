@@ -145,7 +145,7 @@ def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 def _left(more: int, missed: int) -> str:
     """Return how many calls are not shown."""
-    too_far = f", {missed:,} of which exceed their tolerance" if missed else ""
+    too_far = f", {missed:,} of which have larger errors than rounding explains" if missed else ""
     return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
@@ -174,7 +174,7 @@ def _fields(shown: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measu
         lambda one: ratio(one.isolated_error or one.accumulated_error),
     )
     if any(one.judgement is not None for one in shown):
-        yield Column(title="allowed", minimum=NUMBER), lambda one: tolerance_cell(one.judgement)
+        yield Column(title="expected", minimum=NUMBER), lambda one: tolerance_cell(one.judgement)
     if any(output.tf32 is not None for output in outputs):
         yield (
             Column(title="TF32", minimum=NUMBER, priority=5),

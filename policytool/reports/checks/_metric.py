@@ -23,18 +23,23 @@ def sentence(found: TaskMetric) -> str:
     """Return what becomes of the metric: of the output for which it gets worse by most."""
     worst = found.worst
     of_output = f" of output {worst.output}" if len(found.outputs) > 1 else ""
-    name = f"metric {found.name}{of_output}"
-    ends = f"from {_value(worst.reference)} to {_value(worst.candidate)}"
-    if worst.drop is None:
+    text = change_words(f"metric {found.name}{of_output}", worst)
+    if worst.drop is None or worst.drop <= 0:
+        return text
+    better = "" if found.higher_is_better else "; lower is better"
+    return f"{text} (allowed {figure(worst.max_drop)}{better})"
+
+
+def change_words(name: str, found: OutputMetric) -> str:
+    """Return how the metric of one output changes."""
+    ends = f"from {_value(found.reference)} to {_value(found.candidate)}"
+    if found.drop is None:
         return f"{name} cannot be compared: it changes {ends}"
-    if not worst.drop:
-        return f"{name} is {_value(worst.reference)} in both models"
-    if worst.drop < 0:
+    if not found.drop:
+        return f"{name} is {_value(found.reference)} in both models"
+    if found.drop < 0:
         return f"{name} gets better, {ends}"
-    return (
-        f"{name} gets worse by {figure(worst.drop)}, {ends} (allowed {figure(worst.max_drop)}"
-        f"{'' if found.higher_is_better else '; lower is better'})"
-    )
+    return f"{name} gets worse by {figure(found.drop)}, {ends}"
 
 
 def metric(run: CheckRun) -> Iterator[Section]:

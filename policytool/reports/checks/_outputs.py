@@ -13,7 +13,7 @@ from policytool.reports.checks._shown import (
     remarks,
     tolerance_cell,
 )
-from policytool.reports.figures import figure, share
+from policytool.reports.figures import figure
 from policytool.reports.page import Cell, Column, Row, Tone
 from policytool.reports.sections import table_section
 
@@ -73,9 +73,7 @@ def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], C
             text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else ""
         ),
     )
-    yield Column(title="allowed", minimum=NUMBER), lambda one: tolerance_cell(one[1])
-    if any(output.top_1 is not None for output, _ in judged):
-        yield Column(title="top-1", minimum=7), lambda one: Cell(text=share(one[0].top_1))
+    yield Column(title="expected", minimum=NUMBER), lambda one: tolerance_cell(one[1])
     if any(output.tf32 is not None for output, _ in judged):
         yield (
             Column(title="TF32", minimum=NUMBER, priority=5),
@@ -95,10 +93,8 @@ def _is_missed(one: Judged) -> bool:
 
 def _remarks(one: Judged) -> str:
     output, judgement = one
-    part = judgement.part if judgement is not None else None
     kind = judgement.not_comparable if judgement is not None else None
     own = [
         *([f"not comparable: {kind.value}"] if kind is not None else []),
-        *([f"{part.kind} {part.index}: error {figure(part.error)}"] if part is not None else []),
     ]
     return "; ".join([*own, *remarks(output, far=_is_missed(one))])

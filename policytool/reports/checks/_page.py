@@ -5,8 +5,9 @@ them, the worst first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from policytool.numerics.check_results.answers import Answer
 from policytool.reports._words import failure_facts
 from policytool.reports.checks._advice import command
 from policytool.reports.checks._caveats import caveats
@@ -14,7 +15,7 @@ from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._regressions import comparison
-from policytool.reports.checks._verdict import headline, own, passes, place
+from policytool.reports.checks._verdict import headline, place, verdict
 from policytool.reports.page import (
     Block,
     Command,
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
     from policytool.reports.layout import View
 
 
+_TONES: Final = {
+    Answer.SAFE: Tone.GOOD,
+    Answer.UNDECIDED: Tone.PLAIN,
+    Answer.NOT_SAFE: Tone.BAD,
+}
+
+
 def page(found: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
     if found.check is None:
@@ -47,8 +55,6 @@ def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
     everything = found.everything
     several = len(check.runs) > 1
     yield from _verdict(check)
-    if words := command(found):
-        yield Command(label="to pass", words=words)
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if several:
@@ -68,17 +74,16 @@ def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
 
 
 def _verdict(check: Check) -> Iterator[Block]:
-    yield Verdict.whole(text=headline(check), tone=_tone(check.passed and bool(check.runs)))
+    answer = Answer.NOT_SAFE if check.is_regressed else check.answer
+    yield Verdict.whole(text=headline(check), tone=_TONES[answer])
+    if words := command(check):
+        yield Command(label="to apply", words=words)
     if len(check.runs) > 1:
-        yield from (_run_verdict(run) for run in check.runs)
+        yield from (_run_verdict(check, run) for run in check.runs)
 
 
-def _run_verdict(run: CheckRun) -> Block:
-    return Sentence(text=f"{place(run)}: {own(run)}", tone=_tone(passes(run)))
-
-
-def _tone(passed: bool) -> Tone:  # a property of what is shown  # noqa: FBT001
-    return Tone.GOOD if passed else Tone.BAD
+def _run_verdict(check: Check, run: CheckRun) -> Block:
+    return Sentence(text=f"{place(run)}: {verdict(check, run)}", tone=_TONES[run.answer])
 
 
 def _facts(found: Iterable[tuple[str, str]]) -> Facts:

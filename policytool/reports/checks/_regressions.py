@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _ROWS: Final = 10
 _DIGITS: Final = 5
 _WORDS: Final = {
-    Change.EXCEEDS: "exceeds its tolerance now",
+    Change.EXCEEDS: "larger than rounding explains now",
     Change.GREW: "larger",
     Change.WORSE: "worse",
-    Change.WITHIN: "within its tolerance now",
+    Change.WITHIN: "explained by rounding now",
     Change.SHRANK: "smaller",
     Change.BETTER: "better",
 }

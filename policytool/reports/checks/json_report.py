@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.numerics.check_results.answers import KindAnswer, OutputAnswer
 from policytool.numerics.check_results.checks import CheckSide
 from policytool.numerics.check_results.gradients import (
     GradientReductions,
@@ -24,7 +25,7 @@ from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
 from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._advice import command
 from policytool.reports.checks._caveats import run_caveats
-from policytool.reports.checks._verdict import origin, passes, verdict
+from policytool.reports.checks._verdict import origin, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
@@ -46,11 +47,11 @@ def render(found: Checks, view: View) -> str:
     Return the report as JSON text, with every call of every layer whatever the view shows; numbers
     that JSON lacks are strings.
     """
-    values = {"check": found.check and _check(found, found.check), "failures": found.failures}
+    values = {"check": found.check and _check(found.check), "failures": found.failures}
     return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
-_CHECK: Final = attributes("passed", "reference", "candidate", "versions", "runs", "notes")
+_CHECK: Final = attributes("answer", "reference", "candidate", "versions", "runs", "notes")
 _SIDE: Final = attributes(
     *("path", "policy", "policies", "kept", "library", "backend", "weights", "dequantized"),
 )
@@ -68,6 +69,7 @@ _REWRITE: Final = attributes(
     *("option", "ops", "total", "casts", "narrow_before", "by_type", "unchanged"),
     description="said",
 )
+_ANSWER: Final = attributes("answer", "kinds", "samples", "spoiled", "why")
 _KEPT: Final = attributes("scope", "ops", whole="is_whole")
 _GRADIENTS: Final = attributes(
     *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
@@ -77,23 +79,25 @@ _GRADIENTS: Final = attributes(
 )
 
 
-def _check(found: Checks, check: Check) -> dict[str, Any]:
+def _check(check: Check) -> dict[str, Any]:
     return {
         **_CHECK(check),
-        "advice": _advice(found, check),
+        "command": list(command(check)) or None,
+        "advice": _advice(check),
         "comparison": check.comparison,
         "runs": [_run(check, run) for run in check.runs],
     }
 
 
-def _advice(found: Checks, check: Check) -> dict[str, Any] | None:
+def _advice(check: Check) -> dict[str, Any] | None:
     if check.advice is None:
         return None
     return {
-        "command": list(command(found)) or None,
         "layers": check.advice.layers,
         "trials": check.advice.trials,
         "verified": bool(check.advice.layers),
+        "unfit": check.advice.is_unfit,
+        "policy": check.advice.policy,
     }
 
 
@@ -108,18 +112,17 @@ def _side(side: CheckSide) -> dict[str, Any]:
 
 
 def _run(check: Check, run: CheckRun) -> dict[str, Any]:
+    answered = {one.name: one for one in run.answers}
     judged = {(one.about, one.path): one for one in run.verdict.judgements}
     return {
         "device": run.device,
         "signature": run.signature,
         "inputs": run.inputs,
         "verdict": {
-            "passed": passes(run),
+            "answer": run.answer,
             "sentence": verdict(check, run),
             "caveats": list(run_caveats(check, run)),
             "first_not_finite": run.verdict.first_not_finite,
-            "would_pass": run.verdict.would_pass,
-            "required": run.verdict.required,
             "nonfinite_reference": run.verdict.nonfinite_reference,
         },
         "origin": _origin(run),
@@ -128,7 +131,9 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             {
                 "name": one.name,
                 **_OUTPUT(one),
-                "top_1": one.top_1,
+                "activation": one.activation,
+                "changes": one.changes,
+                "answer": answered.get(one.name or ""),
                 "verdict": judged.get((JudgementSubject.OUTPUT, one.name or "")),
             }
             for one in run.outputs
@@ -137,6 +142,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             _call(call, judged.get((JudgementSubject.LAYER, call.place))) for call in run.calls
         ],
         "aliases": run.aliases,
+        "overflow_probe": run.overflow_probe,
         "rewrite": run.rewrite,
         "missing": run.missing,
         "fallbacks": run.fallbacks,
@@ -212,10 +218,10 @@ _FORMS: Final[Forms] = {
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,
     Gradients: _gradients,
-    Judgement: attributes(
-        *("error", "tolerance", "given", "part", "not_comparable"), outcome="ruling"
-    ),
+    Judgement: attributes(*("error", "tolerance", "given", "not_comparable"), outcome="ruling"),
     Metrics: _metrics,
+    KindAnswer: attributes("kind", "answer", "change", "samples", "why", "needed", "channel"),
+    OutputAnswer: lambda found: {**_ANSWER(found), "by_labels": found.labels is not None},
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
     **SIDE,
     GraphRewrite: _rewrite,

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands.destinations import default_name
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
-from policytool.migration.planning.options import Outputs
 from policytool.reports import shell
+from policytool.reports.migrate_command import migrate_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from policytool.commands.migrate import Migration
-    from policytool.migration.planning.options import Options
     from policytool.reports.tuning._base import Tunings
 
 _REPORT: Final = "--report"
@@ -35,22 +32,7 @@ def command(found: Tunings) -> tuple[str, ...]:
     plan = _plan(found.arguments)
     if plan is not None and migration is not None:
         return ("policytool", "migrate", "--plan", plan, *output)
-    path = shell.file(tuning.reference.path)
-    return ("policytool", "migrate", path, *_words(tuning.options), *output)
-
-
-def _words(options: Options) -> Iterator[str]:
-    """Yield the options of ``migrate`` as they are typed."""
-    if options.to is not None:
-        yield from ("--to", options.to)
-    if options.include_exceptions:
-        yield "--include-exceptions"
-    if options.outputs is not Outputs.KEEP:
-        yield from ("--outputs", options.outputs.value)
-    if options.retrace:
-        yield "--retrace"
-    for one in options.assignments:
-        yield from ("--set", f"{one.pattern}={one.policy}")
+    return (*migrate_command(tuning.reference.path, tuning.options), *output)
 
 
 def _output(migration: Migration | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from . import exponents, extreme_batches, isolated_calls, tensor_errors
 from .comparisons import Comparisons
 from .diagnosis import Diagnosis
 from .layer_hooks import Tape, named
-from .output_parts import Parts
+from .output_changes import OutputChanges
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -58,28 +58,21 @@ class Row:
 
 class Measured:
     """
-    The numbers of one run: a row for each comparison, one for each of the model's outputs that may
-    hold scores of classes, one for each histogram, and the rows and channels of each output.
+    The numbers of one run: a row for each comparison, one for each histogram, and what became of
+    the values of each of the model's outputs.
     """
 
-    def __init__(
-        self, vectors: Any, agreements: Any, histograms: Any, parts: Sequence[Parts | None]
-    ) -> None:
+    def __init__(self, vectors: Any, histograms: Any, changes: Sequence[OutputChanges]) -> None:
         self.vectors = vectors
-        self.agreements = agreements
         self.histograms = histograms
-        self.parts = parts
+        self.changes = changes
 
     def merged(self, other: Measured) -> Measured:
-        """Return the numbers over the examples of both."""
+        """Return the numbers over the examples of both; the changes are already of both."""
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
-            self.agreements + other.agreements,
             self.histograms + other.histograms,
-            [
-                one.merged(more) if one is not None and more is not None else None
-                for one, more in zip(self.parts, other.parts)
-            ],
+            self.changes,
         )
 
 
@@ -95,7 +88,6 @@ class Pair:
         isolated: bool,
         counts_exponents: bool,
         diagnosed: bool = False,
-        returns_outputs: bool = False,
     ) -> None:
         """
         ``policies`` are the global ones that each is called under: layers that a class makes in its
@@ -107,7 +99,6 @@ class Pair:
         self.reference, self.candidate = models
         self.isolated = isolated
         self.counts_exponents = counts_exponents
-        self.returns_outputs = returns_outputs
         self.rows: list[Row] = []
         self.only: tuple[list[str], list[str]] = ([], [])
         """The paths of calls that one of the two makes and the other does not."""
@@ -140,33 +131,37 @@ class Pair:
     ) -> Measured:
         """
         Return the reductions of every comparison over all batches. Extra batches do not count for
-        the agreement of classes. ``metrics`` gets the outputs: labels belong to the user's inputs,
+        the changes of outputs. ``metrics`` gets the outputs: labels belong to the user's inputs,
         which have no extra batches.
         """
+        changes: list[OutputChanges] = []
 
-        def run(batch: Any) -> Measured:
-            *numbers, parts, outputs = self._function(batch)
-            if metrics is not None:
-                metrics.update(*outputs)
-            vectors, agreements, histograms = (one.numpy() for one in numbers)
-            return Measured(
-                vectors,
-                agreements,
-                histograms,
-                [None if one is None else Parts(*one) for one in parts],
-            )
+        def run(batch: Any) -> tuple[Measured, Any]:
+            vectors, histograms, outputs = self._function(batch)
+            return Measured(vectors.numpy(), histograms.numpy(), changes), outputs
 
         total: Measured | None = None
         for number, batch in enumerate(fed.batches):
             step("batch {} of {}".format(number + 1, fed.told["batches"]))
-            found = run(batch)
+            found, outputs = run(batch)
+            if metrics is not None:
+                metrics.update(*outputs)
+            changes += [OutputChanges() for _ in outputs[0][len(changes) :]]
+            for one, *pair in zip(changes, *outputs):
+                one.update(*(np.asarray(tensor) for tensor in pair))
             total = found if total is None else total.merged(found)
         if total is None:
             raise Refused("inputs", "there are no inputs")
-        for found in extreme_batches.measured(fed, total.vectors, run, lambda one: one.vectors):
-            found.agreements = np.zeros_like(found.agreements)
+        extra = extreme_batches.measured(
+            fed, total.vectors, lambda batch: run(batch)[0], lambda one: one.vectors
+        )
+        for found in extra:
             total = total.merged(found)
         return total
+
+    def vectors(self, batch: Any) -> Any:
+        """Return the reductions of every comparison for one batch."""
+        return self._function(batch)[0].numpy()
 
     def operations(self) -> list[Any]:
         """
@@ -250,13 +245,11 @@ class Pair:
             self._steps.hold(self.tf, self.graph.get_operations(), end)
         return (
             self.tf.stack(self._comparisons.vectors),
-            self._comparisons.agreements(last.reference.outputs, last.candidate.outputs),
             self.tf.stack(self._histograms)
             if self._histograms
             else self.tf.zeros([0, exponents.BINS], self.tf.float64),
-            self._comparisons.parts(last.reference.outputs, last.candidate.outputs),
             [
-                self._comparisons.tensors(call.outputs) if self.returns_outputs else []
+                [self._comparisons.widened(one) for one in self._comparisons.tensors(call.outputs)]
                 for call in (last.reference, last.candidate)
             ],
         )

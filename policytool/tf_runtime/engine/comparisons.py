@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import output_parts, tensor_errors, top1_agreement
+from . import tensor_errors
 
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Any
 
 
 class Comparisons:
@@ -47,31 +47,10 @@ class Comparisons:
             else []
         )
 
-    def agreements(self, reference: Any, candidate: Any) -> Any:
-        """
-        Return, for each tensor of the models' own outputs, in how many rows both find the same
-        class; zeros where it holds none.
-        """
-        none = self.tf.zeros([len(top1_agreement.FIELDS)], self.tf.float64)
-        pairs: Sequence[Any] = list(zip(self.tensors(reference), self.tensors(candidate)))
-        return self.tf.stack(
-            [
-                top1_agreement.agreement(self.tf, *pair)
-                if all(top1_agreement.applies(one) for one in pair)
-                else none
-                for pair in pairs
-            ]
-        )
-
-    def parts(self, reference: Any, candidate: Any) -> list[Any]:
-        """
-        Return the sums of the rows and channels of each tensor of the models' own outputs; None
-        where it has none.
-        """
-        return [
-            output_parts.compare(self.tf, *pair) if output_parts.applies(*pair) else None
-            for pair in zip(self.tensors(reference), self.tensors(candidate))
-        ]
+    def widened(self, tensor: Any) -> Any:
+        """Return a tensor in a dtype that NumPy has: narrower floats as float32."""
+        is_narrow = tensor.dtype.is_floating and tensor.dtype.size < self.tf.float32.size
+        return self.tf.cast(tensor, self.tf.float32) if is_narrow else tensor
 
     def number(self, one: Any, other: Any) -> int | None:
         """Return the number of the comparison of two tensors; None for two shapes."""

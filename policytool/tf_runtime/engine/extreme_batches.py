@@ -32,7 +32,7 @@ def measured(
     while waiting:
         one = waiting.pop(0)
         found = run(one.tensors)
-        if not _are_worse(usual, vectors(found)):
+        if not is_worse(usual, vectors(found)):
             kept.append(one)
             yield found
         elif one.parts():
@@ -42,7 +42,7 @@ def measured(
     fed.keep_extremes(kept, dropped)
 
 
-def _are_worse(usual: Any, found: Any) -> bool:
+def is_worse(usual: Any, found: Any) -> bool:
     """
     Return whether the reference has NaN or infinity in a tensor that is finite otherwise.
 

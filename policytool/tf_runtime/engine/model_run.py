@@ -13,8 +13,9 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import depths, exponents, quantized, random_layers, tensor_errors, tf32, top1_agreement
+from . import depths, exponents, overflow_probe, quantized, random_layers, tensor_errors, tf32
 from .call_pairs import Pair
+from .last_activations import last_activations
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
@@ -61,7 +62,6 @@ class Running:
             isolated=self.job["isolated"],
             counts_exponents=self.job["exponents"],
             diagnosed=self.job["diagnosis"],
-            returns_outputs=task is not None,
         )
         try:
             self.pair.trace(self.fed.specs)
@@ -128,6 +128,7 @@ class Running:
                 "gradients": None,
                 "timings": {},
                 "metric": None,
+                "overflow_probe": None,
                 "notes": [],
             }
         with self.tf.device(self.device):
@@ -143,6 +144,7 @@ class Running:
                 "gradients": self._gradients(),
                 "timings": self._timings(),
                 "metric": self.metrics.told() if self.metrics is not None else None,
+                "overflow_probe": self._probe(found),
                 "notes": self.notes,
             }
 
@@ -194,15 +196,17 @@ class Running:
     def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
-        rows = [top1_agreement.to_json(vector) for vector in found.agreements]
+        activations = last_activations(self.reference, len(names))
         return [
             {
                 **output,
                 "name": name,
-                "top_1": row if row["rows"] else None,
-                "parts": parts.to_json() if parts is not None else None,
+                "activation": activation,
+                "changes": changes.to_json(),
             }
-            for output, name, row, parts in zip(call["outputs"], names, rows, found.parts)
+            for output, name, activation, changes in zip(
+                call["outputs"], names, activations, found.changes
+            )
         ]
 
     def _share_weights(self) -> None:
@@ -258,6 +262,14 @@ class Running:
                 {"code": error.code, "message": "no gradients were measured: {}".format(error)}
             )
             return None
+
+    def _probe(self, found: Measured) -> dict[str, Any] | None:
+        """
+        Return how much larger synthetic inputs may be; the user's have the size that they have.
+        """
+        if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
+            return None
+        return overflow_probe.probe_overflow(self.tf, self.pair, self.fed, found.vectors, self.step)
 
     def _timings(self) -> dict[str, Any]:
         """Return how long each model takes for one batch."""

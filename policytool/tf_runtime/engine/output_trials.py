@@ -15,10 +15,11 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused
 from ..sentences import sentence
-from . import extreme_batches, layer_times, tensor_errors, top1_agreement
+from . import extreme_batches, layer_times, tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons
-from .output_parts import Parts
+from .last_activations import last_activations
+from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -176,9 +177,7 @@ class Trials:
             vectors = [comparisons.vectors[number] for number in numbers if number is not None]
             return (
                 self.tf.stack(vectors),
-                comparisons.agreements(expected, made),
-                comparisons.parts(expected, made),
-                made if self.task is not None else [],
+                [comparisons.widened(one) for one in made],
             )
 
         specs = [
@@ -202,8 +201,7 @@ class Trials:
         """Return the numbers of each half; extra batches belong to the first."""
         found: dict[int, Measured] = {}
         for batch in self.batches:
-            *numbers, parts, outputs = self._called(function, batch)
-            vectors, agreements = (one.numpy() for one in numbers)
+            vectors, outputs = self._called(function, batch)
             for half, metric in zip(HALVES, metrics):
                 if metric is None or batch.half is None:
                     continue
@@ -211,13 +209,12 @@ class Trials:
                     metric.update(batch.outputs, outputs)
                 else:
                     metric.skip(batch.outputs)
-            one = Measured(
-                vectors,
-                agreements if batch.half is not None else np.zeros_like(agreements),
-                np.zeros([0, 0]),
-                [None if part is None else Parts(*part) for part in parts],
-            )
             half = batch.half or 0
+            changes = found[half].changes if half in found else [OutputChanges() for _ in outputs]
+            for change, *pair in zip(changes, batch.outputs, outputs):
+                if batch.half is not None:
+                    change.update(*(_array(tensor) for tensor in pair))
+            one = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
             found[half] = found[half].merged(one) if half in found else one
         return found
 
@@ -240,7 +237,7 @@ class Trials:
 
     def _told(self, found: Measured, metrics: TaskMetrics | None, gradients: Any) -> dict[str, Any]:
         """Return the numbers of one half, as a run of a check without calls of layers."""
-        rows = [top1_agreement.to_json(vector) for vector in found.agreements]
+        activations = last_activations(self.reference, len(self.names))
         return {
             "device": self.about,
             "signature": None,
@@ -260,16 +257,16 @@ class Trials:
                     "tf32": None,
                     "exponents": None,
                     "name": name,
-                    "top_1": row if row["rows"] else None,
-                    "parts": parts.to_json() if parts is not None else None,
+                    "activation": activation,
+                    "changes": changes.to_json(),
                 }
-                for name, output, shape, vector, row, parts in zip(
+                for name, output, shape, vector, activation, changes in zip(
                     self.names,
                     self.batches[0].outputs,
                     self._function.output_shapes,
                     found.vectors,
-                    rows,
-                    found.parts,
+                    activations,
+                    found.changes,
                 )
             ],
             "gradients": gradients,
@@ -277,3 +274,10 @@ class Trials:
             "metric": metrics.told() if metrics is not None else None,
             "notes": [],
         }
+
+
+def _array(tensor: Any) -> Any:
+    """Return a tensor in a dtype that NumPy has: narrower floats as float32."""
+    found = np.asarray(tensor)
+    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
+    return found.astype("float32") if is_narrow else found

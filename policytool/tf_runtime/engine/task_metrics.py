@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 OPTION = "--metric"
 SIDES = ("reference", "candidate")
 
+BLOCKS = 10
+"""
+Parts of the rows, each of which is left out once: how much the metric then varies says how certain
+it is (the delete-a-group jackknife, https://doi.org/10.2307/2669374).
+"""
+
 
 class Task:
     """The labels and the metric of a job, read before any model is loaded."""
@@ -68,12 +74,26 @@ class TaskMetrics:
 
         self._start = dict.fromkeys(self.labels, 0)
         self._kept: dict[str, list[list[Any]]] = {name: [[], [], []] for name in self.judged}
-        """The labels and the predictions of both models, for a function of the user's."""
+        """
+        The labels and the predictions of both models: of all rows for a function of the user's,
+        else of those of the current block.
+        """
 
         self._metrics = {
-            name: [LibraryMetric(task.library, task.name, name) for _ in SIDES]
+            name: [[LibraryMetric(task.library, task.name, name) for _ in SIDES]]
             for name in (self.judged if task.function is None else ())
         }
+        """By output: the metric over all rows, then without each block."""
+
+        for name in self.labels:
+            for _ in range(BLOCKS if name in self._metrics else 0):
+                pair = [LibraryMetric(task.library, task.name, name) for _ in SIDES]
+                self._metrics[name].append(pair)
+        self._block = dict.fromkeys(self.judged, 0)
+        """The block of the rows that wait."""
+
+        self._counted: dict[str, list[int]] = {name: [] for name in self.judged}
+        """The blocks that have rows."""
 
     def update(self, reference: Sequence[Any], candidate: Sequence[Any]) -> None:
         """
@@ -85,14 +105,13 @@ class TaskMetrics:
             if name not in self.judged:
                 continue
             arrays = [_array(one[place]) for one in (reference, candidate)]
+            start = self._start.get(name, 0)
             rows = self._rows(name, arrays[0])
-            if self.task.function is not None:
+            if self.task.function is None:
+                self._add(name, start, [rows, *arrays])
+            else:
                 for kept, array in zip(self._kept[name], [rows, *arrays]):
                     kept.append(array)
-                continue
-            with TRACING:
-                for metric, array in zip(self._metrics[name], arrays):
-                    metric.update(rows, array)
 
     def skip(self, reference: Sequence[Any]) -> None:
         """
@@ -123,14 +142,21 @@ class TaskMetrics:
                 "higher_is_better": higher,
                 "outputs": [{"output": self._only, **self._called()}],
             }
-        first = next(iter(self._metrics.values()))[0]
-        names = {one.name for one, _ in self._metrics.values()}
+        for name in self._metrics:
+            self._count(name)
+        first = next(iter(self._metrics.values()))[0][0]
+        names = {pairs[0][0].name for pairs in self._metrics.values()}
         return {
             "name": first.name if len(names) == 1 else self.task.name,
             "higher_is_better": first.higher_is_better,
             "outputs": [
-                {"output": name, **{side: one.result() for side, one in zip(SIDES, pair)}}
-                for name, pair in self._metrics.items()
+                {
+                    "output": name,
+                    "rows": self._start.get(name, 0),
+                    **_results(pairs[0]),
+                    "without": [_results(pairs[1 + block]) for block in self._counted[name]],
+                }
+                for name, pairs in self._metrics.items()
             ],
         }
 
@@ -150,19 +176,63 @@ class TaskMetrics:
         self._start[name] = start + count
         return labels[start : start + count]
 
-    def _called(self) -> dict[str, float]:
+    def _add(self, name: str, start: int, arrays: Sequence[Any]) -> None:
+        """Add rows with labels from ``start`` on: those of a block wait until it is whole."""
+        total, count, place = len(self.labels[name]), len(arrays[0]), 0
+        while place < count:
+            block = (start + place) * BLOCKS // total
+            end = min(count, -(-total * (block + 1) // BLOCKS) - start)
+            if block != self._block[name]:
+                self._count(name)
+                self._block[name] = block
+            for kept, array in zip(self._kept[name], arrays):
+                kept.append(array[place:end])
+            place = end
+
+    def _count(self, name: str) -> None:
+        """Add the rows that wait to the metric over all rows, and to all but their block's."""
+        if not self._kept[name][0]:
+            return
+        rows, *arrays = (np.concatenate(kept) for kept in self._kept[name])
+        self._kept[name] = [[], [], []]
+        self._counted[name].append(self._block[name])
+        whole, *without = self._metrics[name]
+        with TRACING:
+            for pair in [
+                whole,
+                *(one for block, one in enumerate(without) if block != self._block[name]),
+            ]:
+                for metric, array in zip(pair, arrays):
+                    metric.update(rows, array)
+
+    def _called(self) -> dict[str, Any]:
         """Return what the user's function makes of each model's predictions."""
-        found = {}
-        for number, side in enumerate(SIDES, start=1):
-            labels, predictions = (
-                {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
-                for place in (0, number)
-            )
-            given = [
-                one if self._only is None else one[self._only] for one in (labels, predictions)
-            ]
-            found[side] = self._value(given, side)
-        return found
+        sides = [
+            {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
+            for place in range(1 + len(SIDES))
+        ]
+        rows = min(len(one) for one in sides[0].values())
+        left_out = [
+            np.arange(rows) * BLOCKS // rows != block
+            for block in range(BLOCKS if self.labels and rows >= BLOCKS else 0)
+        ]
+        return {
+            "rows": rows if self.labels else 0,
+            **self._values(sides),
+            "without": [
+                self._values(
+                    [
+                        {name: array[: len(kept)][kept] for name, array in one.items()}
+                        for one in sides
+                    ]
+                )
+                for kept in left_out
+            ],
+        }
+
+    def _values(self, sides: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        labels, *predictions = (one if self._only is None else one[self._only] for one in sides)
+        return {side: self._value([labels, found], side) for side, found in zip(SIDES, predictions)}
 
     def _value(self, given: Sequence[Any], side: str) -> float:
         function = self.task.function
@@ -181,6 +251,10 @@ class TaskMetrics:
             shown = " ".join(repr(value).split())[:100]
             raise Refused(CODE, text.format(OPTION, self.task.name, shown, side))
         return float(array.reshape(()))
+
+
+def _results(pair: Sequence[LibraryMetric]) -> dict[str, float]:
+    return {side: one.result() for side, one in zip(SIDES, pair)}
 
 
 def _rows(count: int) -> str:

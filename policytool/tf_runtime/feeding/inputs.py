@@ -66,7 +66,7 @@ def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedIn
     made = feeder.first(
         [(recipes, size) for size in SIZES], lambda tensors: model_calls.call(model, tensors)
     )
-    _forget(model)
+    forget_states(model)
     return made
 
 
@@ -142,7 +142,7 @@ def _is_given(wanted: Mapping[str, Any]) -> bool:
     return wanted["file"] is not None or wanted.get("function") is not None
 
 
-def _forget(model: Any) -> None:
+def forget_states(model: Any) -> None:
     """Let layers that remember begin anew."""
     for _, layer in paths(model):
         reset = getattr(layer, "reset_states", None) or getattr(layer, "reset_state", None)

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..devices import op_placement
-from ..engine import extreme_batches, tensor_errors, top1_agreement
+from ..engine import extreme_batches, tensor_errors
+from ..engine.comparisons import Comparisons
+from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
 from ..sentences import sentence
@@ -199,37 +201,37 @@ class _Pair:
     def compared(self, fed: FedInputs) -> dict[str, Any]:
         """
         Return the differences of layers and outputs, over all batches. Extra batches do not count
-        for the agreement of classes.
+        for the changes of outputs.
         """
 
         def run(batch: Mapping[str, Any]) -> tuple[Any, Any]:
-            made = self.run(
+            vectors, *outputs = self.run(
                 *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
             )
             self.state.reset()
-            return tuple(one.numpy() for one in made)
+            return vectors.numpy(), [one.numpy() for one in outputs]
 
         rows: list[Any] = []
-        agreements: Any = 0
+        changes = [OutputChanges() for _ in self.outputs]
         for batch in fed.batches:
-            vectors, agreeing_ones = run(batch)
+            vectors, outputs = run(batch)
             rows = _merged(rows, vectors)
-            agreements = agreements + agreeing_ones
+            for number, change in enumerate(changes):
+                change.update(*outputs[2 * number : 2 * number + 2])
         for vectors, _ in extreme_batches.measured(fed, list(rows), run, lambda one: one[0]):
             rows = _merged(rows, vectors)
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
         ):
             tensor["accumulated"] = tensor_errors.to_json(row)
-        for output, vector in zip(self.outputs, agreements):
-            counted = top1_agreement.to_json(vector)
-            output["top_1"] = counted if counted["rows"] else None
+        for output, change in zip(self.outputs, changes):
+            output["changes"] = change.to_json()
         return {"calls": self.calls, "outputs": self.outputs}
 
     def _traced(self, *tensors: Any) -> Any:
         """
-        Return the comparisons of all tensors that are looked at, one a row, and for each output how
-        often it gives the same class.
+        Return the comparisons of all tensors that are looked at, one a row, and both values of each
+        output.
         """
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
@@ -247,7 +249,8 @@ class _Pair:
         watched = scopes.watched(
             ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
         )
-        vectors, agreements, sources = [], [], []
+        vectors, values, sources = [], [], []
+        comparisons = Comparisons(tf)
         self.calls, self.outputs = [], []
         for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
             name = scopes.own(one.name)
@@ -262,15 +265,11 @@ class _Pair:
                 else graph.get_tensor_by_name(side + "/" + tensor.name)
                 for side in (REFERENCE, CANDIDATE)
             )
-            self.outputs.append({"name": name, **_tensor(one, other)})
+            self.outputs.append({"name": name, "activation": None, **_tensor(one, other)})
             vectors.append(self._vector(one, other))
-            agreements.append(
-                top1_agreement.agreement(tf, one, other)
-                if top1_agreement.applies(one)
-                else tf.zeros([len(top1_agreement.FIELDS)], tf.float64)
-            )
+            values += [comparisons.widened(one), comparisons.widened(other)]
         _keep_in_step(sources, [vector.op for vector in vectors])
-        return tf.stack(vectors), tf.stack(agreements)
+        return [tf.stack(vectors), *values]
 
     def _imported(
         self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.formats.casting import DTYPES
-from policytool.numerics.check_results import agreement
-from policytool.numerics.check_results.agreement import Agreement
 from policytool.numerics.check_results.metrics import (
     LARGEST_FINITE,
     Metrics,
@@ -21,7 +19,7 @@ from policytool.numerics.check_results.metrics import (
     metrics,
 )
 from policytool.support.text import codec
-from policytool.tf_runtime.engine import tensor_errors, top1_agreement
+from policytool.tf_runtime.engine import tensor_errors
 
 FLOATS: Final = st.lists(
     st.tuples(
@@ -74,7 +72,6 @@ def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
 def test_the_child_tells_every_reduction() -> None:
     """Under the names that the value has."""
     assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
-    assert tuple(field.name for field in fields(Agreement)) == top1_agreement.FIELDS
 
 
 @pytest.mark.parametrize("dtype", sorted(LARGEST_FINITE))
@@ -152,6 +149,14 @@ def test_a_wrong_value_is_seen() -> None:
         10.0,
     )
     assert value.headroom == 65504 / 10
+
+
+def test_an_overflow_has_the_headroom_of_the_reference() -> None:
+    """The values that are left are the small ones, and may all be zero."""
+    spoiled = {"overflowed": 1, "infinite_candidate": 1}
+    value = found([10.0, 71000.0], [10.0, 0.0], **spoiled, largest_candidate=10.0)
+    assert value.headroom == 65504 / 71000
+    assert found([10.0, 100.0], [0.0, 0.0], **spoiled).headroom == 65504 / 100
 
 
 def test_counts_are_shares_of_all_elements() -> None:
@@ -301,11 +306,3 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
     for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):
         told = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (told["reference_at_largest"], told["candidate_at_largest"]) == (pair, pair)
-
-
-def test_classifiers_agree_in_a_share_of_their_rows() -> None:
-    """Of no rows there is no share."""
-    assert (
-        codec.read(agreement.Agreement, top1_agreement.to_json(np.array([8.0, 6.0]))).share == 0.75
-    )
-    assert codec.read(agreement.Agreement, {"rows": 0, "agreed": 0}).share is None

@@ -23,7 +23,7 @@ from policytool.numerics.tuning.objectives import (
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers import example_checks
-from tests.helpers.example_checks import output, run
+from tests.helpers.example_checks import changes, output, run
 
 GIVEN = (GivenTolerance(pattern=None, value=0.01),)
 
@@ -43,7 +43,7 @@ def test_the_output_farthest_from_its_tolerance_counts() -> None:
 
 def test_nan_breaks_every_objective() -> None:
     """Also one that allows any error."""
-    found = errors(0.001, overflowed=3, top_1=1.0)
+    found = errors(0.001, overflowed=3)
     for wanted in (objective(GIVEN), Objective(tolerances=None, agreement=0.5)):
         assert objective_excess(found, wanted) == math.inf
     assert largest_error(found) is None
@@ -52,7 +52,7 @@ def test_nan_breaks_every_objective() -> None:
 @pytest.mark.parametrize(("share", "excess"), [(1.0, 0.0), (0.99, 1.0), (0.95, 5.0)])
 def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> None:
     """Of those that may; errors do not matter beside."""
-    found = errors(0.9, top_1=share)
+    found = errors(0.9, changed=changes(round(1000 * (1 - share))))
     wanted = objective(agreement=0.99)
     assert wanted.tolerances is None
     assert objective_excess(found, wanted) == pytest.approx(excess)
@@ -60,14 +60,14 @@ def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> N
 
 def test_full_agreement_allows_no_row() -> None:
     """Where nothing is allowed, anything is too much."""
-    assert objective_excess(errors(0.1, top_1=0.999), objective(agreement=1.0)) == math.inf
-    assert objective_excess(errors(0.1, top_1=1.0), objective(agreement=1.0)) == 0
+    assert objective_excess(errors(0.1, changed=changes(1)), objective(agreement=1.0)) == math.inf
+    assert objective_excess(errors(0.1), objective(agreement=1.0)) == 0
 
 
 def test_agreement_needs_scores_of_classes() -> None:
     """Outputs of a regression have no largest value to compare."""
     with pytest.raises(UsageError, match="an output with a score for each class"):
-        objective_excess(errors(0.1), objective(agreement=0.9))
+        objective_excess(errors(0.1, changed=changes(class_changes=None)), objective(agreement=0.9))
 
 
 def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:

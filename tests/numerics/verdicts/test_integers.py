@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.numerics.check_results.verdicts import CheckVerdict, Required, Ruling
+from policytool.numerics.check_results.verdicts import CheckVerdict, Ruling
 from policytool.numerics.verdicts import judgements
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from tests.helpers.example_checks import call, whole
@@ -28,7 +28,7 @@ def hashing(differing: int, *inputs: str) -> LayerCall:
 def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     """Return the verdict on calls."""
     return judgements.judge_run(
-        calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances))), Required.LAYERS
+        calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances)))
     )
 
 
@@ -44,7 +44,7 @@ def test_integers_of_the_same_integers_are_the_same(differing: int, ruling: Ruli
 
 def test_integers_of_floats_may_differ() -> None:
     """The place of the largest of two values that are nearly equal, for one."""
-    assert judged(hashing(3, "float16")).passed
+    assert not judged(hashing(3, "float16")).missed
 
 
 def test_integers_that_differ_come_before_errors() -> None:
@@ -55,5 +55,5 @@ def test_integers_that_differ_come_before_errors() -> None:
 
 def test_a_tolerance_is_held_against_the_share_that_differs() -> None:
     """Who gives one knows that some do: 3 of 80 are 3.75 %."""
-    assert judged(hashing(3), tolerances=("net/hashing=0.04",)).passed
-    assert not judged(hashing(3), tolerances=("net/hashing=0.03",)).passed
+    assert not judged(hashing(3), tolerances=("net/hashing=0.04",)).missed
+    assert judged(hashing(3), tolerances=("net/hashing=0.03",)).missed

@@ -9,6 +9,7 @@ import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
 from policytool.numerics.verdicts import answers, judgements
+from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
@@ -88,7 +89,7 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
         "shape": [8],
         "dtype_reference": "float32",
         "dtype_candidate": "float32",
-        **dict.fromkeys(("accumulated", "isolated", "tf32", "top_1")),
+        **dict.fromkeys(("accumulated", "isolated", "tf32")),
     }
     lacking = {
         "type": "Svd",
@@ -114,15 +115,17 @@ def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
     """It is wrong usage where none of them has it."""
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(
-        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("lowered=0.1"),)))
+        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("lowered=0.1"),)), Rule())
     ) == len(both)
     with pytest.raises(UsageError, match="matches no output"):
-        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("other=0.1"),)))
+        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("other=0.1"),)), Rule())
 
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
     """Of a model whose kernels are missing no names are known: the kernels are the news."""
     (found,) = answers.runs_from_json(
-        [of_signature("scores", missing=True)], Tolerances(given=(parse_tolerance("scores=0.1"),))
+        [of_signature("scores", missing=True)],
+        Tolerances(given=(parse_tolerance("scores=0.1"),)),
+        Rule(),
     )
     assert [one.type for one in found.missing] == ["Svd"]

@@ -1,0 +1,99 @@
+"""
+What happens if every layer follows the policy of a check, also those that its plan keeps in
+float32.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.options import Assignment, Outputs
+from policytool.numerics.check_results.checks import CheckNote
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.commands.check_options import CheckOptions
+    from policytool.migration.planning.options import Options
+    from policytool.numerics.check_results.checks import Check, CheckRun
+
+_TIMES: Final = 2.0
+"""Errors that differ by less are alike."""
+
+
+def options(wanted: CheckOptions, found: Check) -> CheckOptions | None:
+    """
+    Return a check in which the kept layers follow the policy too; None where the user decided for
+    them, gave inputs, or nothing is kept.
+    """
+    to = wanted.candidate.to
+    kept = [path for path in found.candidate.kept if not _is_assigned(path, wanted.candidate)]
+    if to is None or wanted.inputs is not None or not kept:
+        return None
+    following = tuple(Assignment(pattern=path, policy=to) for path in kept)
+    candidate = replace(
+        wanted.candidate,
+        outputs=Outputs.FOLLOW,
+        assignments=(*wanted.candidate.assignments, *following),
+    )
+    return replace(
+        wanted,
+        candidate=candidate,
+        isolated=False,
+        gradients=False,
+        timing=False,
+        tf32=False,
+        exponents=False,
+        save_inputs=None,
+    )
+
+
+def note(found: Check, measure: Callable[[], Check]) -> CheckNote | None:
+    """
+    Return what happens if every layer follows the policy; None where it is much the same.
+
+    :param measure: measures that
+    """
+    prefix = f"if every layer followed {found.candidate.policy}, "
+    try:
+        followed = measure()
+    except (ModelFileError, UsageError, WorkerError) as error:
+        return CheckNote(code="every-layer", message=f"{prefix}it could not run: {error}")
+    told = next(
+        (
+            text
+            for before, after in zip(found.runs, followed.runs, strict=True)
+            if (text := _difference(before, after)) is not None
+        ),
+        None,
+    )
+    return CheckNote(code="every-layer", message=prefix + told) if told is not None else None
+
+
+def _is_assigned(path: str, options: Options) -> bool:
+    return any(
+        one.pattern == path or re.fullmatch(one.pattern, path) for one in options.assignments
+    )
+
+
+def _difference(before: CheckRun, after: CheckRun) -> str | None:
+    """Return how a run would differ, where it would."""
+    if after.missing:
+        return f"{after.missing[0].type} would have no kernel on {after.device.name}"
+    place = after.verdict.first_not_finite
+    if place is not None:
+        if before.verdict.first_not_finite is not None:
+            return None
+        return f"NaN or infinity would first appear in layer {place}"
+    errors = [_largest_error(run) for run in (before, after)]
+    if errors[1] <= _TIMES * errors[0]:
+        return None
+    return f"the relative error of the outputs would be {errors[1]:.3g}"
+
+
+def _largest_error(run: CheckRun) -> float:
+    found = [one.accumulated.relative for one in run.outputs if one.accumulated is not None]
+    return max((one for one in found if one is not None), default=0.0)

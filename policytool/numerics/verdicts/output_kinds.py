@@ -1,0 +1,160 @@
+"""
+What the values of an output are: recognised by the last activation, by the loss that the file
+records, by the shape and by the values.
+
+Where these leave a choice, an output has several readings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.answers import OutputKind
+from policytool.support.errors import UsageError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from policytool.numerics.check_results.output_changes import OutputChanges
+
+
+Reading = frozenset[OutputKind]
+"""The kinds that an output has at once: each of them decides."""
+
+_SIGMOIDS: Final = frozenset({"sigmoid", "hard_sigmoid"})
+_CATEGORICAL: Final = re.compile(r"categorical_?crossentropy|categorical_?(focal|hinge)")
+_BINARY: Final = re.compile(r"binary|^(squared_?)?hinge$|dice|tversky")
+_ANGULAR: Final = re.compile(r"cosine|triplet|contrastive|circle|npairs|arcface")
+_NUMERIC: Final = re.compile(
+    r"error|^(mse|mae|mape|msle|huber|log_?cosh|logcosh|poisson|tweedie|quantile|pinball)$"
+)
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+_CLOSED: Final = 0.1
+"""Fewer open values than this share are those of a mask."""
+
+_OPEN: Final = 0.5
+"""More open values than this share are those of an image."""
+
+_IMAGE_RANK: Final = 4
+_IMAGE_CHANNELS: Final = 4
+_LEAST_EMBEDDING: Final = 16
+_BOTH: Final = frozenset({OutputKind.BINARY, OutputKind.PROBABILITY})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputFacts:
+    """What is known of an output beside its values."""
+
+    shape: tuple[int | None, ...]
+    activation: str | None
+    """The last activation; None if the graph of the model does not tell."""
+
+    loss: str | None
+    """The name of the loss that the file records for it."""
+
+
+def named_kinds(given: Iterable[str]) -> dict[str, OutputKind]:
+    """
+    Return what each ``NAME=KIND`` says.
+
+    :raises UsageError: for text of another form, and for another kind.
+    """
+    found = {}
+    for text in given:
+        name, equals, kind = text.rpartition("=")
+        if not equals or kind not in set(OutputKind):
+            kinds = ", ".join(one.value for one in OutputKind)
+            raise UsageError(
+                f"--output-kind {short(text)!r} must be NAME=KIND, where KIND is one of {kinds}"
+            )
+        found[name] = OutputKind(kind)
+    return found
+
+
+def readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
+    """Return what an output may be; more than one reading where nothing decides between them."""
+    if changes.value_changes is not None:
+        return _only(OutputKind.VALUES)
+    rank, last = len(facts.shape), (facts.shape[-1] if facts.shape else None) or 1
+    activation, loss = facts.activation, _plain(facts.loss)
+    if changes.sums_to_one and activation in (None, "softmax"):
+        return _only(OutputKind.CLASSES)
+    if changes.has_unit_norm and last > 1:
+        return _only(OutputKind.EMBEDDING)
+    if _ANGULAR.search(loss):
+        return _only(OutputKind.EMBEDDING)
+    if _CATEGORICAL.search(loss) and last > 1:
+        return _only(OutputKind.CLASSES)
+    if activation in _SIGMOIDS or (activation is None and changes.is_probability):
+        return _of_probabilities(rank, last, loss, changes)
+    if _BINARY.search(loss):
+        return _only(OutputKind.BINARY)
+    if _NUMERIC.search(loss) or last == 1 or activation not in (None, "linear"):
+        return _only(OutputKind.REGRESSION)
+    return tuple(map(frozenset, _of_scores(rank, last)))
+
+
+def _of_probabilities(
+    rank: int, last: int, loss: str, changes: OutputChanges
+) -> tuple[Reading, ...]:
+    """Return what values from 0 to 1 may be that do not sum to 1."""
+    if rank < _IMAGE_RANK:
+        return (_BOTH,)
+    if last > _IMAGE_CHANNELS:
+        return _only(OutputKind.MASK)
+    share = changes.open_share if changes.open_share is not None else 1.0
+    if _NUMERIC.search(loss) or share > _OPEN:
+        return _only(OutputKind.REGRESSION)
+    mask = _only(OutputKind.MASK)
+    return mask if share < _CLOSED else (*mask, *_only(OutputKind.REGRESSION))
+
+
+def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
+    """Return what several numbers may be of which nothing tells."""
+    found = [{OutputKind.REGRESSION}]
+    if rank < _IMAGE_RANK or last > _IMAGE_CHANNELS:
+        found.append({OutputKind.CLASSES})
+    if last >= _LEAST_EMBEDDING and rank == 2:  # noqa: PLR2004  # samples and dimensions
+        found.append({OutputKind.EMBEDDING})
+    return found
+
+
+def _only(kind: OutputKind) -> tuple[Reading]:
+    return (frozenset({kind}),)
+
+
+def _plain(loss: str | None) -> str:
+    """Return the name of a loss in the form of a function."""
+    return _WORD.sub("_", loss or "").lower()
+
+
+def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str]:
+    """
+    Return the name of the loss of each output, from the ``loss`` of the file's training config: one
+    for all, a list in the order of the outputs, or one by name.
+    """
+    listed = list(names)
+    if isinstance(recorded, dict) and "class_name" not in recorded and "config" not in recorded:
+        return {name: text for name in listed if (text := _loss_name(recorded.get(name)))}
+    if isinstance(recorded, list):
+        return {
+            name: text
+            for name, one in zip(listed, recorded, strict=False)
+            if (text := _loss_name(one))
+        }
+    text = _loss_name(recorded)
+    return dict.fromkeys(listed, text) if text else {}
+
+
+def _loss_name(recorded: object) -> str:
+    """Return the name of a loss: of a function, or the class of an object."""
+    if isinstance(recorded, str):
+        return recorded
+    if isinstance(recorded, dict):
+        held = recorded.get("config")
+        named = held if isinstance(held, str) else recorded.get("class_name")
+        return named if isinstance(named, str) else ""
+    return ""

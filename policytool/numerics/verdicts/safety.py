@@ -1,0 +1,346 @@
+"""
+Whether a candidate is safe: whether its predictions stay those of the reference.
+
+The rule is described, with its reasons, in ``docs/explanation/safe.md``. It has two sides, so that
+it may leave a question open: a candidate is safe if at most a small share of predictions can have
+changed, not safe if more certainly have, and undecided otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.answers import (
+    Answer,
+    Bounds,
+    KindAnswer,
+    Open,
+    OutputAnswer,
+    OutputKind,
+    worst,
+)
+from policytool.numerics.verdicts import bounds
+from policytool.numerics.verdicts.output_kinds import OutputFacts, losses_by_output, readings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from policytool.numerics.check_results.layers import CheckedOutput
+    from policytool.numerics.check_results.output_changes import (
+        ChannelErrors,
+        OutputChanges,
+        Shares,
+    )
+    from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+    from policytool.numerics.verdicts.output_kinds import Reading
+
+MAX_CHANGE: Final = 0.01
+"""The share of predictions that may change, and twice the change of numbers by their spread."""
+
+_SHARES: Final = 2.0
+"""How many times that share has to change, at least, for a candidate that is not safe."""
+
+_NUMBERS: Final = 5.0
+"""The same of the change of numbers."""
+
+_NEARLY_EXACT: Final = 0.5
+"""
+How much of the share numbers may change: with 0.5 % of the spread, the mean squared error of a
+model grows by at most 1 % unless its own error is below 5 % of the spread.
+"""
+
+_OTHER_VALUES: Final = 0.5
+"""An error of this share of the spread leaves little of what the reference says."""
+
+_CLASS_ERROR: Final = 0.05
+"""The mean change of the logarithm of a probability with which a classifier is safe."""
+
+_NO_SPREAD: Final = 1e-6
+"""A spread below this share of the mean is that of rounding."""
+
+
+_BY_LABELS: Final = frozenset(
+    {OutputKind.REGRESSION, OutputKind.BINARY, OutputKind.PROBABILITY, OutputKind.MASK}
+)
+"""Kinds of which labels say more than how far predictions moved."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """What counts as a change."""
+
+    max_change: float = MAX_CHANGE
+    kinds: Mapping[str, OutputKind] = field(default_factory=dict)
+    """The kinds that the user gave, by the name of the output."""
+
+    loss: object = None
+    """The losses that the file records."""
+
+
+def answer_outputs(
+    outputs: Sequence[CheckedOutput], rule: Rule, metric: TaskMetric | None
+) -> tuple[OutputAnswer, ...]:
+    """Return what the outputs of a run say of the candidate."""
+    losses = losses_by_output(rule.loss, [one.name or "" for one in outputs])
+    by_output = {one.output: one for one in metric.outputs} if metric is not None else {}
+    found = []
+    for output in outputs:
+        name = output.name or ""
+        if output.changes is None:
+            continue
+        facts = OutputFacts(shape=output.shape, activation=output.activation, loss=losses.get(name))
+        given = rule.kinds.get(name)
+        possible = (frozenset({given}),) if given is not None else readings(facts, output.changes)
+        answered = answer_output(name, output.changes, possible, rule.max_change)
+        labelled = by_output.get(name, by_output.get(None))
+        found.append(_with_labels(answered, labelled) if labelled is not None else answered)
+    return tuple(found)
+
+
+def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
+    """Return the answer of an output with labels."""
+    if found.spoiled or not metric.rows:
+        return found
+    if metric.bounds is None:
+        said = Answer.UNDECIDED
+    elif metric.bounds[1] <= metric.max_drop:
+        said = Answer.SAFE
+    else:
+        said = Answer.NOT_SAFE if metric.bounds[0] > metric.max_drop else Answer.UNDECIDED
+    decides = found.deciding is None or found.deciding.kind in _BY_LABELS
+    if not decides and worst([said, found.answer]) is found.answer:
+        return found
+    why = Open.FEW if said is Answer.UNDECIDED else None
+    return replace(found, answer=said, why=why, labels=metric)
+
+
+def answer_output(
+    name: str,
+    changes: OutputChanges,
+    possible: Sequence[Reading],
+    max_change: float = MAX_CHANGE,
+) -> OutputAnswer:
+    """Return what the values of one output say of a candidate."""
+    if changes.spoiled:
+        return OutputAnswer(
+            name=name,
+            answer=Answer.NOT_SAFE,
+            kinds=(),
+            samples=changes.samples,
+            spoiled=changes.spoiled,
+        )
+    why = _nothing_to_see(changes)
+    if why is not None:
+        return OutputAnswer(
+            name=name, answer=Answer.UNDECIDED, kinds=(), samples=changes.samples, why=why
+        )
+    judged = [
+        sorted(
+            (
+                answer
+                for kind in OutputKind
+                if kind in reading
+                for answer in _of_kind(kind, changes, max_change)
+            ),
+            key=_rank,
+        )
+        for reading in possible
+    ]
+    judged = [one for one in judged if one]
+    answers = {one[0].answer for one in judged}
+    found = sorted((answer for one in judged for answer in one), key=_rank)
+    if not found:
+        return OutputAnswer(
+            name=name,
+            answer=Answer.UNDECIDED,
+            kinds=(),
+            samples=changes.samples,
+            why=Open.CONSTANT,
+        )
+    is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_other(found)
+    answer = Answer.UNDECIDED if is_split else found[0].answer
+    return OutputAnswer(
+        name=name,
+        answer=answer,
+        kinds=tuple(found),
+        samples=changes.compared,
+        why=Open.KINDS if is_split else found[0].why,
+    )
+
+
+def _is_other(found: Sequence[KindAnswer]) -> bool:
+    """Return whether the values have so little in common that it does not matter what they are."""
+    return any(
+        one.kind is OutputKind.REGRESSION and one.change.lower > _OTHER_VALUES for one in found
+    )
+
+
+def _rank(found: KindAnswer) -> tuple[int, int]:
+    """Return what decides first: of one answer, predictions that are counted."""
+    order = (Answer.NOT_SAFE, Answer.UNDECIDED, Answer.SAFE)
+    return order.index(found.answer), list(OutputKind).index(found.kind)
+
+
+def _nothing_to_see(changes: OutputChanges) -> Open | None:
+    """Return why an output tells nothing of a candidate; None where it does."""
+    if changes.value_changes is None and changes.range is None:
+        return Open.NOT_FINITE
+    if not changes.varies:
+        return Open.CONSTANT
+    return None
+
+
+def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
+    """Return what a kind says; nothing where its numbers are not there."""
+    if kind is OutputKind.CLASSES:
+        found = _of_shares(kind, changes.class_changes, most)
+        return [_with_confidence(one, changes) for one in found]
+    if kind is OutputKind.BINARY:
+        return _of_shares(kind, changes.side_changes, most)
+    if kind is OutputKind.EMBEDDING:
+        return _of_shares(kind, changes.neighbor_changes, most) or _of_numbers(changes, most)
+    if kind is OutputKind.VALUES:
+        return _of_shares(kind, changes.value_changes, most)
+    if kind is OutputKind.MASK:
+        return _of_shares(kind, changes.unmatched_masks, most, times=_NUMBERS)
+    if kind is OutputKind.PROBABILITY:
+        return _of_probability(changes, most)
+    return _of_numbers(changes, most)
+
+
+def _of_shares(
+    kind: OutputKind, shares: Shares | None, most: float, *, times: float = _SHARES
+) -> list[KindAnswer]:
+    if shares is None or not shares.samples:
+        return []
+    if kind is OutputKind.BINARY and not shares.is_counted:
+        # of several labels, a sample has changed if any of them has
+        shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
+    change = bounds.of_shares(shares)
+    is_unsafe = change.lower > most and change.value > times * most
+    return [
+        _judged(
+            kind,
+            change,
+            shares.samples,
+            most,
+            is_unsafe=is_unsafe,
+            upper=lambda times: bounds.of_shares_of_more(shares, times).upper,
+        )
+    ]
+
+
+def _judged(
+    kind: OutputKind,
+    change: Bounds,
+    samples: int,
+    most: float,
+    *,
+    is_unsafe: bool,
+    upper: Callable[[float], float],
+) -> KindAnswer:
+    """
+    Return what a change says.
+
+    :param upper: the upper bound with this many times as many samples that are like these
+    """
+    least = bounds.least_samples(most)
+    most *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
+    if change.upper <= most and samples >= least:
+        answer = Answer.SAFE
+    else:
+        answer = Answer.NOT_SAFE if is_unsafe else Answer.UNDECIDED
+    if answer is not Answer.UNDECIDED:
+        return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
+    enough = bounds.needed(samples, upper, most) if change.value <= most else None
+    if enough is None and samples < least and change.lower <= most:
+        enough = least  # of which more than these may be as they should
+    return KindAnswer(
+        kind=kind,
+        answer=answer,
+        change=change,
+        samples=samples,
+        why=Open.FEW if enough is not None else Open.BETWEEN,
+        needed=max(enough, least) if enough is not None else None,
+    )
+
+
+def _with_confidence(found: KindAnswer, changes: OutputChanges) -> KindAnswer:
+    """Return what a classifier's classes say, where its probabilities stay close enough for it."""
+    if found.answer is not Answer.SAFE or changes.class_error is None or not changes.is_probability:
+        return found
+    if changes.class_error / changes.rows <= _CLASS_ERROR:
+        return found
+    return KindAnswer(
+        kind=OutputKind.PROBABILITY,
+        answer=Answer.UNDECIDED,
+        change=Bounds(changes.class_error / changes.rows, 0.0, math.inf),
+        samples=found.samples,
+        why=Open.BETWEEN,
+    )
+
+
+def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    found = changes.probability
+    if found is None or not found.sum or not changes.compared:
+        return []
+    unseen = -math.log(1 - bounds.CONFIDENCE) * found.worst
+    change = Bounds(
+        found.error / found.sum,
+        max(0.0, found.error - unseen) / found.sum,
+        (found.error + unseen) / found.sum,
+    )
+    return [
+        _of_size(
+            OutputKind.PROBABILITY,
+            change,
+            changes.compared,
+            most,
+            lambda times: (found.error + unseen / times) / found.sum,
+        )
+    ]
+
+
+def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    channels = {place: one for place, one in enumerate(changes.channels) if _spreads(one)}
+    if not channels:
+        return []
+
+    def with_more(times: float) -> dict[int, Bounds]:
+        return {place: _relative(one, changes.compared, times) for place, one in channels.items()}
+
+    found = with_more(1)
+    place = max(found, key=lambda one: found[one].value)
+    judged = _of_size(
+        OutputKind.REGRESSION,
+        replace(found[place], upper=max(one.upper for one in found.values())),
+        changes.compared,
+        most,
+        lambda times: max(one.upper for one in with_more(times).values()),
+    )
+    return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
+
+
+def _spreads(found: ChannelErrors) -> bool:
+    return found.values > 0 and math.sqrt(found.spread / found.values) > _NO_SPREAD * found.mean
+
+
+def _relative(found: ChannelErrors, samples: int, times: float = 1) -> Bounds:
+    """
+    Return the root of the squared error over that of the spread, as it would be for this many times
+    as many samples.
+    """
+    more = round(samples * times)
+    error = bounds.of_mean(found.error * times, found.squares * times, found.worst, more)
+    scale = samples / found.spread
+    return Bounds(*(math.sqrt(one * scale) for one in (error.value, error.lower, error.upper)))
+
+
+def _of_size(
+    kind: OutputKind, change: Bounds, samples: int, most: float, upper: Callable[[float], float]
+) -> KindAnswer:
+    """Return what the size of a change says."""
+    is_unsafe = change.lower > most and change.value > _NUMBERS * most
+    return _judged(kind, change, samples, most, is_unsafe=is_unsafe, upper=upper)

@@ -1,0 +1,164 @@
+"""The first line of a check: whether the candidate is safe, and what shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.answers import Answer, Open, OutputKind
+from policytool.reports.checks._metric import change_words
+from policytool.reports.figures import figure, many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.numerics.check_results.answers import KindAnswer, OutputAnswer
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.task_metrics import OutputMetric
+
+WORDS: Final = {Answer.SAFE: "Safe", Answer.NOT_SAFE: "Not safe", Answer.UNDECIDED: "Undecided"}
+_COUNTED: Final = {
+    OutputKind.CLASSES: ("class changes", "predictions change class"),
+    OutputKind.BINARY: ("yes/no prediction changes", "yes/no predictions change"),
+    OutputKind.EMBEDDING: ("nearest neighbor changes", "nearest neighbors change"),
+    OutputKind.VALUES: ("prediction changes", "predictions change"),
+}
+_SIZED: Final = {
+    OutputKind.PROBABILITY: "probabilities change by {} their mean",
+    OutputKind.REGRESSION: "values change by {} their spread",
+    OutputKind.MASK: "masks change by {} their area",
+}
+_NOTHING: Final = {
+    Open.CONSTANT: "output {} of the reference is the same in all rows",
+    Open.NOT_FINITE: "output {} of the reference is not finite",
+}
+_DIGITS: Final = 2
+_TIMES: Final = 2.0
+"""Changes from this many times on are no percentages."""
+
+CONFIDENCE: Final = "95% confidence"
+
+
+def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Sequence[str]) -> str:
+    """
+    Return the answer of a run.
+
+    :param findings: what causes an error, and on synthetic inputs what shows it
+    :param limits: what is close to the end of a dtype, or comes there with larger inputs
+    """
+    answer = run.answer
+    where = f" in {check.candidate.policy}" if check.candidate.policy else ""
+    if check.is_equal:
+        count = max((one.samples for one in run.answers), default=0)
+        on = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
+        return f"Equal within float32 rounding on {on}"
+    if not run.is_on_data:
+        seen = [*_blind(run), *findings] or [_only_rounding(run)]
+        return f"{WORDS[answer]}{where}: not tested on your data; {'; '.join([*seen, *limits])}"
+    deciding = max(run.answers, key=_weight, default=None)
+    if deciding is None:
+        return f"{WORDS[answer]}{where}: the model has no output"
+    rows = f" on these {many(deciding.samples, 'row')}" if answer is Answer.SAFE else ""
+    several = f"in output {deciding.name}, " if len(run.answers) > 1 else ""
+    metric = run.verdict.metric.name if run.verdict.metric is not None else ""
+    said = [
+        f"{several}{said_of(deciding, metric)}",
+        *(limits if answer is Answer.SAFE else findings),
+    ]
+    return f"{WORDS[answer]}{where}{rows}: {'; '.join(said)}"
+
+
+def _blind(run: CheckRun) -> Iterator[str]:
+    """Yield which outputs show nothing."""
+    for one in run.answers:
+        if one.why in _NOTHING:
+            yield _NOTHING[one.why].format(one.name)
+
+
+def _only_rounding(run: CheckRun) -> str:
+    errors = [one.accumulated.relative for one in run.outputs if one.accumulated is not None]
+    largest = max((one for one in errors if one is not None), default=0.0)
+    return f"synthetic inputs show only rounding (a relative error of {figure(largest)})"
+
+
+def said_of(found: OutputAnswer, metric: str) -> str:
+    """
+    Return what shows the answer of one output.
+
+    :param metric: the name of the metric
+    """
+    if found.spoiled:
+        return f"{many(found.spoiled, 'row')} of {found.samples:,} become NaN or infinity"
+    if found.labels is not None:
+        return _of_labels(metric, found.labels, found.answer)
+    if found.why in _NOTHING:
+        return _NOTHING[found.why].format(found.name)
+    kind = found.deciding
+    if kind is None:
+        return "nothing can be compared"
+    text = _of_kind(kind, found.answer)
+    if found.why is Open.KINDS:
+        kinds = " or ".join(sorted({one.kind.value for one in found.kinds}))
+        return f"{text} if they are {kind.kind.value}; add --output-kind {found.name}={kinds}"
+    return text
+
+
+def _weight(found: OutputAnswer) -> tuple[int, float]:
+    order = (Answer.SAFE, Answer.UNDECIDED, Answer.NOT_SAFE)
+    return order.index(found.answer), found.deciding.change.value if found.deciding else 0.0
+
+
+def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
+    text = change_words(name, metric)
+    if metric.drop is None:
+        return text
+    if metric.bounds is None:
+        return f"{text}; too few rows have labels"
+    lower, upper = (figure(one) for one in metric.bounds)
+    if answer is Answer.SAFE:
+        return f"{text} (at most {upper} worse)"
+    if answer is Answer.NOT_SAFE:
+        return f"{text} (at least {lower}, {CONFIDENCE})"
+    return f"{text} ({lower} to {upper} worse, {CONFIDENCE})"
+
+
+def _of_kind(found: KindAnswer, answer: Answer) -> str:
+    change = found.change
+    counted = _COUNTED.get(found.kind)
+    if counted is not None and found.needed is not None and not change.value:
+        return (
+            f"{many(found.samples, 'row')} {'show' if found.samples != 1 else 'shows'} that at "
+            f"most {_share(change.upper)} of {counted[1]}; use {_rounded(found.needed)} or more"
+        )
+    if counted is None and not change.upper:
+        return "no value changes"
+    if counted is None:
+        where = f" in channel {found.channel}" if found.channel is not None else ""
+        size = _share(change.value)
+        size = size if change.value >= _TIMES else f"{size} of"
+        text = _SIZED[found.kind].format(size) + where
+    elif not change.value:
+        text = f"no {counted[0]}"
+    else:
+        of = "" if answer is Answer.SAFE else f"{found.samples:,} "  # which are said before
+        text = f"{_share(change.value)} of {of}{counted[1]}"
+    if answer is Answer.NOT_SAFE:
+        return f"{text} (at least {_share(change.lower)}, {CONFIDENCE})"
+    if answer is Answer.SAFE:
+        return f"{text} (at most {_share(change.upper)})"
+    if found.needed is not None:
+        return (
+            f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use {_rounded(found.needed)} "
+            "rows or more"
+        )
+    return f"{text} ({_share(change.lower)} to {_share(change.upper)}, {CONFIDENCE})"
+
+
+def _share(fraction: float) -> str:
+    """Return a share, or a change relative to something, in three digits."""
+    return f"{figure(fraction)} times" if fraction >= _TIMES else f"{figure(100 * fraction)}%"
+
+
+def _rounded(rows: int) -> str:
+    """Return an estimated number of rows, of which the first two digits count."""
+    digits = len(str(rows)) - _DIGITS
+    return f"{-(-rows // 10**digits) * 10**digits if digits > 1 else rows:,}"

@@ -1,0 +1,381 @@
+"""
+What became of the values of an output, row by row: counts and sums over all batches, from which the
+command concludes whether predictions changed.
+
+A sample is a row of a batch. Outputs of more than two dimensions have several rows of values for
+each sample, such as one for each pixel, which are not independent; their shares are therefore
+summed up by sample.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+CHANNELS = 8
+"""The most channels that are told apart."""
+
+KEPT_BYTES = 64 << 20
+"""The most bytes of vectors that are kept to find nearest neighbours among them."""
+
+KEPT_ROWS = 4096
+_LEAST_DIMENSIONS = 4
+"""Vectors of fewer dimensions are scores, and no embedding."""
+
+_VECTORS = 2
+"""Axes of an output with one vector for each sample."""
+
+_LEAST_ROWS = 3
+"""The neighbour of one of two is always the other."""
+
+_HALF = 0.5
+_ALMOST = 0.01
+"""How far sums of probabilities and norms may be from 1."""
+
+_OPEN = (0.1, 0.9)
+"""Values of a mask are seldom between these."""
+
+_CHUNK = 512
+
+
+class OutputChanges:
+    """The counts and sums of one output."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.rows = 0
+        """Values of the last axis are one row; each value is one if it stands alone."""
+
+        self.compared = 0
+        """Samples that are finite in the reference."""
+
+        self.spoiled = 0
+        """Samples with NaN or infinity in the candidate where the reference is finite."""
+
+        self.range: list[float] | None = None
+        """The lowest and the highest finite value of the reference."""
+
+        self.varies = False
+        """Whether two samples of the reference differ."""
+
+        self.is_probability = True
+        """Whether all finite values of the reference are from 0 to 1."""
+
+        self.sums_to_one = True
+        """Whether the values of each row of the reference do."""
+
+        self.has_unit_norm = True
+        """Whether each row of the reference does."""
+
+        self.open_values = 0
+        """Values of the reference that are far from 0 and from 1."""
+
+        self.values = 0
+        self.class_changes: Shares | None = None
+        """The rows whose largest value is in another place."""
+
+        self.side_changes: Shares | None = None
+        """The values on the other side of 0.5; if they are no probabilities, of 0."""
+
+        self.value_changes: Shares | None = None
+        """Of integers, words and truth values: the values that differ."""
+
+        self.unmatched_masks: Shares | None = None
+        """One less the intersection over the union of the values above 0.5."""
+
+        self.probability_error = 0.0
+        """The sum of absolute differences of values from 0 to 1."""
+
+        self.worst_probability_error = 0.0
+        """The largest sum for one sample."""
+
+        self.probability_sum = 0.0
+        self.class_error = 0.0
+        """
+        The sum of absolute differences of the logarithm of each row's largest probability, of rows
+        that keep their class.
+        """
+
+        self.moments: Moments | None = None
+        self._first: Any = None
+        self._kept: list[tuple[Any, Any]] = []
+        self._kept_bytes = 0
+
+    def update(self, reference: Any, candidate: Any) -> None:
+        """Add the output of both models for one batch, as arrays of one shape."""
+        if reference.ndim == 0:
+            reference, candidate = reference.reshape(1), candidate.reshape(1)
+        samples = len(reference)
+        self.samples += samples
+        if not samples or not reference.size:
+            return
+        if self._first is None:
+            self._first = np.array(reference[0])
+        self.varies = self.varies or bool((reference != self._first).any())
+        if reference.dtype.kind != "f":
+            self.compared += samples
+            self.values += reference.size
+            self.rows += reference.size
+            self.value_changes = _add(self.value_changes, reference != candidate)
+            return
+        finite = _each_sample(np.isfinite(reference), np.all)
+        self.spoiled += int(
+            (~_each_sample(np.isfinite(candidate) | ~np.isfinite(reference), np.all)).sum()
+        )
+        usable = finite & _each_sample(np.isfinite(candidate), np.all)
+        self._describe(reference[finite])
+        self.compared += int(usable.sum())
+        if usable.any():
+            self._compare(reference[usable].astype("float64"), candidate[usable].astype("float64"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything by name."""
+        return {
+            "samples": self.samples,
+            "compared": self.compared,
+            "spoiled": self.spoiled,
+            "rows": self.rows,
+            "range": self.range,
+            "varies": self.varies,
+            "is_probability": self.range is not None and self.is_probability,
+            "sums_to_one": self.range is not None and self.sums_to_one,
+            "has_unit_norm": self.range is not None and self.has_unit_norm,
+            "open_share": self.open_values / self.values if self.values else None,
+            "class_changes": _json(self.class_changes),
+            "side_changes": _json(self.side_changes),
+            "value_changes": _json(self.value_changes),
+            "neighbor_changes": self._neighbours(),
+            "unmatched_masks": _json(self.unmatched_masks),
+            "probability": {
+                "error": self.probability_error,
+                "worst": self.worst_probability_error,
+                "sum": self.probability_sum,
+            }
+            if self.range is not None and self.is_probability
+            else None,
+            "class_error": self.class_error if self.class_changes is not None else None,
+            "channels": self.moments.to_json() if self.moments is not None else [],
+        }
+
+    def _describe(self, found: Any) -> None:
+        """Note what the values of the reference look like; all of them are finite."""
+        if not found.size:
+            return
+        ends = [float(found.min()), float(found.max())]
+        if self.range is not None:
+            ends = [min(ends[0], self.range[0]), max(ends[1], self.range[1])]
+        self.range = ends
+        self.values += found.size
+        self.is_probability = self.is_probability and ends[0] >= 0 and ends[1] <= 1 + _ALMOST
+        rows = _rows(found)
+        has_several = rows.shape[-1] > 1
+        sums = rows.sum(-1, dtype="float64")
+        self.sums_to_one = (
+            self.sums_to_one
+            and has_several
+            and ends[0] >= 0
+            and bool((np.abs(sums - 1) <= _ALMOST).all())
+        )
+        norms = np.sqrt(np.square(rows, dtype="float64").sum(-1))
+        self.has_unit_norm = (
+            self.has_unit_norm and has_several and bool((np.abs(norms - 1) <= _ALMOST).all())
+        )
+        self.open_values += int(((found > _OPEN[0]) & (found < _OPEN[1])).sum())
+
+    def _compare(self, one: Any, other: Any) -> None:
+        rows = _rows(one), _rows(other)
+        self.rows += rows[0].size // rows[0].shape[-1]
+        if self.moments is None:
+            self.moments = Moments(one)
+        self.moments.update(one, other)
+        if self.is_probability:
+            errors = np.abs(one - other).reshape(len(one), -1)
+            self.probability_error += float(errors.sum())
+            self.worst_probability_error = max(
+                self.worst_probability_error, float(errors.sum(1).max())
+            )
+            self.probability_sum += float(one.sum())
+            sides = one > _HALF, other > _HALF
+            self.unmatched_masks = _add(self.unmatched_masks, _unmatched(*sides))
+        else:
+            sides = one > 0, other > 0
+        self.side_changes = _add(self.side_changes, sides[0] != sides[1])
+        if rows[0].shape[-1] > 1:
+            best = rows[0].argmax(-1)
+            self.class_changes = _add(self.class_changes, best != rows[1].argmax(-1))
+            if self.is_probability:
+                likely = [
+                    np.log(np.maximum(np.take_along_axis(one, best[..., None], -1), 1e-9))
+                    for one in rows
+                ]
+                same = best[..., None] == rows[1].argmax(-1)[..., None]
+                self.class_error += float((np.abs(likely[0] - likely[1]) * same).sum())
+        self._keep(one, other)
+
+    def _keep(self, one: Any, other: Any) -> None:
+        """Keep vectors to find their nearest neighbours, within bounds."""
+        is_vector = one.ndim == _VECTORS and one.shape[1] >= _LEAST_DIMENSIONS
+        left = KEPT_ROWS - sum(len(pair[0]) for pair in self._kept)
+        row_bytes = 8 * one[0].size
+        left = min(left, (KEPT_BYTES - self._kept_bytes) // row_bytes) if is_vector else 0
+        if left > 0:
+            self._kept.append((one[:left].astype("float32"), other[:left].astype("float32")))
+            self._kept_bytes += row_bytes * len(one[:left])
+
+    def _neighbours(self) -> dict[str, Any] | None:
+        """Return how many vectors have another nearest neighbour, by the angle between them."""
+        if not self._kept or self.sums_to_one:
+            return None
+        sides = [
+            _directions(np.concatenate([pair[side] for pair in self._kept])) for side in (0, 1)
+        ]
+        count = len(sides[0])
+        if count < _LEAST_ROWS:
+            return None
+        changed = np.zeros(count, "bool")
+        for start in range(0, count, _CHUNK):
+            nearest = []
+            for side in sides:
+                chunk = side[start : start + _CHUNK] @ side.T
+                place = np.arange(len(chunk))
+                chunk[place, start + place] = -np.inf
+                nearest.append(chunk.argmax(1))
+            changed[start : start + _CHUNK] = nearest[0] != nearest[1]
+        return _json(_add(None, changed))
+
+
+class Shares:
+    """How many of the rows of each sample changed."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.changed = 0
+        """Samples in which any row did."""
+
+        self.total = 0.0
+        """The sum of the shares of the rows of each sample."""
+
+        self.squares = 0.0
+        """The sum of the squares of these shares."""
+
+        self.worst = 0.0
+        """The largest share."""
+
+    def update(self, changed: Any) -> None:
+        """Add a batch: for each sample, which of its rows changed, or the share that did."""
+        shares = changed.reshape(len(changed), -1).mean(1, dtype="float64")
+        self.samples += len(shares)
+        self.changed += int((shares > 0).sum())
+        self.total += float(shares.sum())
+        self.squares += float(np.square(shares).sum())
+        self.worst = max(self.worst, float(shares.max()))
+
+
+class Moments:
+    """The errors of the channels of an output, and how far their values spread."""
+
+    def __init__(self, first: Any) -> None:
+        """``first`` is the first batch of the reference, which the sums are relative to."""
+        self.channels = first.shape[-1] if first.ndim > 1 else 1
+        self.is_told_apart = self.channels <= CHANNELS
+        flat = self._flat(first)
+        self._origin = flat.mean((0, 1))
+        self._count = 0
+        self._sum: Any = np.zeros(self.channels)
+        self._squares: Any = np.zeros(self.channels)
+        self._errors: Any = np.zeros(self.channels)
+        self._bias: Any = np.zeros(self.channels)
+        self._worst: Any = np.zeros(self.channels if self.is_told_apart else 1)
+        self._fourth: Any = np.zeros(self.channels if self.is_told_apart else 1)
+        self._samples = 0
+
+    def update(self, one: Any, other: Any) -> None:
+        """Add a batch."""
+        first, second = self._flat(one), self._flat(other)
+        self._count += first.shape[0] * first.shape[1]
+        self._samples += len(first)
+        centred = first - self._origin
+        self._sum += centred.sum((0, 1))
+        self._squares += np.square(centred).sum((0, 1))
+        errors = np.square(second - first).sum(1)
+        self._errors += errors.sum(0)
+        if not self.is_told_apart:
+            errors = errors.sum(1, keepdims=True)
+        self._worst = np.maximum(self._worst, errors.max(0))
+        self._fourth += np.square(errors).sum(0)
+
+    def to_json(self) -> list[dict[str, float]]:
+        """
+        Return, for each channel or for all together, the sum of squared errors, that of the worst
+        sample, that of the squares of each sample's sum, and the sum of squared distances of the
+        reference's values from their mean.
+        """
+        spread = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
+        size = np.abs(self._origin + self._sum / self._count)
+        if not self.is_told_apart:
+            errors, spread, size = (
+                self._errors.sum(keepdims=True),
+                spread.sum(keepdims=True),
+                size.max(keepdims=True),
+            )
+        else:
+            errors = self._errors
+        return [
+            {
+                "error": float(errors[place]),
+                "worst": float(self._worst[place]),
+                "squares": float(self._fourth[place]),
+                "spread": float(spread[place]),
+                "mean": float(size[place]),
+                "values": self._count,
+            }
+            for place in range(len(errors))
+        ]
+
+    def _flat(self, found: Any) -> Any:
+        """Return values as samples, positions and channels."""
+        return found.reshape(len(found), -1, self.channels)
+
+
+def _unmatched(one: Any, other: Any) -> Any:
+    """Return one less the intersection over the union of each sample; 0 for two empty masks."""
+    flat = [mask.reshape(len(mask), -1) for mask in (one, other)]
+    union = (flat[0] | flat[1]).sum(1)
+    both = (flat[0] & flat[1]).sum(1)
+    return (union - both) / np.maximum(union, 1)
+
+
+def _directions(found: Any) -> Any:
+    norms = np.sqrt(np.square(found, dtype="float64").sum(1, keepdims=True))
+    return (found / np.where(norms > 0, norms, 1)).astype("float32")
+
+
+def _rows(found: Any) -> Any:
+    """Return values with an axis of at least one value at the end."""
+    return found[..., None] if found.ndim == 1 else found
+
+
+def _each_sample(found: Any, join: Callable[..., Any]) -> Any:
+    return join(found.reshape(len(found), -1), axis=1)
+
+
+def _add(shares: Shares | None, changed: Any) -> Shares:
+    shares = shares or Shares()
+    shares.update(changed)
+    return shares
+
+
+def _json(shares: Shares | None) -> dict[str, Any] | None:
+    if shares is None:
+        return None
+    return {
+        "samples": shares.samples,
+        "changed": shares.changed,
+        "total": shares.total,
+        "squares": shares.squares,
+        "worst": shares.worst,
+    }

@@ -1,0 +1,198 @@
+"""
+How much larger synthetic inputs may be until a float16 candidate overflows.
+
+Nobody knows the range of a user's data; how far the model is from an overflow on inputs of an
+ordinary size, and where it comes first, can be measured.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..feeding.inputs import forget_states
+from . import extreme_batches, tensor_errors
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from ..feeding.batches import FedInputs
+    from ..feeding.recipes import Recipe
+    from .call_pairs import Pair, Row
+
+NARROW = "float16"
+"""The only dtype that is probed: the others have the range of float32, or more."""
+
+MOST = 2.0**15
+"""The largest factor."""
+
+LEAST = 16.0
+"""
+The factor that is tried in any case. A larger one takes the inputs at most to the end of float16's
+range: beyond it every model overflows.
+"""
+
+CLOSE = 1.2
+"""How far apart the largest factor without an overflow and the smallest one with it may be."""
+
+_OVERFLOWED = tensor_errors.FIELDS.index("overflowed")
+
+
+class Outcome(NamedTuple):
+    """What inputs of one size show."""
+
+    overflow: Any = None
+    """Where the candidate overflows first; None where it does not."""
+
+    is_usable: bool = True
+    """Whether the reference is as finite as it is for the inputs as they are."""
+
+
+def probe_overflow(
+    tf: Any, pair: Pair, fed: FedInputs, usual: Any, step: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """
+    Return the smallest factor by which inputs overflow the candidate, with the layer, and the
+    largest that was tried and does not; None if there is nothing to probe.
+
+    Both models run at most eight times on the first random batch and on the extra ones.
+
+    :param usual: the vectors of all comparisons over the inputs as they are
+    """
+    batches = [*(one.tensors for one in fed.extremes), *fed.batches[:1]]  # likely ones first
+    if not is_narrow(pair.rows) or first_overflow(pair.rows, usual) is not None:
+        return None
+    largest = max((_largest(tf, fed.recipes, batch) for batch in batches), default=0.0)
+    if not largest:
+        return None
+
+    def run(factor: float) -> Outcome:
+        step("probing for overflow: inputs {:g} times larger".format(factor))
+        for batch in batches:
+            for model in (pair.reference, pair.candidate):
+                forget_states(model)
+            try:
+                vectors = pair.vectors(scaled(tf, fed.recipes, batch, factor))
+            except tf.errors.ResourceExhaustedError:
+                raise
+            except tf.errors.OpError:
+                return Outcome(is_usable=False)  # an assertion in the model, for one
+            if extreme_batches.is_worse(usual, vectors):
+                return Outcome(is_usable=False)
+            found = first_overflow(pair.rows, vectors)
+            if found is not None:
+                return Outcome(found)
+        return Outcome()
+
+    finite_to, factor, row = smallest_factor(run, most_factor(largest))
+    return {
+        "factor": factor,
+        "finite_to": finite_to,
+        "path": row.candidate.path if row is not None else None,
+        "class_name": type(row.candidate.layer).__name__ if row is not None else None,
+    }
+
+
+def most_factor(largest: float) -> float:
+    """Return the largest factor to try, for the largest absolute value of the inputs."""
+    ends = float(np.finfo(NARROW).max) / largest
+    return min(MOST, max(LEAST, _rounded(ends, math.floor)))
+
+
+def smallest_factor(
+    run: Callable[[float], Outcome], most: float
+) -> tuple[float, float | None, Any]:
+    """
+    Return the largest factor that was tried and does not overflow, the smallest that does, and
+    where it does so first; None for both if none does.
+
+    An overflow at one factor is taken for one at every larger factor, so that each try halves the
+    interval. Factors have two digits, and reports can print those that were tried.
+    """
+    low, high = 1.0, most
+    outcome = run(most)
+    if outcome.is_usable and outcome.overflow is None:
+        return most, None, None
+    while high / low > CLOSE:
+        middle = _rounded(math.sqrt(low * high), round)
+        if not low < middle < high:
+            break
+        tried = run(middle)
+        if tried.is_usable and tried.overflow is None:
+            low = middle
+        else:
+            high, outcome = middle, tried
+    return (low, high, outcome.overflow) if outcome.is_usable else (low, None, None)
+
+
+def is_narrow(rows: Sequence[Row]) -> bool:
+    """Return whether the candidate has values in float16."""
+    return any(candidate == NARROW for row in rows for _, candidate in row.dtypes)
+
+
+def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
+    """
+    Return the row of the first call in which the candidate has NaN or infinity and the reference
+    has not; None if there is none.
+
+    If that call overflows only from end to end, the code of a layer around it has made what it
+    gets, such as the scores of an attention.
+    """
+
+    def overflows(numbers: Sequence[int | None] | None) -> bool:
+        return any(
+            number is not None and vectors[number][_OVERFLOWED] > 0 for number in numbers or []
+        )
+
+    first = next((row for row in rows if overflows(row.accumulated)), None)
+    if first is None or first.isolated is None or overflows(first.isolated):
+        return first
+    by_call = {row.candidate.key: row for row in rows}
+    around = first.candidate.parent
+    while around is not None:
+        row = by_call.get(around.key)
+        if row is not None and overflows(row.isolated):
+            return row
+        around = around.parent
+    return first
+
+
+def scaled(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any:
+    """Return a batch whose float inputs are multiplied, but where sequences are padded."""
+
+    def multiplied(leaf: Any, padding: float | None) -> Any:
+        def change(values: Any) -> Any:
+            if not values.dtype.is_floating:
+                return values  # where the values of a sparse or ragged tensor are
+            larger = values * tf.cast(factor, values.dtype)
+            if padding is None:
+                return larger
+            return tf.where(tf.equal(values, tf.cast(padding, values.dtype)), values, larger)
+
+        return tf.nest.map_structure(change, leaf, expand_composites=True)
+
+    leaves = [
+        multiplied(leaf, recipe.padding) if recipe.is_scalable else leaf
+        for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
+    ]
+    return tf.nest.pack_sequence_as(batch, leaves)
+
+
+def _largest(tf: Any, recipes: Sequence[Recipe], batch: Any) -> float:
+    """Return the largest absolute value of the inputs that are scaled."""
+    found = [
+        float(np.abs(np.asarray(tf.cast(values, tf.float64))).max())
+        for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
+        if recipe.is_scalable
+        for values in tf.nest.flatten(leaf, expand_composites=True)
+        if values.dtype.is_floating and int(tf.size(values))
+    ]
+    return max(found, default=0.0)
+
+
+def _rounded(value: float, how: Callable[[float], int]) -> float:
+    """Return a positive number in two digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float("{:.2g}".format(how(value / unit) * unit))

@@ -1,0 +1,109 @@
+"""What happens if every layer follows the policy of a check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.commands import every_layer
+from policytool.commands.check_options import CheckOptions
+from policytool.migration.planning.options import Assignment, Options, Outputs
+from policytool.numerics.check_results.devices import MissingKernel
+from policytool.support.errors import WorkerError
+from tests.helpers.example_checks import SIDES, call, check, output, run
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.checks import Check, CheckRun
+
+KEPT = {"net/scores": "an output", "net/norm": "it fails"}
+NO_KERNEL = MissingKernel(
+    op="net/pool/MaxPool3D",
+    type="MaxPool3D",
+    dtype="float16",
+    layer="net/pool",
+    elsewhere=False,
+    in_float32=True,
+)
+WANTED = CheckOptions(candidate=Options(to="mixed_float16"), isolated=True, gradients=True)
+
+
+def made(found: CheckRun) -> Check:
+    """Return a check of one run, in which layers are kept."""
+    made = check(found, candidate=replace(SIDES["candidate"], kept=KEPT)).check
+    assert made is not None
+    return made
+
+
+def usual(error: float, **other: Any) -> CheckRun:
+    """Return a run whose output has this error."""
+    return run(call("net/scores", None, error, **other), outputs=(output("y", error),))
+
+
+def test_kept_layers_are_told_to_follow() -> None:
+    """Only those for which the user did not decide, and with nothing measured beside."""
+    mine = Assignment(pattern="net/sc.*", policy="float32")
+    wanted = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
+    found = every_layer.options(wanted, made(usual(1e-4)))
+    assert found is not None
+    assert found.candidate.outputs is Outputs.FOLLOW
+    assert found.candidate.assignments == (
+        mine,
+        Assignment(pattern="net/norm", policy="mixed_float16"),
+    )
+    assert not found.isolated
+    assert not found.gradients
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        replace(WANTED, inputs=Path("rows.npz")),
+        replace(WANTED, candidate=Options()),
+        replace(
+            WANTED,
+            candidate=Options(
+                to="mixed_float16", assignments=(Assignment(pattern="net/.*", policy="float32"),)
+            ),
+        ),
+    ],
+    ids=["data", "no policy", "decided"],
+)
+def test_nothing_more_is_measured(wanted: CheckOptions) -> None:
+    """On the user's data, without a policy, and where the user decided for every layer."""
+    assert every_layer.options(wanted, made(usual(1e-4))) is None
+
+
+@pytest.mark.parametrize(
+    ("followed", "told"),
+    [
+        (usual(1.5e-4), None),
+        (usual(0.02), "the relative error of the outputs would be 0.02"),
+        (
+            usual(0.02, along={"overflowed": 5}),
+            "NaN or infinity would first appear in layer net/scores",
+        ),
+        (
+            replace(usual(1e-4), missing=(NO_KERNEL,)),
+            "MaxPool3D would have no kernel on cpu:0",
+        ),
+    ],
+)
+def test_what_differs_is_said(followed: CheckRun, told: str | None) -> None:
+    """Nothing where it is much the same."""
+    note = every_layer.note(made(usual(1e-4)), lambda: made(followed))
+    said = note.message if note is not None else None
+    assert said == (f"if every layer followed mixed_float16, {told}" if told is not None else None)
+
+
+def test_what_cannot_run_is_said() -> None:
+    """With the reason."""
+
+    def fail() -> Check:
+        raise WorkerError("not-runnable", "there is no kernel")
+
+    note = every_layer.note(made(usual(1e-4)), fail)
+    assert note is not None
+    assert note.message.endswith("it could not run: there is no kernel")

@@ -1,0 +1,161 @@
+"""
+``check`` on residual streams of 24 blocks: few patterns name the layers that stay in float32, and
+a policy that does not suit the model is told.
+
+``residual_models.py`` writes the models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.commands import check as checks
+from policytool.commands import check_trials
+from policytool.commands.check_options import CheckOptions
+from policytool.formats import discovery, format_detection
+from policytool.migration.planning import set_patterns
+from policytool.migration.planning.options import Options
+from policytool.model import reading
+from policytool.numerics.check_results.answers import Answer
+from policytool.reports import View
+from policytool.reports.checks import Checks, headline, json_report
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.residual_models import OVERFLOWING, SUFFIXES
+from tests.conftest import run
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+pytestmark = [pytest.mark.compat, pytest.mark.slow]
+
+LIBRARIES: Final = pytest.mark.parametrize("library", SUFFIXES)
+TRIALS: Final = 4
+"""A diagnosis, two sets that it charges, and the other policy."""
+
+
+@pytest.fixture(scope="module")
+def residual(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the models."""
+    base = tmp_path_factory.mktemp("residual")
+    done = subprocess.run(
+        [str(compat_python), "-m", "tests.compat.residual_models", str(base)],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return base
+
+
+@pytest.fixture(autouse=True)
+def trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the number of trials end a search, and not the time, which other tests share."""
+    monkeypatch.setattr(check_trials, "TIMES", 1e6)
+    monkeypatch.setattr(check_trials, "MOST_TRIALS", TRIALS)
+
+
+def checked(tools: TensorFlowTools, model: Path, **options: Any) -> Check:
+    """Return a check of a model with the inputs beside it."""
+    (found,) = discovery.inputs([str(model)])
+    wanted = CheckOptions(candidate=Options(**options), inputs=model.with_name("inputs.npz"))
+    return checks.check(found, None, wanted, tools)
+
+
+def selected(found: Check, model: Path) -> list[str]:
+    """Return the layers that the command keeps in float32."""
+    assert found.migration is not None
+    loaded = reading.load_model(format_detection.document(model, str(model)))
+    matched = set_patterns.matches(loaded, found.migration.assignments)
+    return [loaded.layers[index].path for index in matched]
+
+
+def applied(found: Check, model: Path, tools: TensorFlowTools) -> Check:
+    """Return the check of the file that the printed command writes."""
+    report = json_report.render(Checks(check=found), View())
+    program, *words = json.loads(report)["check"]["command"]
+    assert program == "policytool"
+    output = model.with_stem(f"{model.stem}-written")
+    done = run(*words, "-o", output, "--overwrite")
+    assert done.code == 0, done.err
+    return checked(tools, output)
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("one", "net/blk_9_.*"), ("some", "net/blk_([5-9]|1[0-6])_.*")],
+)
+def test_blocks_that_overflow_are_one_pattern(
+    residual: Path, tools: TensorFlowTools, library: str, name: str, pattern: str
+) -> None:
+    """It selects what the trial kept, and the file that the command writes is safe."""
+    model = residual / f"{name}{SUFFIXES[library]}"
+    found = checked(tools, model, to="mixed_float16")
+    assert found.answer is Answer.NOT_SAFE
+    assert found.runs[0].origin is not None
+    assert found.runs[0].origin.path == f"net/blk_{OVERFLOWING[name][0]}_up"
+    assert found.advice is not None
+    assert not found.advice.is_unfit
+    assert found.migration is not None
+    assert [one.pattern for one in found.migration.assignments] == [pattern]
+    assert sorted(selected(found, model)) == sorted(found.advice.layers)
+    assert applied(found, model, tools).answer is Answer.SAFE
+
+
+@LIBRARIES
+def test_a_model_that_needs_the_range_of_bfloat16_is_told(
+    residual: Path, tools: TensorFlowTools, library: str
+) -> None:
+    """All blocks overflow in float16; the command is for the policy that was tried."""
+    model = residual / f"all{SUFFIXES[library]}"
+    found = checked(tools, model, to="mixed_float16")
+    assert found.advice is not None
+    assert found.advice.is_unfit
+    assert 2 * len(found.advice.layers) > found.advice.choices
+    assert "; mixed_float16 does not suit this model (" in headline(found)
+    assert headline(found).endswith("); mixed_bfloat16 does")
+    assert found.migration == Options(to="mixed_bfloat16")
+    assert applied(found, model, tools).answer is Answer.SAFE
+
+
+@LIBRARIES
+def test_a_model_that_needs_the_precision_of_float16_is_told(
+    residual: Path, tools: TensorFlowTools, library: str
+) -> None:
+    """bfloat16 rounds away what the classes differ by."""
+    model = residual / f"offset{SUFFIXES[library]}"
+    found = checked(tools, model, to="mixed_bfloat16")
+    assert found.answer is Answer.NOT_SAFE
+    assert found.advice is not None
+    assert found.advice.policy == "mixed_float16"
+    assert headline(found).endswith("); mixed_float16 does")
+    assert found.migration == Options(to="mixed_float16")
+    assert applied(found, model, tools).answer is Answer.SAFE
+
+
+def test_a_safe_candidate_has_the_plain_command(residual: Path, tools: TensorFlowTools) -> None:
+    """With the options of the check."""
+    found = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
+    assert found.answer is Answer.SAFE
+    assert found.migration == Options(to="mixed_bfloat16", include_exceptions=True)
+
+
+def test_nothing_to_write_has_no_command(residual: Path, tools: TensorFlowTools) -> None:
+    """The layers of the file have the policy of the check already, or it compares two files."""
+    model = residual / "one.keras"
+    assert checked(tools, model, to="float32").migration is None
+    inputs = [one for path in (model, model) for one in discovery.inputs([str(path)])]
+    wanted = CheckOptions(inputs=model.with_name("inputs.npz"))
+    assert checks.check(inputs[0], inputs[1], wanted, tools).migration is None

@@ -1,0 +1,82 @@
+"""The bounds of shares and of mean errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.numerics.check_results.output_changes import Shares
+from policytool.numerics.verdicts import bounds
+
+
+def tail(changed: int, samples: int, chance: float) -> float:
+    """Return the chance of at most so many changes."""
+    return sum(
+        math.comb(samples, one) * chance**one * (1 - chance) ** (samples - one)
+        for one in range(changed + 1)
+    )
+
+
+@given(st.integers(1, 200).flatmap(lambda most: st.tuples(st.integers(0, most), st.just(most))))
+def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int]) -> None:
+    """At the upper bound, so few changes have a chance of 5 %; at the lower one, so many."""
+    changed, samples = pair
+    found = bounds.of_share(changed, samples)
+    assert found.lower <= found.value <= found.upper
+    if changed < samples:
+        assert tail(changed, samples, found.upper) == pytest.approx(0.05, abs=1e-6)
+    if changed:
+        assert 1 - tail(changed - 1, samples, found.lower) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_known_bounds() -> None:
+    """Of the numbers of samples that people have."""
+    assert bounds.of_share(0, 299).upper <= 0.01 < bounds.of_share(0, 298).upper
+    assert bounds.of_share(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
+    assert bounds.of_share(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
+    assert bounds.least_samples(0.01) == 299
+    assert bounds.least_samples(0.05) == 59
+
+
+@pytest.mark.parametrize("share", [0.003, 0.02, 0.3])
+@pytest.mark.parametrize("samples", [100, 1000])
+def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> None:
+    """For rows that change by chance, and for samples with many rows of their own shares."""
+    random = np.random.default_rng(1)
+    missed = mean_missed = 0
+    for _ in range(300):
+        changed = int((random.random(samples) < share).sum())
+        missed += bounds.of_share(changed, samples).upper < share
+        shares = np.minimum(1.0, random.exponential(share, samples)).tolist()
+        found = bounds.of_shares(
+            Shares(
+                samples=samples,
+                changed=samples,
+                total=sum(shares),
+                squares=sum(one * one for one in shares),
+                worst=max(shares),
+            )
+        )
+        mean_missed += found.upper < share * (1 - math.exp(-1 / share))
+    assert missed <= 27
+    assert mean_missed <= 27
+
+
+@pytest.mark.parametrize(
+    ("changed", "samples", "expected"),
+    [(0, 60, 299), (0, 298, 299), (5, 1000, 1183), (1, 90, None), (0, 2, 299)],
+)
+def test_how_many_samples_would_decide(changed: int, samples: int, expected: int | None) -> None:
+    """If the others are like those that were seen; none where the share is too large as it is."""
+    seen = Shares(
+        samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
+    )
+    found = bounds.needed(samples, lambda times: bounds.of_shares_of_more(seen, times).upper, 0.01)
+    assert found == expected
+    if found is not None:
+        enough = bounds.of_shares_of_more(seen, (found + 5) / samples)
+        assert enough.upper <= 0.01

@@ -1,0 +1,220 @@
+"""Three answers: safe, not safe, undecided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.numerics.check_results import output_changes
+from policytool.numerics.check_results.answers import Answer, Open, OutputKind
+from policytool.numerics.verdicts import safety
+from policytool.numerics.verdicts.output_kinds import (
+    OutputFacts,
+    losses_by_output,
+    named_kinds,
+    readings,
+)
+from policytool.support.errors import UsageError
+from policytool.support.text import codec
+from policytool.tf_runtime.engine.output_changes import OutputChanges
+
+
+def changes(one: Any, other: Any) -> output_changes.OutputChanges:
+    """Return what became of an output of one batch."""
+    found = OutputChanges()
+    found.update(np.asarray(one), np.asarray(other))
+    return codec.read(output_changes.OutputChanges, found.to_json())
+
+
+def normal(*shape: int, seed: int = 1) -> Any:
+    """Return normal numbers."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def answer(one: Any, other: Any, kind: OutputKind) -> tuple[Answer, Open | None]:
+    """Return the answer of an output of a known kind, and why it is open."""
+    found = safety.answer_output("y", changes(one, other), (frozenset({kind}),))
+    return found.answer, found.why
+
+
+@pytest.mark.parametrize(
+    ("changed", "rows", "expected"),
+    [
+        (0, 299, Answer.SAFE),
+        (0, 298, Answer.UNDECIDED),
+        (0, 8, Answer.UNDECIDED),
+        (3, 1000, Answer.SAFE),
+        (9, 1000, Answer.UNDECIDED),
+        (15, 1000, Answer.UNDECIDED),
+        (40, 1000, Answer.NOT_SAFE),
+        (1, 8, Answer.UNDECIDED),
+        (3, 8, Answer.NOT_SAFE),
+        (100, 10_000, Answer.UNDECIDED),
+    ],
+)
+def test_classes_may_change_in_one_of_a_hundred_rows(
+    changed: int, rows: int, expected: Answer
+) -> None:
+    """The bounds decide, so that few rows seldom do."""
+    one = np.eye(3)[np.arange(rows) % 3]
+    other = one.copy()
+    other[:changed] = np.roll(one[:changed], 1, 1)
+    assert answer(one, other, OutputKind.CLASSES)[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "rows", "expected"),
+    [
+        (0.002, 1000, Answer.SAFE),
+        (0.002, 100, Answer.UNDECIDED),
+        (0.03, 1000, Answer.UNDECIDED),
+        (0.2, 1000, Answer.NOT_SAFE),
+        (0.5, 8, Answer.NOT_SAFE),
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 283])
+def test_numbers_may_change_by_a_share_of_their_spread(
+    error: float, rows: int, expected: Answer, offset: float
+) -> None:
+    """An offset says nothing of how far numbers spread."""
+    one = normal(rows, 1) + offset
+    assert answer(one, one + error * normal(rows, 1, seed=2), OutputKind.REGRESSION)[0] is expected
+
+
+def test_one_channel_is_enough() -> None:
+    """However large the others are."""
+    one = normal(1000, 3) * [100, 1, 100]
+    found = safety.answer_output(
+        "y",
+        changes(one, one + [0, 0.3, 0] * normal(1000, 3, seed=2)),
+        (frozenset({OutputKind.REGRESSION}),),
+    )
+    assert found.answer is Answer.NOT_SAFE
+    assert found.deciding is not None
+    assert found.deciding.channel == 1
+
+
+def test_a_seldom_error_is_not_overlooked() -> None:
+    """One row of 1,000 that is far off may stand for three."""
+    one = normal(1000, 1)
+    other = one.copy()
+    other[7] += 0.25
+    assert answer(one, other, OutputKind.REGRESSION)[0] is Answer.UNDECIDED
+
+
+def test_new_nan_is_never_safe() -> None:
+    """In a single row."""
+    one = normal(5000, 2)
+    other = one.copy()
+    other[4999, 1] = np.inf
+    found = safety.answer_output("y", changes(one, other), (frozenset({OutputKind.REGRESSION}),))
+    assert (found.answer, found.spoiled) == (Answer.NOT_SAFE, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (np.ones((1000, 4)), Open.CONSTANT),
+        (np.full((1000, 4), np.nan), Open.NOT_FINITE),
+    ],
+)
+def test_an_output_that_says_nothing_is_undecided(one: Any, why: Open) -> None:
+    """With the reason."""
+    assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, why)
+
+
+def test_a_value_that_only_rounding_changes_is_constant() -> None:
+    """A spread of the size of float32's rounding is none."""
+    one = 1000 + 1e-5 * normal(1000, 1)
+    assert answer(one, one + 0.01, OutputKind.REGRESSION) == (Answer.UNDECIDED, Open.CONSTANT)
+
+
+def test_readings_that_disagree_leave_it_open() -> None:
+    """The user knows which is right."""
+    one = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
+    other = one + 0.005 * one.std()
+    other[:100] = other[:100, [1, 2, 0]]
+    possible = (frozenset({OutputKind.CLASSES}), frozenset({OutputKind.VALUES}))
+    found = safety.answer_output("y", changes(one, other), possible[:1])
+    assert found.answer is Answer.NOT_SAFE
+    both = (frozenset({OutputKind.CLASSES}), frozenset({OutputKind.EMBEDDING}))
+    found = safety.answer_output("y", changes(one, one + 1e-9), both)
+    assert found.answer is Answer.SAFE
+
+
+SOFTMAX = np.exp(normal(50, 4)) / np.exp(normal(50, 4)).sum(1, keepdims=True)
+SIGMOID = 1 / (1 + np.exp(-normal(50, 1)))
+
+
+@pytest.mark.parametrize(
+    ("values", "activation", "loss", "expected"),
+    [
+        (SOFTMAX, "softmax", None, [{"classes"}]),
+        (SOFTMAX, None, None, [{"classes"}]),
+        (SIGMOID, "sigmoid", None, [{"binary", "probability"}]),
+        (SIGMOID, None, None, [{"binary", "probability"}]),
+        (SIGMOID, "linear", "mse", [{"regression"}]),
+        (normal(50, 1), "linear", None, [{"regression"}]),
+        (normal(50, 1), "linear", "BinaryCrossentropy", [{"binary"}]),
+        (normal(50, 9), "linear", "SparseCategoricalCrossentropy", [{"classes"}]),
+        (normal(50, 9), "linear", "mean_squared_error", [{"regression"}]),
+        (normal(50, 9), "linear", "Huber", [{"regression"}]),
+        (normal(50, 9), "linear", None, [{"regression"}, {"classes"}]),
+        (normal(50, 32), "linear", None, [{"regression"}, {"classes"}, {"embedding"}]),
+        (normal(50, 32), "linear", "CosineSimilarity", [{"embedding"}]),
+        (normal(50, 9), "tanh", None, [{"regression"}]),
+        (normal(50, 8, 8, 3), "linear", None, [{"regression"}]),
+        (np.eye(4)[np.arange(50) % 4].reshape(50, 2, 2, 1), "sigmoid", None, [{"mask"}]),
+        (
+            np.full((50, 2, 2, 1), 0.5) + 0.1 * normal(50, 2, 2, 1),
+            "sigmoid",
+            "mse",
+            [{"regression"}],
+        ),
+        (np.arange(50), None, None, [{"values"}]),
+        (
+            normal(50, 4) / np.linalg.norm(normal(50, 4), axis=1)[:, None],
+            None,
+            None,
+            [{"embedding"}],
+        ),
+    ],
+)
+def test_kinds_are_recognised(
+    values: Any, activation: str | None, loss: str | None, expected: list[set[str]]
+) -> None:
+    """By activation, loss, shape and values."""
+    facts = OutputFacts(shape=(None, *values.shape[1:]), activation=activation, loss=loss)
+    assert list(readings(facts, changes(values, values))) == [frozenset(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        ("mse", {"a": "mse", "b": "mse"}),
+        (["mse", "mae"], {"a": "mse", "b": "mae"}),
+        ({"b": "mae"}, {"b": "mae"}),
+        ({"class_name": "Huber", "config": {}}, {"a": "Huber", "b": "Huber"}),
+        (
+            {"module": "builtins", "class_name": "function", "config": "mse"},
+            {"a": "mse", "b": "mse"},
+        ),
+        (None, {}),
+    ],
+)
+def test_losses_of_files_are_read(recorded: object, expected: dict[str, str]) -> None:
+    """In each form that Keras writes."""
+    assert losses_by_output(recorded, ["a", "b"]) == expected
+
+
+def test_kinds_that_the_user_names() -> None:
+    """Other words are an error."""
+    assert named_kinds(["y=classes", "a=b=mask"]) == {
+        "y": OutputKind.CLASSES,
+        "a=b": OutputKind.MASK,
+    }
+    for text in ("classes", "y=class"):
+        with pytest.raises(UsageError, match="must be NAME=KIND"):
+            named_kinds([text])

@@ -1,0 +1,119 @@
+"""What became of the values of an output, against plain code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.numerics.check_results import output_changes
+from policytool.support.text import codec
+from policytool.tf_runtime.engine.output_changes import OutputChanges
+
+
+def changes(reference: Any, candidate: Any, batch: int = 7) -> output_changes.OutputChanges:
+    """Return what became of an output, as the command reads it."""
+    found = OutputChanges()
+    for start in range(0, len(reference), batch):
+        found.update(reference[start : start + batch], candidate[start : start + batch])
+    return codec.read(output_changes.OutputChanges, found.to_json())
+
+
+def random(*shape: int, seed: int = 1) -> Any:
+    """Return normal numbers."""
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def test_classes_sides_and_neighbours_are_counted() -> None:
+    """As plain code counts them, however rows are cut into batches."""
+    one = random(100, 6)
+    other = one + 0.3 * random(100, 6, seed=2)
+    found = changes(one, other)
+    assert found.samples == found.compared == found.rows == 100
+    assert found.class_changes is not None
+    assert found.class_changes.changed == (one.argmax(1) != other.argmax(1)).sum() > 0
+    assert found.side_changes is not None
+    assert found.side_changes.total == pytest.approx(((one > 0) != (other > 0)).mean(1).sum())
+    units = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (one, other)]
+    nearest = []
+    for side in units:
+        near = side @ side.T
+        np.fill_diagonal(near, -1)
+        nearest.append(near.argmax(1))
+    assert found.neighbor_changes is not None
+    assert found.neighbor_changes.changed == (nearest[0] != nearest[1]).sum() > 0
+
+
+@pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3), (50, 5, 2), (50, 20), (50, 4, 4, 9)])
+def test_errors_are_relative_to_the_spread(shape: tuple[int, ...]) -> None:
+    """Of each channel if there are few, else of all; an offset does not count."""
+    one = random(*shape) + 500
+    other = one + 0.01 * random(*shape, seed=3)
+    found = changes(one.astype("float64"), other.astype("float64"))
+    flat = [side.reshape(-1, shape[-1] if len(shape) > 1 else 1) for side in (one, other)]
+    errors = np.square(flat[1] - flat[0].astype("float64")).sum(0)
+    spreads = np.square(flat[0] - flat[0].mean(0, dtype="float64")).sum(0)
+    if flat[0].shape[1] > 8:
+        errors, spreads = errors.sum(keepdims=True), spreads.sum(keepdims=True)
+    assert len(found.channels) == len(errors)
+    for channel, error, spread in zip(found.channels, errors, spreads, strict=True):
+        assert channel.error == pytest.approx(error, rel=1e-4)
+        assert channel.spread == pytest.approx(spread, rel=1e-4)
+        assert channel.worst <= channel.error
+
+
+def test_probabilities_are_recognised() -> None:
+    """By the values of the reference alone."""
+    scores = np.exp(random(40, 5))
+    found = changes(scores / scores.sum(1, keepdims=True), scores)
+    assert (found.sums_to_one, found.is_probability, found.has_unit_norm) == (True, True, False)
+    found = changes(1 / (1 + scores), scores)
+    assert (found.sums_to_one, found.is_probability) == (False, True)
+    found = changes(scores / np.linalg.norm(scores, axis=1, keepdims=True), scores)
+    assert (found.sums_to_one, found.has_unit_norm) == (False, True)
+
+
+def test_masks_are_compared_by_their_union() -> None:
+    """Two empty masks are the same."""
+    one = np.zeros((3, 4, 4, 1), "float32")
+    other = one.copy()
+    one[1, :2] = other[1, 1:3] = 0.9
+    found = changes(one, other).unmatched_masks
+    assert found is not None
+    assert (found.samples, found.changed) == (3, 1)
+    assert found.total == pytest.approx(1 - 4 / 12)
+
+
+def test_new_nan_is_counted_by_row() -> None:
+    """What is not finite in the reference already is left out."""
+    one, other = random(20, 3), random(20, 3)
+    one[3, 0] = other[3, 1] = np.nan
+    other[5, 2] = np.inf
+    other[6] = np.nan
+    found = changes(one, other)
+    assert (found.samples, found.compared, found.spoiled) == (20, 17, 3 - 0)
+
+
+def test_other_values_are_compared_as_they_are() -> None:
+    """Integers, words and truth values."""
+    for one in (np.arange(12).reshape(4, 3), np.array([["a", "b"], ["c", "d"]], object)):
+        other = one.copy()
+        other[1, 0] = other[0, 0]
+        found = changes(one, other)
+        assert found.value_changes is not None
+        assert found.value_changes.changed == 1
+        assert found.range is None
+
+
+def test_a_constant_output_does_not_vary() -> None:
+    """Nothing can be concluded from it."""
+    assert not changes(np.ones((9, 2)), np.ones((9, 2))).varies
+    assert changes(random(9, 2), random(9, 2)).varies
+
+
+def test_an_empty_batch_counts_for_nothing() -> None:
+    """Such as one without any row."""
+    found = OutputChanges()
+    found.update(np.zeros((0, 3)), np.zeros((0, 3)))
+    assert found.to_json()["samples"] == 0
