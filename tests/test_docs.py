@@ -114,6 +114,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
                 "device",
                 "inputs",
                 "output",
+                "kind-answer",
                 "call",
                 "verdict",
                 "metrics",
