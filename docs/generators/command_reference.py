@@ -21,7 +21,8 @@ _EXTRA: Final = re.compile(r"  \[([^\[\]]*)\]$")
 """What Click writes after the help of an option: its default, its range, or both."""
 
 _DEFAULT: Final = "default: "
-_LEAST: Final = re.compile(r"x(>=?)(\d+)")
+_RANGE: Final = re.compile(r"(?:(?P<low>\d+)(?P<above><=?))?x(?P<side>[<>]=?)(?P<end>\d+)")
+_SIDES: Final = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
 
 
 def commands_page() -> str:
@@ -91,11 +92,11 @@ def _option_row(option: click.Option, context: click.Context) -> str:
     while match := _EXTRA.search(meaning):
         meaning = meaning[: match.start()]
         extras = [*match[1].split("; "), *extras]
-    default = "; ".join(extra for extra in extras if not _LEAST.fullmatch(extra))
-    least = (match for extra in extras if (match := _LEAST.fullmatch(extra)))
+    default = "; ".join(extra for extra in extras if not _RANGE.fullmatch(extra))
+    ranges = (match for extra in extras if (match := _RANGE.fullmatch(extra)))
     cells = (
         f"`{names}`".replace("|", r"\|"),
-        _markdown(" ".join([meaning, *map(_range, least)])),
+        _markdown(" ".join([meaning, *map(_range, ranges)])),
         _markdown(default.removeprefix(_DEFAULT).removeprefix("(").removesuffix(")")),
         f"`{option.envvar}`" if option.envvar else "",
     )
@@ -103,8 +104,11 @@ def _option_row(option: click.Option, context: click.Context) -> str:
 
 
 def _range(match: re.Match[str]) -> str:
-    """Return a range such as ``x>=1`` as a sentence."""
-    return f"Must be {'at least' if match[1] == '>=' else 'more than'} {match[2]}."
+    """Return a range such as ``x>=1`` or ``0<x<=100`` as a sentence."""
+    ends = [(match["side"], match["end"])]
+    if match["low"]:
+        ends.insert(0, (match["above"].replace("<", ">"), match["low"]))
+    return f"Must be {' and '.join(f'{_SIDES[side]} {end}' for side, end in ends)}."
 
 
 def _markdown(text: str) -> str:

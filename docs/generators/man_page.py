@@ -21,6 +21,7 @@ _MEANINGS: Final = {
     Exit.USAGE: "Invalid usage, or an invalid settings file.",
     Exit.FAILURE: "A file could not be read or written, or a required extra is not installed.",
     Exit.NO_MODEL: "No model found.",
+    Exit.UNDECIDED: "Undecided: the inputs cannot show whether predictions change.",
     Exit.BUG: "A bug in policytool.",
     Exit.INTERRUPTED: "Interrupted.",
 }
@@ -90,7 +91,9 @@ policytool \\- inspect, audit and convert dtype policies of saved Keras models
 .SH COMMANDS
 {formatter.getvalue()}.SH EXIT STATUS
 Each command lists its exit codes. These codes are the same in all commands:
-{codes}.SH ENVIRONMENT
+{codes}.PP
+If several apply, the exit code is the first of 130, 70, 2, 3, 1, 5, 4 and 0.
+.SH ENVIRONMENT
 These variables set the defaults of options:
 {_variables()}.TP
 .B NO_COLOR
