@@ -48,6 +48,7 @@ def options(wanted: CheckOptions, found: Check) -> CheckOptions | None:
         tf32=False,
         exponents=False,
         save_inputs=None,
+        probes_overflow=False,
     )
 
 

@@ -55,6 +55,7 @@ def test_kept_layers_are_told_to_follow() -> None:
     )
     assert not found.isolated
     assert not found.gradients
+    assert not found.probes_overflow
 
 
 @pytest.mark.parametrize(
