@@ -1,5 +1,5 @@
 """
-Trains models: ``python -m tests.trained.models DIRECTORY LIBRARY [HALF | NAME...]``.
+Trains models: ``python -m tests.trained.models DIRECTORY LIBRARY [GROUP | NAME...]``.
 
 It runs in an interpreter with TensorFlow. ``LIBRARY`` is ``keras`` or ``tf_keras``. Each model gets
 a directory with the model, ``inputs.npz``, ``labels.npz`` (of each output with labels) and
@@ -22,8 +22,8 @@ import numpy as np
 from tests.trained.models import design, measured
 from tests.trained.models.tasks import MODELS, ONLY_KERAS3, ONLY_TF_KERAS
 
-HALVES = {"design": design, "measured": measured}
-"""By the name that stands for all of their models."""
+GROUPS = {"design": design, "measured": measured, "after": measured.after_the_change}
+"""By the name that stands for all of their models; ``after`` is a part of ``measured``."""
 
 
 def save(name: str, library: str, directory: Path) -> None:
@@ -41,17 +41,17 @@ def save(name: str, library: str, directory: Path) -> None:
 
 
 def names_in(given: str) -> list[str]:
-    """Return the models of a half, or the one that is named."""
-    if given not in HALVES:
+    """Return the models of a group, or the one that is named."""
+    if given not in GROUPS:
         return [given]
-    package = HALVES[given].__name__
+    package = GROUPS[given].__name__
     return [name for name, build in MODELS.items() if build.__module__.startswith(package)]
 
 
 def main(arguments: list[str]) -> None:
     """Train what is given and not there yet, as far as the library can have it."""
     directory, library, *names = arguments
-    for name in [one for given in names or HALVES for one in names_in(given)]:
+    for name in [one for given in names or GROUPS for one in names_in(given)]:
         place = Path(directory) / f"{name}-{library}"
         other = ONLY_TF_KERAS if library == "keras" else ONLY_KERAS3
         if not place.exists() and name not in other:
