@@ -100,8 +100,14 @@ def answer_outputs(
 
 
 def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
-    """Return the answer of an output with labels."""
-    if found.spoiled or not metric.rows:
+    """
+    Return the answer of an output with labels.
+
+    A metric does not see that yes/no predictions change where they are as often right as wrong:
+    they have to be safe as well.
+    """
+    is_known = metric.bounds is not None or metric.drop is None
+    if found.spoiled or not metric.rows or not is_known:
         return found
     if metric.bounds is None:
         said = Answer.UNDECIDED
@@ -112,8 +118,20 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     decides = found.deciding is None or found.deciding.kind in _BY_LABELS
     if not decides and worst([said, found.answer]) is found.answer:
         return found
+    if said is Answer.SAFE and any(
+        one.kind is OutputKind.BINARY and one.answer is not Answer.SAFE for one in found.kinds
+    ):
+        return _undecided(found)
     why = Open.FEW if said is Answer.UNDECIDED else None
     return replace(found, answer=said, why=why, labels=metric)
+
+
+def _undecided(found: OutputAnswer) -> OutputAnswer:
+    """Return an answer that is undecided because of its yes/no predictions."""
+    kinds = sorted(found.kinds, key=lambda one: one.kind is not OutputKind.BINARY)
+    return replace(
+        found, answer=Answer.UNDECIDED, kinds=tuple(kinds), why=kinds[0].why or Open.BETWEEN
+    )
 
 
 def answer_output(

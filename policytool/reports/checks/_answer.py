@@ -109,10 +109,8 @@ def _weight(found: OutputAnswer) -> tuple[int, float]:
 
 def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
     text = change_words(name, metric)
-    if metric.drop is None:
-        return text
     if metric.bounds is None:
-        return f"{text}; too few rows have labels"
+        return text
     lower, upper = (figure(one) for one in metric.bounds)
     if answer is Answer.SAFE:
         return f"{text} (at most {upper} worse)"

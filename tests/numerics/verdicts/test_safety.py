@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from policytool.numerics.check_results import output_changes
 from policytool.numerics.check_results.answers import Answer, Open, OutputKind
+from policytool.numerics.check_results.layers import CheckedOutput
+from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
 from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import (
     OutputFacts,
@@ -218,3 +221,49 @@ def test_kinds_that_the_user_names() -> None:
     for text in ("classes", "y=class"):
         with pytest.raises(UsageError, match="must be NAME=KIND"):
             named_kinds([text])
+
+
+LABELLED = OutputMetric(
+    output="y", reference=0.57, candidate=0.57, drop=0.0, max_drop=0.01, passed=True, rows=1000
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "bounds", "expected"),
+    [
+        (OutputKind.REGRESSION, 0.3, (0.0, 0.001), Answer.SAFE),
+        (OutputKind.REGRESSION, 0.001, (0.02, 0.03), Answer.NOT_SAFE),
+        (OutputKind.REGRESSION, 0.001, (0.0, 0.02), Answer.UNDECIDED),
+        (OutputKind.BINARY, 0.3, (0.0, 0.001), Answer.UNDECIDED),
+        (OutputKind.BINARY, 1e-9, (0.0, 0.001), Answer.SAFE),
+        (OutputKind.BINARY, 1e-9, (0.02, 0.03), Answer.NOT_SAFE),
+        (OutputKind.CLASSES, 0.3, (0.0, 0.001), Answer.NOT_SAFE),
+        (OutputKind.CLASSES, 1e-9, (0.02, 0.03), Answer.NOT_SAFE),
+        (OutputKind.CLASSES, 1e-9, (0.0, 0.001), Answer.SAFE),
+        (OutputKind.REGRESSION, 0.3, None, Answer.NOT_SAFE),
+        (OutputKind.REGRESSION, 0.001, None, Answer.SAFE),
+    ],
+)
+def test_labels_decide_for_numbers_and_count_for_all(
+    kind: OutputKind, changed: float, bounds: tuple[float, float] | None, expected: Answer
+) -> None:
+    """
+    A metric does not see predictions that change where they are as often right as wrong; and of too
+    few rows with labels nothing is known.
+    """
+    one = normal(1000, 3)
+    output = CheckedOutput(
+        shape=(None, 3),
+        dtype_reference="float32",
+        dtype_candidate="float32",
+        accumulated=None,
+        name="y",
+        changes=changes(one, one + changed * normal(1000, 3, seed=2)),
+    )
+    metric = TaskMetric(
+        name="accuracy", higher_is_better=True, outputs=(replace(LABELLED, bounds=bounds),)
+    )
+    (found,) = safety.answer_outputs([output], safety.Rule(kinds={"y": kind}), metric)
+    assert found.answer is expected
+    assert found.deciding is not None
+    assert found.deciding.kind is kind
