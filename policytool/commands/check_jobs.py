@@ -35,7 +35,7 @@ def check_job(
         "candidate": sides[1].job,
         "inputs": _inputs_job(wanted),
         "metric": _metric_job(wanted.metric) if wanted.metric is not None else None,
-        "isolated": wanted.isolated,
+        "isolated": wanted.isolated or (wanted.earlier is not None and wanted.earlier.has_layers),
         "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
         if wanted.gradients and original.loaded is not None
         else None,

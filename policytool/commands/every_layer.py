@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _TIMES: Final = 2.0
 """Errors that differ by less are alike."""
 
+_LEAST: Final = 0.01
+"""Smaller errors are not worth a note."""
+
 
 def options(wanted: CheckOptions, found: Check) -> CheckOptions | None:
     """
@@ -90,7 +93,7 @@ def _difference(before: CheckRun, after: CheckRun) -> str | None:
             return None
         return f"NaN or infinity would first appear in layer {place}"
     errors = [_largest_error(run) for run in (before, after)]
-    if errors[1] <= _TIMES * errors[0]:
+    if errors[1] <= max(_LEAST, _TIMES * errors[0]):
         return None
     return f"the relative error of the outputs would be {errors[1]:.3g}"
 

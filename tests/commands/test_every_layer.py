@@ -81,6 +81,7 @@ def test_nothing_more_is_measured(wanted: CheckOptions) -> None:
     ("followed", "told"),
     [
         (usual(1.5e-4), None),
+        (usual(0.009), None),
         (usual(0.02), "the relative error of the outputs would be 0.02"),
         (
             usual(0.02, along={"overflowed": 5}),

@@ -68,6 +68,11 @@ class EarlierCheck:
     policy: str | None
     runs: tuple[EarlierRun, ...]
 
+    @property
+    def has_layers(self) -> bool:
+        """Whether errors of layers can be compared, which ran alone."""
+        return any(place[0] is Subject.LAYER for run in self.runs for place in run.findings)
+
 
 class _Foreign(Exception):  # noqa: N818  # not an error of ours: it becomes one sentence
     """Why something is not a report."""
