@@ -257,6 +257,7 @@ def check(
     from policytool.migration.planning.options import options_from_arguments
     from policytool.numerics.user_functions import file_or_function
     from policytool.numerics.verdicts.output_kinds import named_kinds
+    from policytool.numerics.verdicts.safety import share_of
     from policytool.numerics.verdicts.task_metric import wanted_metric
     from policytool.results import Check
     from policytool.support.limits import override
@@ -265,7 +266,7 @@ def check(
         candidate=options_from_arguments(to, assignments or {}),
         inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
         gradients=gradients,
-        max_change=max_change / 100,
+        max_change=share_of(max_change),
         output_kinds=named_kinds(f"{name}={kind}" for name, kind in (output_kinds or {}).items()),
         metric=wanted_metric(
             Path(labels) if labels is not None else None,

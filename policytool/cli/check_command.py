@@ -31,7 +31,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.check_results.answers import Answer, OutputKind
 from policytool.numerics.verdicts.output_kinds import named_kinds
-from policytool.numerics.verdicts.safety import MAX_CHANGE
+from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 @click.option("--deterministic", is_flag=True, help="Use only deterministic kernels.")
 @click.option(
     "--max-change",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=float,
     default=100 * MAX_CHANGE,
     metavar="PERCENT",
     help="Largest share of predictions that may change; for numbers, half of it is the largest "
@@ -239,7 +239,7 @@ def command(
         exponents="html" in {format, *(one.format for one in report)},
         deterministic=deterministic,
         device=device,
-        max_change=max_change / 100,
+        max_change=share_of(max_change),
         output_kinds=named_kinds(output_kind),
         metric=wanted_metric(labels, metric, max_drop, has_inputs=inputs is not None),
     )

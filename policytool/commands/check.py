@@ -159,7 +159,10 @@ def _migration(found: Check, source: LoadedModel, candidate: Options) -> Options
         return short_options.with_layers(
             source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
         )
-    if any(run.is_troubled and (run.is_on_data or _shows_error(run)) for run in found.runs):
+    if any(
+        not run.holds if run.is_on_data else run.is_troubled and _shows_error(run)
+        for run in found.runs
+    ):
         return None
     is_changed = candidate.to is not None or candidate.assignments
     return options if is_changed and not planning.draft(source, candidate).is_empty else None

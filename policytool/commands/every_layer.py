@@ -5,13 +5,14 @@ float32.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.options import Assignment, Outputs
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from policytool.support.patterns.automata import ExpressionError
+from policytool.support.patterns.matching import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +79,17 @@ def note(found: Check, measure: Callable[[], Check]) -> CheckNote | None:
 
 
 def _is_assigned(path: str, options: Options) -> bool:
+    matcher = Matcher()
     return any(
-        one.pattern == path or re.fullmatch(one.pattern, path) for one in options.assignments
+        one.pattern == path or _matches(matcher, one.pattern, path) for one in options.assignments
     )
+
+
+def _matches(matcher: Matcher, pattern: str, path: str) -> bool:
+    try:
+        return matcher.fullmatch(pattern, path)
+    except ExpressionError:
+        return False  # it is the exact path of another layer
 
 
 def _difference(before: CheckRun, after: CheckRun) -> str | None:

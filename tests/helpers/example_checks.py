@@ -97,6 +97,7 @@ def changes(changed: int = 0, samples: int = 1000, **other: Any) -> OutputChange
         "compared": samples,
         "spoiled": 0,
         "rows": samples,
+        "width": 10,
         "range": (0.0, 1.0),
         "varies": True,
         "is_probability": True,

@@ -117,3 +117,37 @@ def test_an_empty_batch_counts_for_nothing() -> None:
     found = OutputChanges()
     found.update(np.zeros((0, 3)), np.zeros((0, 3)))
     assert found.to_json()["samples"] == 0
+
+
+def test_sides_do_not_depend_on_batches() -> None:
+    """Values below 0 show that the values before are no probabilities."""
+    one = np.concatenate([np.full((32, 1), 0.3), random(968, 1)]).astype("float32")
+    for batch in (32, 1000):
+        found = changes(one, -one, batch)
+        assert found.side_changes is not None
+        assert found.side_changes.changed == 1000
+        assert found.unmatched_masks is None
+
+
+def test_nan_in_one_row_is_no_variation() -> None:
+    """Of the finite rows, all are the same."""
+    one = np.full((100, 3), 0.25, "float32")
+    one[7] = np.nan
+    assert not changes(one, one).varies
+
+
+def test_batches_may_have_different_shapes() -> None:
+    """Sequences are as long as the longest of their batch; channels are one then."""
+    found = OutputChanges()
+    for length, seed in ((12, 1), (17, 2), (12, 3)):
+        one = random(1, length, seed=seed)
+        found.update(one, one + 0.1)
+        assert found.varies or seed == 1
+    told = codec.read(output_changes.OutputChanges, found.to_json())
+    (channel,) = told.channels
+    assert channel.values == 41
+    assert channel.error == pytest.approx(0.41, rel=1e-3)
+    values = np.concatenate(
+        [random(length, seed=seed) for length, seed in ((12, 1), (17, 2), (12, 3))]
+    )
+    assert channel.spread == pytest.approx(41 * values.var(), rel=1e-3)

@@ -134,6 +134,7 @@ def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
     assert found["outputs"] == [
         {
             "output": "a",
+            "names": ["a"],
             "rows": 3,
             "reference": 1.0,
             "candidate": pytest.approx(1 / 3),
@@ -152,7 +153,14 @@ def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
     )
     assert not found["higher_is_better"]
     assert found["outputs"] == [
-        {"output": None, "rows": 2, "reference": 0.0, "candidate": 1.5, "without": []}
+        {
+            "output": None,
+            "names": ["a", "b"],
+            "rows": 2,
+            "reference": 0.0,
+            "candidate": 1.5,
+            "without": [],
+        }
     ]
 
 

@@ -72,6 +72,9 @@ class Open(StrEnum):
     NOT_FINITE = "not-finite"
     """The output of the reference is not finite."""
 
+    UNFIT = "unfit-kind"
+    """The output has no values of the kind that it is said to be of."""
+
     KINDS = "kinds"
     """The output may be of several kinds, which have different answers."""
 

@@ -62,6 +62,9 @@ class ProbabilityErrors:
     error: float
     """The sum of absolute differences."""
 
+    squares: float
+    """The sum of the squares of each sample's sum."""
+
     worst: float
     """The largest sum for one sample."""
 
@@ -81,6 +84,9 @@ class OutputChanges:
     """Samples with NaN or infinity in the candidate where the reference is finite."""
 
     rows: int
+    width: int
+    """Values of the last axis."""
+
     range: tuple[float, float] | None
     """The lowest and the highest finite value of the reference; None where none is finite."""
 

@@ -21,6 +21,9 @@ class OutputMetric:
     passed: bool
     """Whether it gets worse by no more than ``max_drop``."""
 
+    names: tuple[str, ...] = ()
+    """The outputs that a function of the user's gets; empty if ``output`` says it."""
+
     rows: int = 0
     """Rows with labels; 0 if the outputs of the reference took their place."""
 

@@ -20,6 +20,7 @@ from policytool.numerics.check_results.layers import (
     LayerCall,
 )
 from policytool.numerics.verdicts import judgements, safety
+from policytool.numerics.verdicts.output_kinds import check_names
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.support.text import codec
 
@@ -52,6 +53,9 @@ def runs_from_json(
                     *(call["path"] for call in one["calls"]),
                 )
             ]
+        )
+        check_names(
+            rule.kinds, [output["name"] or "" for one in found for output in one["outputs"]]
         )
     return tuple(
         _with_metric(_run(one, tolerances), one.get("metric"), rule, max_drop) for one in found

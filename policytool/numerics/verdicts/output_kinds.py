@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import OutputKind
 from policytool.support.errors import UsageError, short
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,14 +75,31 @@ def named_kinds(given: Iterable[str]) -> dict[str, OutputKind]:
     return found
 
 
+def check_names(kinds: Mapping[str, OutputKind], outputs: Iterable[str]) -> None:
+    """
+    Make sure that the user names outputs that there are.
+
+    :raises UsageError: for another name.
+    """
+    known = list(dict.fromkeys(outputs))
+    for name in kinds:
+        if name not in known:
+            raise UsageError(
+                f"--output-kind {short(name)!r} is not an output of the model; its outputs are "
+                f"{join_first(known)}"
+            )
+
+
 def readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
     """Return what an output may be; more than one reading where nothing decides between them."""
     if changes.value_changes is not None:
         return _only(OutputKind.VALUES)
-    rank, last = len(facts.shape), (facts.shape[-1] if facts.shape else None) or 1
+    rank, last = len(facts.shape), changes.width
     activation, loss = facts.activation, _plain(facts.loss)
     if changes.sums_to_one and activation in (None, "softmax"):
         return _only(OutputKind.CLASSES)
+    if activation == "softmax" and last > 1:  # moved to other axes since
+        return (*_only(OutputKind.CLASSES), *_only(OutputKind.REGRESSION))
     if changes.has_unit_norm and last > 1:
         return _only(OutputKind.EMBEDDING)
     if _ANGULAR.search(loss):

@@ -23,6 +23,7 @@ from policytool.numerics.check_results.answers import (
 )
 from policytool.numerics.verdicts import bounds
 from policytool.numerics.verdicts.output_kinds import OutputFacts, losses_by_output, readings
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,11 @@ _BY_LABELS: Final = frozenset(
 )
 """Kinds of which labels say more than how far predictions moved."""
 
+_COUNTED: Final = frozenset(
+    {OutputKind.CLASSES, OutputKind.BINARY, OutputKind.EMBEDDING, OutputKind.VALUES}
+)
+"""Kinds of which each prediction that changes counts."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
@@ -79,12 +85,28 @@ class Rule:
     """The losses that the file records."""
 
 
+def share_of(percent: float) -> float:
+    """
+    Return what ``--max-change`` says as a share.
+
+    :raises UsageError: for anything but a percentage above 0.
+    """
+    if not 0 < percent <= 100:  # noqa: PLR2004  # percent
+        raise UsageError(f"--max-change {percent:g} must be above 0 and at most 100")
+    return percent / 100
+
+
 def answer_outputs(
     outputs: Sequence[CheckedOutput], rule: Rule, metric: TaskMetric | None
 ) -> tuple[OutputAnswer, ...]:
     """Return what the outputs of a run say of the candidate."""
-    losses = losses_by_output(rule.loss, [one.name or "" for one in outputs])
-    by_output = {one.output: one for one in metric.outputs} if metric is not None else {}
+    names = [one.name or "" for one in outputs]
+    losses = losses_by_output(rule.loss, names)
+    labelled = {
+        name: one
+        for one in (metric.outputs if metric is not None else ())
+        for name in (one.names or ([one.output] if one.output is not None else names))
+    }
     found = []
     for output in outputs:
         name = output.name or ""
@@ -94,8 +116,7 @@ def answer_outputs(
         given = rule.kinds.get(name)
         possible = (frozenset({given}),) if given is not None else readings(facts, output.changes)
         answered = answer_output(name, output.changes, possible, rule.max_change)
-        labelled = by_output.get(name, by_output.get(None))
-        found.append(_with_labels(answered, labelled) if labelled is not None else answered)
+        found.append(_with_labels(answered, labelled[name]) if name in labelled else answered)
     return tuple(found)
 
 
@@ -103,8 +124,8 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     """
     Return the answer of an output with labels.
 
-    A metric does not see that yes/no predictions change where they are as often right as wrong:
-    they have to be safe as well.
+    A metric does not see that predictions change where they are as often right as wrong: those that
+    are counted have to be safe as well.
     """
     is_known = metric.bounds is not None or metric.drop is None
     if found.spoiled or not metric.rows or not is_known:
@@ -115,14 +136,17 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
         said = Answer.SAFE
     else:
         said = Answer.NOT_SAFE if metric.bounds[0] > metric.max_drop else Answer.UNDECIDED
-    decides = found.deciding is None or found.deciding.kind in _BY_LABELS
+    kind = found.deciding.kind if found.deciding is not None else None
+    decides = kind in _BY_LABELS or found.why is Open.UNFIT
     if not decides and worst([said, found.answer]) is found.answer:
         return found
-    if said is Answer.SAFE and any(
-        one.kind is OutputKind.BINARY and one.answer is not Answer.SAFE for one in found.kinds
-    ):
-        return _undecided(found)
-    why = Open.FEW if said is Answer.UNDECIDED else None
+    counted = {
+        one.kind for one in found.kinds if one.kind in _COUNTED and one.answer is not Answer.SAFE
+    }
+    if said is Answer.SAFE and counted:
+        return _undecided(found) if counted == {OutputKind.BINARY} else found
+    is_few = said is Answer.UNDECIDED and metric.drop is not None and metric.drop <= metric.max_drop
+    why = Open.FEW if is_few else Open.BETWEEN if said is Answer.UNDECIDED else None
     return replace(found, answer=said, why=why, labels=metric)
 
 
@@ -175,7 +199,7 @@ def answer_output(
             answer=Answer.UNDECIDED,
             kinds=(),
             samples=changes.samples,
-            why=Open.CONSTANT,
+            why=Open.UNFIT,
         )
     is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_other(found)
     answer = Answer.UNDECIDED if is_split else found[0].answer
@@ -183,7 +207,7 @@ def answer_output(
         name=name,
         answer=answer,
         kinds=tuple(found),
-        samples=changes.compared,
+        samples=found[0].samples,
         why=Open.KINDS if is_split else found[0].why,
     )
 
@@ -205,9 +229,8 @@ def _nothing_to_see(changes: OutputChanges) -> Open | None:
     """Return why an output tells nothing of a candidate; None where it does."""
     if changes.value_changes is None and changes.range is None:
         return Open.NOT_FINITE
-    if not changes.varies:
-        return Open.CONSTANT
-    return None
+    is_rounding = bool(changes.channels) and not any(map(_spreads, changes.channels))
+    return Open.CONSTANT if is_rounding or not changes.varies else None
 
 
 def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
@@ -304,27 +327,34 @@ def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
     found = changes.probability
     if found is None or not found.sum or not changes.compared:
         return []
-    unseen = -math.log(1 - bounds.CONFIDENCE) * found.worst
-    change = Bounds(
-        found.error / found.sum,
-        max(0.0, found.error - unseen) / found.sum,
-        (found.error + unseen) / found.sum,
-    )
+    mean = found.sum / changes.compared
+
+    def with_more(times: float) -> Bounds:
+        error = bounds.of_mean(
+            found.error * times, found.squares * times, found.worst, round(changes.compared * times)
+        )
+        return Bounds(*(one / mean for one in (error.value, error.lower, error.upper)))
+
     return [
         _of_size(
             OutputKind.PROBABILITY,
-            change,
+            with_more(1),
             changes.compared,
             most,
-            lambda times: (found.error + unseen / times) / found.sum,
+            lambda times: with_more(times).upper,
         )
     ]
 
 
 def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
-    channels = {place: one for place, one in enumerate(changes.channels) if _spreads(one)}
-    if not channels:
+    spreading = [one.spread for one in changes.channels if _spreads(one)]
+    if not spreading:
         return []
+    usual = sum(spreading) / len(spreading)  # for channels that are constant in the reference
+    channels = {
+        place: one if _spreads(one) else replace(one, spread=usual)
+        for place, one in enumerate(changes.channels)
+    }
 
     def with_more(times: float) -> dict[int, Bounds]:
         return {place: _relative(one, changes.compared, times) for place, one in channels.items()}

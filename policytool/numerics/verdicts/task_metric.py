@@ -141,6 +141,7 @@ def _judged(
         drop=drop(reference, candidate, higher=higher),
         max_drop=allowed,
         passed=not is_worse(reference, candidate, allowed, higher=higher),
+        names=tuple(found.get("names", ())),
         rows=found.get("rows", 0),
         bounds=_bounds(found, higher=higher),
     )
@@ -157,6 +158,8 @@ def _bounds(found: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | 
     ]
     known = [one for one in drops if one is not None and math.isfinite(one)]
     whole = drop(found["reference"], found["candidate"], higher=higher)
+    if whole is not None and math.isinf(whole):
+        return whole, whole
     if len(known) < _BLOCKS or len(known) < len(drops) or whole is None:
         return None
     mean = sum(known) / len(known)

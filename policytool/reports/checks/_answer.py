@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import Answer, Open, OutputKind
@@ -30,6 +31,7 @@ _SIZED: Final = {
 _NOTHING: Final = {
     Open.CONSTANT: "output {} of the reference is the same in all rows",
     Open.NOT_FINITE: "output {} of the reference is not finite",
+    Open.UNFIT: "output {} has no values of the kind in --output-kind",
 }
 _DIGITS: Final = 2
 _TIMES: Final = 2.0
@@ -126,6 +128,11 @@ def _of_kind(found: KindAnswer, answer: Answer) -> str:
         return (
             f"{many(found.samples, 'row')} {'show' if found.samples != 1 else 'shows'} that at "
             f"most {_share(change.upper)} of {counted[1]}; use {_rounded(found.needed)} or more"
+        )
+    if math.isinf(change.upper):
+        return (
+            "no class changes, but the largest probability of a row changes by "
+            f"{figure(100 * change.value)}% on average"
         )
     if counted is None and not change.upper:
         return "no value changes"

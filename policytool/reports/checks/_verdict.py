@@ -42,6 +42,8 @@ def overall(check: Check) -> str:
     """Return what several runs come to together."""
     if not check.runs:
         return "Undecided: there is nothing to compare"
+    if check.is_equal:
+        return f"Equal within float32 rounding in {many(len(check.runs), 'run')}"
     counts = Counter(run.answer for run in check.runs)
     said = ", ".join(
         f"{counts[answer]} of {many(len(check.runs), 'run')} {word.lower()}"

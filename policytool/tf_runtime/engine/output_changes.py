@@ -78,8 +78,11 @@ class OutputChanges:
         self.class_changes: Shares | None = None
         """The rows whose largest value is in another place."""
 
-        self.side_changes: Shares | None = None
-        """The values on the other side of 0.5; if they are no probabilities, of 0."""
+        self.width = 0
+        """Values of the last axis; those of the largest batch if it is open."""
+
+        self.side_changes: dict[float, Shares | None] = {0.0: None, _HALF: None}
+        """The values on the other side of 0, and of 0.5."""
 
         self.value_changes: Shares | None = None
         """Of integers, words and truth values: the values that differ."""
@@ -89,6 +92,9 @@ class OutputChanges:
 
         self.probability_error = 0.0
         """The sum of absolute differences of values from 0 to 1."""
+
+        self.probability_squares = 0.0
+        """The sum of the squares of each sample's sum."""
 
         self.worst_probability_error = 0.0
         """The largest sum for one sample."""
@@ -113,10 +119,9 @@ class OutputChanges:
         self.samples += samples
         if not samples or not reference.size:
             return
-        if self._first is None:
-            self._first = np.array(reference[0])
-        self.varies = self.varies or bool((reference != self._first).any())
+        self.width = max(self.width, reference.shape[-1] if reference.ndim > 1 else 1)
         if reference.dtype.kind != "f":
+            self._look(reference)
             self.compared += samples
             self.values += reference.size
             self.rows += reference.size
@@ -127,6 +132,7 @@ class OutputChanges:
             (~_each_sample(np.isfinite(candidate) | ~np.isfinite(reference), np.all)).sum()
         )
         usable = finite & _each_sample(np.isfinite(candidate), np.all)
+        self._look(reference[finite])
         self._describe(reference[finite])
         self.compared += int(usable.sum())
         if usable.any():
@@ -146,12 +152,14 @@ class OutputChanges:
             "has_unit_norm": self.range is not None and self.has_unit_norm,
             "open_share": self.open_values / self.values if self.values else None,
             "class_changes": _json(self.class_changes),
-            "side_changes": _json(self.side_changes),
+            "width": self.width,
+            "side_changes": _json(self.side_changes[_HALF if self.is_probability else 0.0]),
             "value_changes": _json(self.value_changes),
             "neighbor_changes": self._neighbours(),
-            "unmatched_masks": _json(self.unmatched_masks),
+            "unmatched_masks": _json(self.unmatched_masks) if self.is_probability else None,
             "probability": {
                 "error": self.probability_error,
+                "squares": self.probability_squares,
                 "worst": self.worst_probability_error,
                 "sum": self.probability_sum,
             }
@@ -160,6 +168,14 @@ class OutputChanges:
             "class_error": self.class_error if self.class_changes is not None else None,
             "channels": self.moments.to_json() if self.moments is not None else [],
         }
+
+    def _look(self, found: Any) -> None:
+        """Note whether samples of the reference differ."""
+        if self.varies or not len(found):
+            return
+        if self._first is None:
+            self._first = np.array(found[0])
+        self.varies = found.shape[1:] != self._first.shape or bool((found != self._first).any())
 
     def _describe(self, found: Any) -> None:
         """Note what the values of the reference look like; all of them are finite."""
@@ -192,18 +208,16 @@ class OutputChanges:
         if self.moments is None:
             self.moments = Moments(one)
         self.moments.update(one, other)
+        for end, shares in self.side_changes.items():
+            self.side_changes[end] = _add(shares, (one > end) != (other > end))
         if self.is_probability:
-            errors = np.abs(one - other).reshape(len(one), -1)
+            errors = np.abs(one - other).reshape(len(one), -1).sum(1)
             self.probability_error += float(errors.sum())
-            self.worst_probability_error = max(
-                self.worst_probability_error, float(errors.sum(1).max())
-            )
+            self.probability_squares += float(np.square(errors).sum())
+            self.worst_probability_error = max(self.worst_probability_error, float(errors.max()))
             self.probability_sum += float(one.sum())
-            sides = one > _HALF, other > _HALF
-            self.unmatched_masks = _add(self.unmatched_masks, _unmatched(*sides))
-        else:
-            sides = one > 0, other > 0
-        self.side_changes = _add(self.side_changes, sides[0] != sides[1])
+            masks = _unmatched(one > _HALF, other > _HALF)
+            self.unmatched_masks = _add(self.unmatched_masks, masks)
         if rows[0].shape[-1] > 1:
             best = rows[0].argmax(-1)
             self.class_changes = _add(self.class_changes, best != rows[1].argmax(-1))
@@ -222,6 +236,8 @@ class OutputChanges:
         left = KEPT_ROWS - sum(len(pair[0]) for pair in self._kept)
         row_bytes = 8 * one[0].size
         left = min(left, (KEPT_BYTES - self._kept_bytes) // row_bytes) if is_vector else 0
+        if self._kept and self._kept[0][0].shape[1:] != one.shape[1:]:
+            left = 0
         if left > 0:
             self._kept.append((one[:left].astype("float32"), other[:left].astype("float32")))
             self._kept_bytes += row_bytes * len(one[:left])
@@ -288,13 +304,14 @@ class Moments:
         self._sum: Any = np.zeros(self.channels)
         self._squares: Any = np.zeros(self.channels)
         self._errors: Any = np.zeros(self.channels)
-        self._bias: Any = np.zeros(self.channels)
         self._worst: Any = np.zeros(self.channels if self.is_told_apart else 1)
         self._fourth: Any = np.zeros(self.channels if self.is_told_apart else 1)
         self._samples = 0
 
     def update(self, one: Any, other: Any) -> None:
-        """Add a batch."""
+        """Add a batch; if it has another number of channels, they are one from then on."""
+        if self.channels != 1 and self.channels != one.shape[-1]:
+            self._join()
         first, second = self._flat(one), self._flat(other)
         self._count += first.shape[0] * first.shape[1]
         self._samples += len(first)
@@ -335,6 +352,20 @@ class Moments:
             }
             for place in range(len(errors))
         ]
+
+    def _join(self) -> None:
+        """Make all channels one; the squares of samples' sums are at most those that follow."""
+        origin = self._origin.mean()
+        shift = self._origin - origin
+        squares = self._squares + 2 * shift * self._sum + self._count * np.square(shift)
+        self._squares = squares.sum(keepdims=True)
+        self._sum = (self._sum + self._count * shift).sum(keepdims=True)
+        self._origin = np.full(1, origin)
+        self._errors = self._errors.sum(keepdims=True)
+        self._worst = self._worst.sum(keepdims=True)
+        self._fourth = np.square(np.sqrt(self._fourth).sum(keepdims=True))
+        self._count *= self.channels
+        self.channels, self.is_told_apart = 1, True
 
     def _flat(self, found: Any) -> Any:
         """Return values as samples, positions and channels."""

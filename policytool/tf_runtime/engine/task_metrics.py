@@ -140,7 +140,7 @@ class TaskMetrics:
             return {
                 "name": self.task.name,
                 "higher_is_better": higher,
-                "outputs": [{"output": self._only, **self._called()}],
+                "outputs": [{"output": self._only, "names": self.judged, **self._called()}],
             }
         for name in self._metrics:
             self._count(name)

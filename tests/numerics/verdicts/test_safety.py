@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -267,3 +268,102 @@ def test_labels_decide_for_numbers_and_count_for_all(
     assert found.answer is expected
     assert found.deciding is not None
     assert found.deciding.kind is kind
+
+
+def test_a_channel_that_is_constant_in_the_reference_counts() -> None:
+    """Relative to the spread of the others."""
+    one = normal(1000, 4) * [1, 1, 1, 0]
+    for size, expected in ((5.0, Answer.NOT_SAFE), (1e-4, Answer.SAFE)):
+        assert answer(one, one + np.array([0, 0, 0, size]), OutputKind.REGRESSION)[0] is expected
+
+
+def test_probabilities_have_bounds_of_their_mean() -> None:
+    """Differences in few samples may be in more of the others."""
+    one = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
+    other = one.copy()
+    other[:20] += 0.24
+    found = safety.answer_output("y", changes(one, other), (frozenset({OutputKind.PROBABILITY}),))
+    assert found.deciding is not None
+    change = found.deciding.change
+    assert change.value == pytest.approx(20 * 0.24 / one.sum(), rel=1e-3)
+    assert change.lower < change.value < 0.0145 < change.upper
+    assert found.answer is Answer.UNDECIDED
+
+
+def test_a_kind_that_an_output_has_not_is_said_to_be_so() -> None:
+    """It is no constant output."""
+    one = normal(1000, 1)
+    assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
+
+
+def test_percentages_are_checked() -> None:
+    """NaN is none."""
+    assert safety.share_of(1) == 0.01
+    for percent in (0, -1, 101, float("nan")):
+        with pytest.raises(UsageError, match="--max-change"):
+            safety.share_of(percent)
+
+
+@pytest.mark.parametrize(("drop", "expected"), [(math.inf, Answer.NOT_SAFE), (None, None)])
+def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: Answer) -> None:
+    """Infinity is worse; NaN leaves it open."""
+    one = normal(1000, 3)
+    output = CheckedOutput(
+        shape=(None, 3),
+        dtype_reference="float32",
+        dtype_candidate="float32",
+        accumulated=None,
+        name="y",
+        changes=changes(one, one),
+    )
+    bounds = None if drop is None else (drop, drop)
+    metric = TaskMetric(
+        name="nll",
+        higher_is_better=False,
+        outputs=(replace(LABELLED, drop=drop, bounds=bounds, passed=False),),
+    )
+    rule = safety.Rule(kinds={"y": OutputKind.REGRESSION})
+    (found,) = safety.answer_outputs([output], rule, metric)
+    assert found.answer is (expected or Answer.UNDECIDED)
+    assert found.why is (None if expected else Open.BETWEEN)
+
+
+def test_a_metric_is_of_its_own_outputs() -> None:
+    """An output without labels is answered by its values."""
+    one = normal(1000, 3)
+    outputs = [
+        CheckedOutput(
+            shape=(None, 3),
+            dtype_reference="float32",
+            dtype_candidate="float32",
+            accumulated=None,
+            name=name,
+            changes=changes(one, -one),
+        )
+        for name in ("a", "b", "c")
+    ]
+    labelled = replace(LABELLED, output=None, names=("a", "b"), bounds=(0.0, 0.001))
+    metric = TaskMetric(name="mine", higher_is_better=True, outputs=(labelled,))
+    rule = safety.Rule(kinds=dict.fromkeys("abc", OutputKind.REGRESSION))
+    found = safety.answer_outputs(outputs, rule, metric)
+    assert [one.answer for one in found] == [Answer.SAFE, Answer.SAFE, Answer.NOT_SAFE]
+
+
+def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
+    """The classes of NaN are as often right in both models."""
+    for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
+        output = CheckedOutput(
+            shape=(None, 4),
+            dtype_reference="float32",
+            dtype_candidate="float32",
+            accumulated=None,
+            name="y",
+            changes=changes(one, one),
+        )
+        metric = TaskMetric(
+            name="accuracy",
+            higher_is_better=True,
+            outputs=(replace(LABELLED, bounds=(0.0, 0.0)),),
+        )
+        (found,) = safety.answer_outputs([output], safety.Rule(), metric)
+        assert found.answer is Answer.UNDECIDED
