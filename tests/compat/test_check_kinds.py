@@ -279,8 +279,13 @@ def test_a_quantised_file_is_compared_with_the_original(
     assert norm.error == 0
 
 
-def test_a_quantised_file_with_other_weights_fails(models: Path, tools: TensorFlowTools) -> None:
-    """A scale that is too large by a third is no rounding to 8 bits."""
+def test_a_quantised_layer_with_other_weights_is_marked(
+    models: Path, tools: TensorFlowTools
+) -> None:
+    """
+    A scale that is too large by a third is no rounding to 8 bits, although the layer that follows
+    makes the outputs the same.
+    """
     with zipfile.ZipFile(models / "keras" / "int8.keras") as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     with h5py.File(io.BytesIO(parts["model.weights.h5"]), "r") as file:
@@ -295,10 +300,9 @@ def test_a_quantised_file_with_other_weights_fails(models: Path, tools: TensorFl
         for name, part in parts.items():
             archive.writestr(name, part)
     found = compared(models, tools, "original", "broken")
-    assert not found.holds
-    origin = the_run(found).origin
-    assert origin is not None
-    assert origin.path.endswith("hidden")
+    (judged,) = (one for one in the_run(found).verdict.judgements if one.path.endswith("hidden"))
+    assert judged.is_missed
+    assert found.holds
 
 
 def compared(models: Path, tools: TensorFlowTools, first: str, second: str, **wanted: Any) -> Check:
