@@ -87,7 +87,7 @@ def test_snippets_feed_a_model(
     monkeypatch.chdir(folder)
     options = ("--to", "mixed_bfloat16", "--python", str(compat_python), "--format", "json")
     found = run("check", model, "--inputs", function, *options)
-    assert found.code in {0, 1}, found.err
+    assert found.code in {0, 1, 5}, found.err
     (told,) = json.loads(found.out)["check"]["runs"]
     assert (told["inputs"]["kind"], told["inputs"]["batches"]) == ("given", batches)
     assert told["inputs"]["batch_size"] == 32
