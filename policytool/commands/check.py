@@ -13,7 +13,6 @@ from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
 from policytool.migration import planning, short_options
 from policytool.migration.planning.options import Assignment
-from policytool.numerics.check_results.answers import Answer, Open
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -98,33 +97,22 @@ def _explain(
     found = measured.check
     if not _is_explicable(found):
         return replace(found, runs=tuple(map(origins.with_nan_of_reference, found.runs)))
-    plain = replace(
-        wanted,
-        gradients=False,
-        timing=False,
-        tf32=False,
-        save_inputs=None,
-        isolated=True,
-        probes_overflow=False,
-    )
 
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again; the first time, with nothing kept, as a diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
-        candidate = replace(plain.candidate, assignments=(*plain.candidate.assignments, *added))
+        candidate = replace(wanted.candidate, assignments=(*wanted.candidate.assignments, *added))
         asked = replace(
-            plain, candidate=candidate, diagnosis=not kept, exponents=wanted.exponents and not kept
+            wanted.for_candidate(candidate),
+            isolated=True,
+            diagnosis=not kept,
+            exponents=wanted.exponents and not kept,
         )
         return measure(*inputs, asked, *means).check
 
     def other_trial(policy: str) -> Check:
         """Run the check with the other mixed policy, of which only the outputs matter."""
-        asked = replace(
-            plain,
-            candidate=replace(plain.candidate, to=policy),
-            isolated=False,
-            exponents=False,
-        )
+        asked = wanted.for_candidate(replace(wanted.candidate, to=policy))
         return measure(*inputs, asked, *means).check
 
     policy = _OTHER_MIXED.get(wanted.candidate.to or "")
@@ -176,10 +164,9 @@ def _is_explicable(found: Check) -> bool:
 
 
 def _shows_error(run: CheckRun) -> bool:
-    return (
-        run.is_on_data
-        and any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in run.answers)
-    ) or any(one.ruling is not Ruling.NOTHING for one in run.verdict.deciding)
+    return (run.is_on_data and run.has_changes) or any(
+        one.ruling is not Ruling.NOTHING for one in run.verdict.deciding
+    )
 
 
 def check_files(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.planning.options import Options
@@ -70,3 +70,17 @@ class CheckOptions:
 
     earlier: EarlierCheck | None = None
     """The earlier check to compare with."""
+
+    def for_candidate(self, candidate: Options) -> CheckOptions:
+        """Return a check of another candidate, of which nothing but the outputs is asked."""
+        return replace(
+            self,
+            candidate=candidate,
+            isolated=False,
+            gradients=False,
+            timing=False,
+            tf32=False,
+            exponents=False,
+            save_inputs=None,
+            probes_overflow=False,
+        )

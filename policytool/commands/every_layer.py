@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning.options import Assignment, Outputs
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
-from policytool.support.patterns.automata import ExpressionError
-from policytool.support.patterns.matching import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.commands.check_options import CheckOptions
-    from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.checks import Check, CheckRun
 
 _TIMES: Final = 2.0
@@ -30,30 +27,19 @@ _LEAST: Final = 0.01
 
 def options(wanted: CheckOptions, found: Check) -> CheckOptions | None:
     """
-    Return a check in which the kept layers follow the policy too; None where the user decided for
-    them, gave inputs, or nothing is kept.
+    Return a check in which the kept layers follow the policy too; None where the user gave inputs,
+    or nothing is kept. A plan keeps no layer for which the user decided.
     """
     to = wanted.candidate.to
-    kept = [path for path in found.candidate.kept if not _is_assigned(path, wanted.candidate)]
-    if to is None or wanted.inputs is not None or not kept:
+    if to is None or wanted.inputs is not None or not found.candidate.kept:
         return None
-    following = tuple(Assignment(pattern=path, policy=to) for path in kept)
+    following = tuple(Assignment(pattern=path, policy=to) for path in found.candidate.kept)
     candidate = replace(
         wanted.candidate,
         outputs=Outputs.FOLLOW,
         assignments=(*wanted.candidate.assignments, *following),
     )
-    return replace(
-        wanted,
-        candidate=candidate,
-        isolated=False,
-        gradients=False,
-        timing=False,
-        tf32=False,
-        exponents=False,
-        save_inputs=None,
-        probes_overflow=False,
-    )
+    return wanted.for_candidate(candidate)
 
 
 def note(found: Check, measure: Callable[[], Check]) -> CheckNote | None:
@@ -76,20 +62,6 @@ def note(found: Check, measure: Callable[[], Check]) -> CheckNote | None:
         None,
     )
     return CheckNote(code="every-layer", message=prefix + told) if told is not None else None
-
-
-def _is_assigned(path: str, options: Options) -> bool:
-    matcher = Matcher()
-    return any(
-        one.pattern == path or _matches(matcher, one.pattern, path) for one in options.assignments
-    )
-
-
-def _matches(matcher: Matcher, pattern: str, path: str) -> bool:
-    try:
-        return matcher.fullmatch(pattern, path)
-    except ExpressionError:
-        return False  # it is the exact path of another layer
 
 
 def _difference(before: CheckRun, after: CheckRun) -> str | None:

@@ -16,6 +16,8 @@ from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import SIDES, call, check, output, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.numerics.check_results.checks import Check, CheckRun
 
 KEPT = {"net/scores": "an output", "net/norm": "it fails"}
@@ -30,9 +32,9 @@ NO_KERNEL = MissingKernel(
 WANTED = CheckOptions(candidate=Options(to="mixed_float16"), isolated=True, gradients=True)
 
 
-def made(found: CheckRun) -> Check:
+def made(found: CheckRun, kept: Mapping[str, str] = KEPT) -> Check:
     """Return a check of one run, in which layers are kept."""
-    made = check(found, candidate=replace(SIDES["candidate"], kept=KEPT)).check
+    made = check(found, candidate=replace(SIDES["candidate"], kept=kept)).check
     assert made is not None
     return made
 
@@ -46,7 +48,7 @@ def test_kept_layers_are_told_to_follow() -> None:
     """Only those for which the user did not decide, and with nothing measured beside."""
     mine = Assignment(pattern="net/sc.*", policy="float32")
     wanted = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
-    found = every_layer.options(wanted, made(usual(1e-4)))
+    found = every_layer.options(wanted, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
     assert found is not None
     assert found.candidate.outputs is Outputs.FOLLOW
     assert found.candidate.assignments == (
@@ -59,22 +61,26 @@ def test_kept_layers_are_told_to_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    ("wanted", "kept"),
     [
-        replace(WANTED, inputs=Path("rows.npz")),
-        replace(WANTED, candidate=Options()),
-        replace(
-            WANTED,
-            candidate=Options(
-                to="mixed_float16", assignments=(Assignment(pattern="net/.*", policy="float32"),)
+        (replace(WANTED, inputs=Path("rows.npz")), KEPT),
+        (replace(WANTED, candidate=Options()), KEPT),
+        (
+            replace(
+                WANTED,
+                candidate=Options(
+                    to="mixed_float16",
+                    assignments=(Assignment(pattern="net/.*", policy="float32"),),
+                ),
             ),
+            {},
         ),
     ],
     ids=["data", "no policy", "decided"],
 )
-def test_nothing_more_is_measured(wanted: CheckOptions) -> None:
+def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str]) -> None:
     """On the user's data, without a policy, and where the user decided for every layer."""
-    assert every_layer.options(wanted, made(usual(1e-4))) is None
+    assert every_layer.options(wanted, made(usual(1e-4), kept)) is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.helpers.paths import ROOT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -65,6 +67,21 @@ class Answers:
 
     versions: Mapping[str, str]
     loaded: Mapping[Job, Loaded]
+
+
+def run_module(python: Path, name: str, *arguments: object, seconds: int = SECONDS) -> str:
+    """Run a module of this package with the library's interpreter; return what it prints."""
+    done = subprocess.run(
+        [str(python), "-m", f"tests.compat.{name}", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 def ask(python: Path, release: str, jobs: Sequence[Job]) -> Answers:

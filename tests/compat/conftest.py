@@ -9,7 +9,6 @@ that a plain ``pytest`` says nothing of them.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -20,9 +19,8 @@ import pytest
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
-from tests.compat.asking import ENVIRONMENT, SECONDS, ask
+from tests.compat.asking import ask, run_module
 from tests.compat.cases import CASES, OTHER, job, under_another_policy
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,17 +134,7 @@ def conversions(
 def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models that ``check_models.py`` writes."""
     base = tmp_path_factory.mktemp("models")
-    command = [str(compat_python), "-m", "tests.compat.check_models", str(base)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_module(compat_python, "check_models", base)
     return base
 
 

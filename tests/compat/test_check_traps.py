@@ -8,8 +8,6 @@ they are gone when the layer is called a second time.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,9 +18,8 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_module
 from tests.compat.check_traps import LIBRARIES, MASKED
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -42,17 +39,7 @@ MODELS: Final = {
 def trapped(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models."""
     base = tmp_path_factory.mktemp("traps")
-    command = [str(compat_python), "-m", "tests.compat.check_traps", str(base)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_module(compat_python, "check_traps", base)
     return base
 
 

@@ -5,8 +5,6 @@ they overflow float16.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +17,8 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.reports.checks._verdict import headline
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_module
 from tests.compat.probed_models import FEATURES, LIBRARIES, WEIGHT
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,16 +35,7 @@ HALF: Final = CheckOptions(candidate=Options(to="mixed_float16"))
 def probed(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models."""
     base = tmp_path_factory.mktemp("probed")
-    done = subprocess.run(
-        [str(compat_python), "-m", "tests.compat.probed_models", str(base)],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_module(compat_python, "probed_models", base)
     return base
 
 

@@ -1,6 +1,6 @@
 """
 ``check`` on residual streams of 24 blocks: few patterns name the layers that stay in float32, and
-a policy that does not suit the model is told.
+a policy that does not suit the model is reported.
 
 ``residual_models.py`` writes the models.
 """
@@ -8,8 +8,6 @@ a policy that does not suit the model is told.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -24,10 +22,9 @@ from policytool.model import reading
 from policytool.numerics.check_results.answers import Answer
 from policytool.reports import View
 from policytool.reports.checks import Checks, headline, json_report
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_module
 from tests.compat.residual_models import OVERFLOWING, SUFFIXES
 from tests.conftest import run
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,16 +43,7 @@ TRIALS: Final = 4
 def residual(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models."""
     base = tmp_path_factory.mktemp("residual")
-    done = subprocess.run(
-        [str(compat_python), "-m", "tests.compat.residual_models", str(base)],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_module(compat_python, "residual_models", base)
     return base
 
 

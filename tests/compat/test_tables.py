@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from policytool.formats import format_detection
 from policytool.model import reading, untrusted_code
-from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.helpers.paths import ROOT
+from tests.compat.asking import run_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,17 +22,7 @@ FILLS = "InitializeTableFromTextFileV2"
 def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with SavedModels that hold tables."""
     folder = tmp_path_factory.mktemp("tables")
-    command = [str(compat_python), "-m", "tests.compat.tables", str(folder)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_module(compat_python, "tables", folder)
     return folder
 
 

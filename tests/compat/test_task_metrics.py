@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +19,9 @@ from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.support.errors import UsageError, WorkerError
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_module
 from tests.compat.labelled_models import METRICS, ROWS, SUFFIXES
-from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,16 +59,7 @@ def both(labels, predictions):
 def labelled(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models that ``labelled_models.py`` writes."""
     base = tmp_path_factory.mktemp("labelled")
-    done = subprocess.run(
-        [str(compat_python), "-m", "tests.compat.labelled_models", str(base)],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_module(compat_python, "labelled_models", base)
     (base / "labelled_functions.py").write_text(FUNCTIONS, encoding="utf-8")
     return base
 

@@ -6,15 +6,12 @@ and without the training configuration.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import policytool
-from tests.compat.asking import ENVIRONMENT
-from tests.helpers.paths import ROOT
+from tests.compat.asking import run_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,17 +24,7 @@ OPEN: Final = 0.1
 
 
 def _asked(python: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [str(python), "-m", "tests.compat.verdict_models", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return run_module(python, "verdict_models", *arguments, seconds=600)
 
 
 @pytest.fixture(scope="module")

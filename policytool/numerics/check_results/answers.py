@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ class Bounds:
 
 
 class Answer(StrEnum):
-    """Whether a candidate is safe."""
+    """Whether a candidate is safe, from the best answer to the worst."""
 
     SAFE = "safe"
     UNDECIDED = "undecided"
@@ -97,7 +97,7 @@ class KindAnswer:
     """How many samples would show that it is safe, if the others are like these."""
 
     channel: int | None = None
-    """The channel with the largest error, if several are told apart."""
+    """The channel with the largest error; None if all are compared together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,9 +123,11 @@ class OutputAnswer:
         return self.kinds[0] if self.kinds else None
 
 
-_ORDER: Final = (Answer.SAFE, Answer.UNDECIDED, Answer.NOT_SAFE)
-
-
 def worst(answers: Iterable[Answer]) -> Answer:
     """Return the answer of several outputs or runs together."""
-    return max(answers, key=_ORDER.index, default=Answer.UNDECIDED)
+    return max(answers, key=severity, default=Answer.UNDECIDED)
+
+
+def severity(answer: Answer) -> int:
+    """Return a number that is larger the more an answer speaks against the candidate."""
+    return list(Answer).index(answer)

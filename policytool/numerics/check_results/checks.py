@@ -150,6 +150,11 @@ class CheckRun:
         return self.measured if self.is_on_data and not self.missing else Answer.UNDECIDED
 
     @property
+    def has_changes(self) -> bool:
+        """Whether an output is not safe, or may be not, as one of the kinds that it may have."""
+        return any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in self.answers)
+
+    @property
     def is_troubled(self) -> bool:
         """
         Whether there is an error to explain: one that speaks against the candidate, or where the
@@ -159,7 +164,7 @@ class CheckRun:
             one.why in {Open.CONSTANT, Open.NOT_FINITE} for one in self.answers
         ):
             return self.measured is Answer.NOT_SAFE or not self.verdict.passed
-        return any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in self.answers)
+        return self.has_changes
 
     @property
     def holds(self) -> bool:

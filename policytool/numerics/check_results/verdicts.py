@@ -166,8 +166,8 @@ class CheckVerdict:
 
     @property
     def deciding(self) -> tuple[Judgement, ...]:
-        """The outputs that are outside their tolerance."""
-        return tuple(one for one in self.missed if self.requires(one))
+        """The outputs that are outside their tolerance; layers only explain."""
+        return tuple(one for one in self.missed if one.about is JudgementSubject.OUTPUT)
 
     @property
     def is_inconclusive(self) -> bool:
@@ -184,10 +184,6 @@ class CheckVerdict:
     def is_metric_worse(self) -> bool:
         """Whether the task's own metric gets worse than allowed, which always fails the check."""
         return self.metric is not None and not self.metric.passed
-
-    def requires(self, judgement: Judgement) -> bool:
-        """Return whether a judgement decides: layers only explain."""
-        return judgement.about is JudgementSubject.OUTPUT
 
 
 def excess(judgement: Judgement) -> float:

@@ -11,7 +11,6 @@ of the number of samples (the rule of three: Hanley and Lippman-Hand, JAMA 249, 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import Bounds
@@ -26,7 +25,7 @@ _RISK: Final = 1 - CONFIDENCE
 _Z: Final = 1.6448536269514722
 """The quantile of the normal distribution for this confidence, on one side."""
 
-_UNSEEN: Final = -math.log(_RISK)
+UNSEEN: Final = -math.log(_RISK)
 """About 3: how many samples were to be expected of what was not seen, at most."""
 
 _MOST_TIMES: Final = 1e4
@@ -45,34 +44,31 @@ def of_share(changed: int, samples: int) -> Bounds:
     return Bounds(changed / samples, lower, upper)
 
 
-def of_shares(shares: Shares) -> Bounds:
-    """Return the mean of shares; what was not seen is at most what no change at all would allow."""
-    if shares.is_counted or not shares.samples:
-        return of_share(shares.changed, shares.samples)
-    unseen = of_share(0, shares.samples).upper
-    found = of_mean(shares.total, shares.squares, shares.worst, shares.samples)
+def of_shares(shares: Shares, times: float = 1) -> Bounds:
+    """
+    Return the mean of shares; what was not seen is at most what no change at all would allow.
+
+    :param times: how many times as many samples there were, if the others were like these
+    """
+    samples = round(shares.samples * times)
+    if shares.is_counted or not samples:
+        return of_share(round(shares.changed * times), samples)
+    unseen = of_share(0, samples).upper
+    found = of_mean(shares.total, shares.squares, shares.worst, shares.samples, times)
     return Bounds(found.value, found.lower, min(1.0, max(unseen, found.upper)))
 
 
-def of_mean(total: float, squares: float, worst: float, samples: int) -> Bounds:
-    """Return the mean of values that are not negative, from their sums and the largest of them."""
+def of_mean(total: float, squares: float, worst: float, samples: int, times: float = 1) -> Bounds:
+    """
+    Return the mean of values that are not negative, from their sums and the largest of them.
+
+    :param times: as for :func:`of_shares`
+    """
+    total, squares, samples = total * times, squares * times, round(samples * times)
     mean = total / samples
     variance = max(squares / samples - mean * mean, 0.0) * samples / max(samples - 1, 1)
     margin = _Z * math.sqrt(variance / samples)
-    return Bounds(mean, max(0.0, mean - margin), mean + margin + _UNSEEN * worst / samples)
-
-
-def of_shares_of_more(shares: Shares, times: float) -> Bounds:
-    """Return the bounds if there were this many times as many samples that are like these."""
-    return of_shares(
-        replace(
-            shares,
-            samples=round(shares.samples * times),
-            changed=round(shares.changed * times),
-            total=round(shares.total * times) if shares.is_counted else shares.total * times,
-            squares=shares.squares * times,
-        )
-    )
+    return Bounds(mean, max(0.0, mean - margin), mean + margin + UNSEEN * worst / samples)
 
 
 def needed(samples: int, upper: Callable[[float], float], most: float) -> int | None:
@@ -93,7 +89,7 @@ def needed(samples: int, upper: Callable[[float], float], most: float) -> int | 
 
 def least_samples(share: float) -> int:
     """Return how many samples without any change show that at most this share changes."""
-    return math.ceil(_UNSEEN / -math.log1p(-share)) if 0 < share < 1 else 1
+    return math.ceil(UNSEEN / -math.log1p(-share)) if 0 < share < 1 else 1
 
 
 def _quantile(level: float, first: float, second: float) -> float:

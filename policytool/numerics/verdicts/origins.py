@@ -138,8 +138,7 @@ def _begun(call: LayerCall) -> int:
 def _nonfinite(run: CheckRun) -> Iterator[Charge]:
     """Yield the first place where the candidate makes NaN or infinity, if an output shows it."""
     shown = any(
-        one.ruling is Ruling.NOT_FINITE
-        and (one.about is JudgementSubject.OUTPUT or run.verdict.requires(one))
+        one.ruling is Ruling.NOT_FINITE and one.about is JudgementSubject.OUTPUT
         for one in run.verdict.judgements
     )
     if not shown:

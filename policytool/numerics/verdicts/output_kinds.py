@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import OutputKind
+from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short
 from policytool.support.shorten import join_first
 
@@ -31,7 +32,6 @@ _ANGULAR: Final = re.compile(r"cosine|triplet|contrastive|circle|npairs|arcface"
 _NUMERIC: Final = re.compile(
     r"error|^(mse|mae|mape|msle|huber|log_?cosh|logcosh|poisson|tweedie|quantile|pinball)$"
 )
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _CLOSED: Final = 0.1
 """Fewer open values than this share are those of a mask."""
@@ -95,7 +95,7 @@ def readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
     if changes.value_changes is not None:
         return _only(OutputKind.VALUES)
     rank, last = len(facts.shape), changes.width
-    activation, loss = facts.activation, _plain(facts.loss)
+    activation, loss = facts.activation, snake_case(facts.loss or "")
     if changes.sums_to_one and activation in (None, "softmax"):
         return _only(OutputKind.CLASSES)
     if activation == "softmax" and last > 1:  # moved to other axes since
@@ -142,11 +142,6 @@ def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
 
 def _only(kind: OutputKind) -> tuple[Reading]:
     return (frozenset({kind}),)
-
-
-def _plain(loss: str | None) -> str:
-    """Return the name of a loss in the form of a function."""
-    return _WORD.sub("_", loss or "").lower()
 
 
 def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import (
@@ -19,6 +20,7 @@ from policytool.numerics.check_results.answers import (
     Open,
     OutputAnswer,
     OutputKind,
+    severity,
     worst,
 )
 from policytool.numerics.verdicts import bounds
@@ -44,7 +46,7 @@ _SHARES: Final = 2.0
 """How many times that share has to change, at least, for a candidate that is not safe."""
 
 _NUMBERS: Final = 5.0
-"""The same of the change of numbers."""
+"""The same of kinds that are not counted."""
 
 _NEARLY_EXACT: Final = 0.5
 """
@@ -130,12 +132,7 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     is_known = metric.bounds is not None or metric.drop is None
     if found.spoiled or not metric.rows or not is_known:
         return found
-    if metric.bounds is None:
-        said = Answer.UNDECIDED
-    elif metric.bounds[1] <= metric.max_drop:
-        said = Answer.SAFE
-    else:
-        said = Answer.NOT_SAFE if metric.bounds[0] > metric.max_drop else Answer.UNDECIDED
+    said = _of_metric(metric)
     kind = found.deciding.kind if found.deciding is not None else None
     decides = kind in _BY_LABELS or found.why is Open.UNFIT
     if not decides and worst([said, found.answer]) is found.answer:
@@ -148,6 +145,14 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     is_few = said is Answer.UNDECIDED and metric.drop is not None and metric.drop <= metric.max_drop
     why = Open.FEW if is_few else Open.BETWEEN if said is Answer.UNDECIDED else None
     return replace(found, answer=said, why=why, labels=metric)
+
+
+def _of_metric(metric: OutputMetric) -> Answer:
+    """Return what a metric says; NaN leaves it open."""
+    lower, upper = metric.bounds or (-math.inf, math.inf)
+    if upper <= metric.max_drop:
+        return Answer.SAFE
+    return Answer.NOT_SAFE if lower > metric.max_drop else Answer.UNDECIDED
 
 
 def _undecided(found: OutputAnswer) -> OutputAnswer:
@@ -221,8 +226,7 @@ def _is_other(found: Sequence[KindAnswer]) -> bool:
 
 def _rank(found: KindAnswer) -> tuple[int, int]:
     """Return what decides first: of one answer, predictions that are counted."""
-    order = (Answer.NOT_SAFE, Answer.UNDECIDED, Answer.SAFE)
-    return order.index(found.answer), list(OutputKind).index(found.kind)
+    return -severity(found.answer), list(OutputKind).index(found.kind)
 
 
 def _nothing_to_see(changes: OutputChanges) -> Open | None:
@@ -245,49 +249,32 @@ def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[Kind
     if kind is OutputKind.VALUES:
         return _of_shares(kind, changes.value_changes, most)
     if kind is OutputKind.MASK:
-        return _of_shares(kind, changes.unmatched_masks, most, times=_NUMBERS)
+        return _of_shares(kind, changes.unmatched_masks, most)
     if kind is OutputKind.PROBABILITY:
         return _of_probability(changes, most)
     return _of_numbers(changes, most)
 
 
-def _of_shares(
-    kind: OutputKind, shares: Shares | None, most: float, *, times: float = _SHARES
-) -> list[KindAnswer]:
+def _of_shares(kind: OutputKind, shares: Shares | None, most: float) -> list[KindAnswer]:
     if shares is None or not shares.samples:
         return []
     if kind is OutputKind.BINARY and not shares.is_counted:
         # of several labels, a sample has changed if any of them has
         shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
-    change = bounds.of_shares(shares)
-    is_unsafe = change.lower > most and change.value > times * most
-    return [
-        _judged(
-            kind,
-            change,
-            shares.samples,
-            most,
-            is_unsafe=is_unsafe,
-            upper=lambda times: bounds.of_shares_of_more(shares, times).upper,
-        )
-    ]
+    return [_judged(kind, partial(bounds.of_shares, shares), shares.samples, most)]
 
 
 def _judged(
-    kind: OutputKind,
-    change: Bounds,
-    samples: int,
-    most: float,
-    *,
-    is_unsafe: bool,
-    upper: Callable[[float], float],
+    kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, most: float
 ) -> KindAnswer:
     """
     Return what a change says.
 
-    :param upper: the upper bound with this many times as many samples that are like these
+    :param change_of: returns it for this many times as many samples that are like these
     """
-    least = bounds.least_samples(most)
+    change, least = change_of(1), bounds.least_samples(most)
+    times = _SHARES if kind in _COUNTED else _NUMBERS
+    is_unsafe = change.lower > most and change.value > times * most
     most *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
     if change.upper <= most and samples >= least:
         answer = Answer.SAFE
@@ -295,7 +282,9 @@ def _judged(
         answer = Answer.NOT_SAFE if is_unsafe else Answer.UNDECIDED
     if answer is not Answer.UNDECIDED:
         return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
-    enough = bounds.needed(samples, upper, most) if change.value <= most else None
+    enough = None
+    if change.value <= most:
+        enough = bounds.needed(samples, lambda times: change_of(times).upper, most)
     if enough is None and samples < least and change.lower <= most:
         enough = least  # of which more than these may be as they should
     return KindAnswer(
@@ -329,21 +318,11 @@ def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
         return []
     mean = found.sum / changes.compared
 
-    def with_more(times: float) -> Bounds:
-        error = bounds.of_mean(
-            found.error * times, found.squares * times, found.worst, round(changes.compared * times)
-        )
+    def change_of(times: float) -> Bounds:
+        error = bounds.of_mean(found.error, found.squares, found.worst, changes.compared, times)
         return Bounds(*(one / mean for one in (error.value, error.lower, error.upper)))
 
-    return [
-        _of_size(
-            OutputKind.PROBABILITY,
-            with_more(1),
-            changes.compared,
-            most,
-            lambda times: with_more(times).upper,
-        )
-    ]
+    return [_judged(OutputKind.PROBABILITY, change_of, changes.compared, most)]
 
 
 def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
@@ -356,18 +335,14 @@ def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
         for place, one in enumerate(changes.channels)
     }
 
-    def with_more(times: float) -> dict[int, Bounds]:
-        return {place: _relative(one, changes.compared, times) for place, one in channels.items()}
+    errors = {place: _relative(one, changes.compared) for place, one in channels.items()}
+    place = max(errors, key=lambda one: errors[one].value)
 
-    found = with_more(1)
-    place = max(found, key=lambda one: found[one].value)
-    judged = _of_size(
-        OutputKind.REGRESSION,
-        replace(found[place], upper=max(one.upper for one in found.values())),
-        changes.compared,
-        most,
-        lambda times: max(one.upper for one in with_more(times).values()),
-    )
+    def change_of(times: float) -> Bounds:
+        found = {at: _relative(one, changes.compared, times) for at, one in channels.items()}
+        return replace(found[place], upper=max(one.upper for one in found.values()))
+
+    judged = _judged(OutputKind.REGRESSION, change_of, changes.compared, most)
     return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
 
 
@@ -380,15 +355,6 @@ def _relative(found: ChannelErrors, samples: int, times: float = 1) -> Bounds:
     Return the root of the squared error over that of the spread, as it would be for this many times
     as many samples.
     """
-    more = round(samples * times)
-    error = bounds.of_mean(found.error * times, found.squares * times, found.worst, more)
+    error = bounds.of_mean(found.error, found.squares, found.worst, samples, times)
     scale = samples / found.spread
     return Bounds(*(math.sqrt(one * scale) for one in (error.value, error.lower, error.upper)))
-
-
-def _of_size(
-    kind: OutputKind, change: Bounds, samples: int, most: float, upper: Callable[[float], float]
-) -> KindAnswer:
-    """Return what the size of a change says."""
-    is_unsafe = change.lower > most and change.value > _NUMBERS * most
-    return _judged(kind, change, samples, most, is_unsafe=is_unsafe, upper=upper)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
 from policytool.numerics.user_functions import UserFunction, function_named
+from policytool.numerics.verdicts import bounds
+from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
@@ -26,12 +28,9 @@ _LIKELIHOOD: Final = re.compile(
 )
 """Names of metrics that are differences of logarithms of probabilities, in nats."""
 
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BLOCKS: Final = 10
 _T: Final = 1.8331129326536335
 """The quantile of Student's distribution for 95 % on one side and ten blocks."""
-
-_UNSEEN: Final = -math.log(0.05)
 
 _ROUNDING: Final = 2.0**-20
 """How far a metric may be off relative to its size, because libraries compute it in float32."""
@@ -101,7 +100,7 @@ def metric_from_json(found: Mapping[str, Any] | None, max_drop: float | None) ->
     if found is None:
         return None
     higher = found["higher_is_better"]
-    is_likelihood = _LIKELIHOOD.search(_WORD.sub("_", found["name"]).lower()) is not None
+    is_likelihood = _LIKELIHOOD.search(snake_case(found["name"])) is not None
     outputs = [
         _judged(one, max_drop, higher=higher, is_likelihood=is_likelihood)
         for one in found["outputs"]
@@ -166,7 +165,7 @@ def _bounds(found: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | 
     squares = sum((one - mean) ** 2 for one in known)
     margin = _T * math.sqrt((len(known) - 1) / len(known) * squares)
     scale = 1.0 if higher else abs(found["reference"])
-    return whole - margin, max(whole + margin, _UNSEEN * scale / found["rows"])
+    return whole - margin, max(whole + margin, bounds.UNSEEN * scale / found["rows"])
 
 
 def _rank(one: OutputMetric) -> tuple[bool, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import Answer, Open, OutputKind
+from policytool.numerics.check_results.answers import Answer, Open, OutputKind, severity
 from policytool.reports.checks._metric import change_words
 from policytool.reports.figures import figure, many
 
@@ -105,8 +105,7 @@ def said_of(found: OutputAnswer, metric: str) -> str:
 
 
 def _weight(found: OutputAnswer) -> tuple[int, float]:
-    order = (Answer.SAFE, Answer.UNDECIDED, Answer.NOT_SAFE)
-    return order.index(found.answer), found.deciding.change.value if found.deciding else 0.0
+    return severity(found.answer), found.deciding.change.value if found.deciding else 0.0
 
 
 def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:

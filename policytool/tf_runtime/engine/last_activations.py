@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..feeding.reached_layers import SHAPING, kinds
+from ..feeding.reached_layers import SHAPING, kinds, node_inputs
 
 if TYPE_CHECKING:
     from typing import Any
@@ -66,9 +66,6 @@ def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
     nodes = getattr(layer, "_inbound_nodes", None) or []
     if layer is None or history.node_index >= len(nodes):
         return None, [], 0
-    node = nodes[history.node_index]
-    taken = getattr(node, "input_tensors", None)
-    if taken is None:
-        taken = node.keras_inputs
+    taken = node_inputs(nodes[history.node_index])
     taken = taken if isinstance(taken, (list, tuple)) else [taken]
     return layer, list(taken), history.tensor_index

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any
 
 CHANNELS = 8
-"""The most channels that are told apart."""
+"""The most channels that are compared one by one."""
 
 KEPT_BYTES = 64 << 20
 """The most bytes of vectors that are kept to find nearest neighbours among them."""
@@ -127,11 +127,11 @@ class OutputChanges:
             self.rows += reference.size
             self.value_changes = _add(self.value_changes, reference != candidate)
             return
-        finite = _each_sample(np.isfinite(reference), np.all)
+        finite = _all_of_sample(np.isfinite(reference))
         self.spoiled += int(
-            (~_each_sample(np.isfinite(candidate) | ~np.isfinite(reference), np.all)).sum()
+            (~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))).sum()
         )
-        usable = finite & _each_sample(np.isfinite(candidate), np.all)
+        usable = finite & _all_of_sample(np.isfinite(candidate))
         self._look(reference[finite])
         self._describe(reference[finite])
         self.compared += int(usable.sum())
@@ -390,8 +390,8 @@ def _rows(found: Any) -> Any:
     return found[..., None] if found.ndim == 1 else found
 
 
-def _each_sample(found: Any, join: Callable[..., Any]) -> Any:
-    return join(found.reshape(len(found), -1), axis=1)
+def _all_of_sample(found: Any) -> Any:
+    return found.reshape(len(found), -1).all(axis=1)
 
 
 def _add(shares: Shares | None, changed: Any) -> Shares:

@@ -1,7 +1,7 @@
 """
 How much larger synthetic inputs may be until a float16 candidate overflows.
 
-Nobody knows the range of a user's data; how far the model is from an overflow on inputs of an
+The range of a user's data is unknown; how far the model is from an overflow on inputs of an
 ordinary size, and where it comes first, can be measured.
 """
 

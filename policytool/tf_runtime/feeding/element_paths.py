@@ -25,6 +25,14 @@ _RESHAPING_OPS = frozenset({"reshape", "expanddims", "squeeze", "flatten", "rave
 _JOINING_OPS = frozenset({"concat", "concatv2", "concatenate"})
 
 
+def call_arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call, in both generations of Keras."""
+    held = getattr(node, "arguments", None)
+    values = getattr(held, "args", None) or getattr(node, "call_args", None) or ()
+    named = getattr(held, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
+    return list(values), dict(named)
+
+
 def open_as_one(shape: Any) -> tuple[int, ...] | None:
     """Return a shape without its batch, with 1 for what is open; None for an unknown rank."""
     if shape is None or getattr(shape, "rank", 0) is None:
@@ -53,7 +61,7 @@ def elements_after(
     :param names: the classes of the layer
     :param call: the operation that it is, in lower case and without underscores, which is empty
         for a layer; and the node that holds the arguments of the call, None if nothing does
-    :param given: the array of each tensor that is passed to it; None where nobody knows
+    :param given: the array of each tensor that is passed to it; None if that is unknown
     :param shape: that of the tensor that it makes
     """
     sizes = open_as_one(shape)
@@ -76,7 +84,7 @@ def _moved(
     symbol, node = call
     if "Concatenate" in names or symbol in _JOINING_OPS:
         axis = getattr(layer, "axis", None)
-        axis = int(_arguments(node)[1].get("axis", -1) if axis is None else axis)
+        axis = int(call_arguments(node)[1].get("axis", -1) if axis is None else axis)
         return np.concatenate(given, axis=axis if axis < 0 else axis - 1)
     first = given[0]
     if "Flatten" in names and getattr(layer, "data_format", None) == "channels_first":
@@ -113,21 +121,13 @@ def _cropped(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
     return array[tuple(slice(low, size - high) for (low, high), size in zip(ends, array.shape))]
 
 
-def _arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a call, in both generations of Keras."""
-    held = getattr(node, "arguments", None)
-    values = getattr(held, "args", None) or getattr(node, "call_args", None) or ()
-    named = getattr(held, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
-    return list(values), dict(named)
-
-
 def _key(node: Any) -> tuple[Any, ...]:
     """
     Return what a tensor is indexed with; Keras 2 stores slices as dicts.
 
     :raises TypeError: for an index of the batch, or one that is no constant.
     """
-    values, named = _arguments(node)
+    values, named = call_arguments(node)
     key = named.get("slice_spec", named.get("key", values[1] if len(values) > 1 else None))
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
     found = tuple(

@@ -100,8 +100,8 @@ def _array(value: Any) -> Any:
 
 def _axis(one: Reached, sizes: Sequence[int]) -> int:
     """
-    Return the axis of a BatchNormalization's features, with the batch as the first. Where nobody
-    knows the shape that it gets, as in a TimeDistributed, that of the input is none to count by.
+    Return the axis of a BatchNormalization's features, with the batch as the first. If the
+    shape that it gets is unknown, as in a TimeDistributed, the shape of the input does not tell.
     """
     if one.elements is None:
         return len(sizes)

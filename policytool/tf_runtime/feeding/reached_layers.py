@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..library import paths
-from .element_paths import NOTHING, elements_after, elements_of_input, open_as_one
+from .element_paths import (
+    NOTHING,
+    call_arguments,
+    elements_after,
+    elements_of_input,
+    open_as_one,
+)
 from .slots import graph
 
 if TYPE_CHECKING:
@@ -89,7 +95,7 @@ class Passed(NamedTuple):
     """What Rescaling layers multiplied them with and added to them."""
 
     elements: Any = None
-    """Where each of them is (:mod:`.element_paths`); None where nobody knows."""
+    """Where each of them is (:mod:`.element_paths`); None if that is unknown."""
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -129,7 +135,7 @@ class Reached:
         self.elements = elements
         """
         Which of the input's values is where in what the layer gets (:mod:`.element_paths`); None
-        where nobody knows.
+        if that is unknown.
         """
 
 
@@ -206,7 +212,7 @@ class _Walk:
                 layer = _layer(node)
                 if layer is None or type(layer).__name__ == "InputLayer":
                     continue
-                tensors = self.flatten(_tensors(node, "keras_inputs", "input_tensors"))
+                tensors = self.flatten(node_inputs(node))
                 given = [_Given(held.get(id(tensor), {}), tensor.shape) for tensor in tensors]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
                 self.masks(layer, [held.get(id(tensor), {}) for tensor in self.masking(node)])
@@ -217,13 +223,9 @@ class _Walk:
 
     def masking(self, node: Any) -> list[Any]:
         """Return the tensors that a node passes to arguments that take masks."""
-        arguments = getattr(node, "arguments", None)
-        named = (
-            getattr(arguments, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
-        )  # of Keras 3, and of Keras 2
         return [
             tensor
-            for name, value in named.items()
+            for name, value in call_arguments(node)[1].items()
             if _MASK in name
             for tensor in self.flatten(value)
             if tensor is not None
@@ -272,7 +274,7 @@ class _Given(NamedTuple):
     shape: Any
 
     def elements(self, position: int) -> Any:
-        """Return where an input's values are in it; None where nobody knows."""
+        """Return where an input's values are in it; None if that is unknown."""
         if position in self.flow:
             return self.flow[position].elements
         sizes = open_as_one(self.shape)
@@ -329,6 +331,11 @@ def _layer(node: Any) -> Any:
         if found is not None:
             return found
     return None
+
+
+def node_inputs(node: Any) -> Any:
+    """Return the tensors that a node of a graph takes, in both generations of Keras."""
+    return _tensors(node, "keras_inputs", "input_tensors")
 
 
 def _tensors(node: Any, name: str, older: str) -> Any:

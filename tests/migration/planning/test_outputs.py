@@ -290,7 +290,7 @@ def test_a_cast_of_keras3_is_looked_through() -> None:
 
 
 def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
-    """What weighs the inputs of a last sum of products is no layer of the output, but a softmax."""
+    """A softmax that weighs what a last sum adds is kept as a softmax, and not as an output."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -323,3 +323,11 @@ def test_a_model_that_holds_itself_ends() -> None:
         outputs=["net"],
     )
     assert not kept(model)
+
+
+@pytest.mark.parametrize("pattern", ["net/b", "net/[ab]"])
+@pytest.mark.parametrize("policy", ["float32", TO])
+def test_no_layer_is_kept_for_which_the_user_decided(pattern: str, policy: str) -> None:
+    """The note of ``check`` on every layer relies on that."""
+    found = plan(chain(dense("a"), dense("b")), TO, f"{pattern}={policy}")
+    assert not found.kept

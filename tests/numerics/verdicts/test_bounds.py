@@ -75,8 +75,8 @@ def test_how_many_samples_would_decide(changed: int, samples: int, expected: int
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )
-    found = bounds.needed(samples, lambda times: bounds.of_shares_of_more(seen, times).upper, 0.01)
+    found = bounds.needed(samples, lambda times: bounds.of_shares(seen, times).upper, 0.01)
     assert found == expected
     if found is not None:
-        enough = bounds.of_shares_of_more(seen, (found + 5) / samples)
+        enough = bounds.of_shares(seen, (found + 5) / samples)
         assert enough.upper <= 0.01

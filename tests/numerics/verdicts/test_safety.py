@@ -32,6 +32,18 @@ def changes(one: Any, other: Any) -> output_changes.OutputChanges:
     return codec.read(output_changes.OutputChanges, found.to_json())
 
 
+def checked_output(name: str, one: Any, other: Any) -> CheckedOutput:
+    """Return an output of a run."""
+    return CheckedOutput(
+        shape=(None, *one.shape[1:]),
+        dtype_reference="float32",
+        dtype_candidate="float32",
+        accumulated=None,
+        name=name,
+        changes=changes(one, other),
+    )
+
+
 def normal(*shape: int, seed: int = 1) -> Any:
     """Return normal numbers."""
     return np.random.default_rng(seed).normal(size=shape)
@@ -253,14 +265,7 @@ def test_labels_decide_for_numbers_and_count_for_all(
     few rows with labels nothing is known.
     """
     one = normal(1000, 3)
-    output = CheckedOutput(
-        shape=(None, 3),
-        dtype_reference="float32",
-        dtype_candidate="float32",
-        accumulated=None,
-        name="y",
-        changes=changes(one, one + changed * normal(1000, 3, seed=2)),
-    )
+    output = checked_output("y", one, one + changed * normal(1000, 3, seed=2))
     metric = TaskMetric(
         name="accuracy", higher_is_better=True, outputs=(replace(LABELLED, bounds=bounds),)
     )
@@ -308,14 +313,7 @@ def test_percentages_are_checked() -> None:
 def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: Answer) -> None:
     """Infinity is worse; NaN leaves it open."""
     one = normal(1000, 3)
-    output = CheckedOutput(
-        shape=(None, 3),
-        dtype_reference="float32",
-        dtype_candidate="float32",
-        accumulated=None,
-        name="y",
-        changes=changes(one, one),
-    )
+    output = checked_output("y", one, one)
     bounds = None if drop is None else (drop, drop)
     metric = TaskMetric(
         name="nll",
@@ -331,17 +329,7 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
 def test_a_metric_is_of_its_own_outputs() -> None:
     """An output without labels is answered by its values."""
     one = normal(1000, 3)
-    outputs = [
-        CheckedOutput(
-            shape=(None, 3),
-            dtype_reference="float32",
-            dtype_candidate="float32",
-            accumulated=None,
-            name=name,
-            changes=changes(one, -one),
-        )
-        for name in ("a", "b", "c")
-    ]
+    outputs = [checked_output(name, one, -one) for name in ("a", "b", "c")]
     labelled = replace(LABELLED, output=None, names=("a", "b"), bounds=(0.0, 0.001))
     metric = TaskMetric(name="mine", higher_is_better=True, outputs=(labelled,))
     rule = safety.Rule(kinds=dict.fromkeys("abc", OutputKind.REGRESSION))
@@ -352,14 +340,7 @@ def test_a_metric_is_of_its_own_outputs() -> None:
 def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
     """The classes of NaN are as often right in both models."""
     for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
-        output = CheckedOutput(
-            shape=(None, 4),
-            dtype_reference="float32",
-            dtype_candidate="float32",
-            accumulated=None,
-            name="y",
-            changes=changes(one, one),
-        )
+        output = checked_output("y", one, one)
         metric = TaskMetric(
             name="accuracy",
             higher_is_better=True,

@@ -233,7 +233,7 @@ def sharp_scores(k: Any) -> Task:
 
 @model
 def random_weights(k: Any) -> Task:
-    """Return nearly equal classes: nobody trained the model."""
+    """Return nearly equal classes, of a model that was not trained."""
     x, y = blobs(50, 16, 1.0, 73)
     inputs = k.Input((16,), name="x")
     outputs = k.layers.Dense(50, activation="softmax", name="y")(dense(k, inputs, 64, 64, 64))

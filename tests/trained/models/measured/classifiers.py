@@ -254,7 +254,7 @@ def growing_stream(k: Any) -> Task:
 
 @model
 def mass_spectra(k: Any) -> Task:
-    """Classify counts of a detector, up to about 100,000, that nobody scaled."""
+    """Classify counts of a detector, up to about 100,000, that are not scaled."""
     random = rng(115)
     y = random.integers(0, 5, COUNT)
     place = np.arange(64)[None]
