@@ -300,9 +300,12 @@ class _Ending:
         """
         Handle a signal: pass the first one on, and end the copy at a later one. A copy in the
         middle of a library's call hears nothing.
+
+        The timer of a process that is watched itself (:func:`watch`) goes off while it waits too,
+        and ends no copy.
         """
         if number == signal.SIGALRM:
-            if not is_marked(Mark.FINISHING):
+            if self.asked is not None and not is_marked(Mark.FINISHING):
                 os.kill(self._child, signal.SIGKILL)
         elif self.asked is None:
             self.asked = time.monotonic()

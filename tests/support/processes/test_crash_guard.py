@@ -259,3 +259,14 @@ def test_waiting_is_no_call_that_takes_too_long() -> None:
     assert crash_guard.crash(signal.SIGPROF).how.startswith(
         f"was stopped after {limits.CALL_SECONDS.default} seconds"
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_watched_process_waits_for_its_copy() -> None:
+    """The timer of the one that waits ends no copy that takes longer than a tick."""
+    code = (
+        f"{HASTE}import time\nguard.watch()\nguard.allow()\nlost = guard.split()\n"
+        "time.sleep(0.8)\nprint('lost' if lost else 'alive')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
