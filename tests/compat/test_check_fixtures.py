@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EVERY: Final = "every-layer"
 """What happens if the kept layers follow the policy too, which is no fault."""
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("checks of fixtures")]
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 EVERYTHING: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
@@ -137,17 +137,38 @@ def chosen() -> Iterator[tuple[Case, str]]:
             yield from ((case, to) for to in (POLICIES if EVERYTHING else (turn,)))
 
 
+@dataclass(kw_only=True)
+class CheckedFixtures:
+    """What is chosen, checked when a test asks for its release: all of it takes many minutes."""
+
+    tools: TensorFlowTools
+    path: tuple[str, ...]
+    done: dict[str, tuple[Checked, ...]] = field(default_factory=dict)
+
+    def of(self, release: str) -> tuple[Checked, ...]:
+        """Return the fixtures of a release."""
+        if release not in self.done:
+            self.done[release] = tuple(
+                _checked(case, to, self.tools, self.path)
+                for case, to in chosen()
+                if case.release == release
+            )
+        return self.done[release]
+
+    def every(self) -> tuple[Checked, ...]:
+        """Return the fixtures of all releases."""
+        return tuple(checked for release in RELEASES for checked in self.of(release))
+
+
 @pytest.fixture(scope="module")
-def checked(
-    tools: TensorFlowTools, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Checked, ...]:
+def fixtures(tools: TensorFlowTools, tmp_path_factory: pytest.TempPathFactory) -> CheckedFixtures:
     """Check what is chosen."""
     modules = tmp_path_factory.mktemp("modules")
     for release in (TF_KERAS, KERAS):
         (modules / f"classes_{release.partition('.')[0]}.py").write_text(
             CLASSES.format(release), encoding="utf-8"
         )
-    return tuple(_checked(case, to, tools, (str(FIXTURES), str(modules))) for case, to in chosen())
+    return CheckedFixtures(tools=tools, path=(str(FIXTURES), str(modules)))
 
 
 def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...]) -> Checked:
@@ -177,14 +198,14 @@ def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...])
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_fixtures_pass_or_are_refused_for_a_known_reason(
-    checked: tuple[Checked, ...], count: Callable[..., None], release: str
+    fixtures: CheckedFixtures, count: Callable[..., None], release: str
 ) -> None:
     """
     Outputs are finite, the default tolerances hold, every layer has its counterpart; what is
     refused is on the list.
     """
     wrong = []
-    for one in (one for one in checked if one.case.release == release):
+    for one in fixtures.of(release):
         if one.check is not None:
             wrong += [
                 f"{one.name}: {text}"
@@ -235,8 +256,9 @@ def _faults(check: Check, *, graph: bool) -> Iterator[str]:
     )
 
 
-def test_most_are_checked(checked: tuple[Checked, ...]) -> None:
+def test_most_are_checked(fixtures: CheckedFixtures) -> None:
     """The tests above are about something, in both libraries and every format."""
+    checked = fixtures.every()
     assert sum(one.check is not None for one in checked) > 0.85 * len(checked)
     formats = {(library(one.case), one.case.format) for one in checked}
     assert {
@@ -244,9 +266,9 @@ def test_most_are_checked(checked: tuple[Checked, ...]) -> None:
     } >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
 
 
-def test_refusals_are_sentences(checked: tuple[Checked, ...]) -> None:
+def test_refusals_are_sentences(fixtures: CheckedFixtures) -> None:
     """None is an internal error, and each says what is wrong."""
-    for one in checked:
+    for one in fixtures.every():
         assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (
             one.name,
             one.message,
