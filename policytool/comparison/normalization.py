@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.tree import INPUT_CLASS, LAYERS
-from policytool.releases import generations
+from policytool.releases import generations, keras_objects
 from policytool.releases.generations import GENERATIONS
 from policytool.support.errors import SpellingError
 
@@ -139,7 +139,7 @@ _SCALINGS: Final = {
 """Scale, mode and distribution of a VarianceScaling to the class that Keras has for them."""
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape", "__list__"})
-_FUNCTION: Final = "function"
+
 _POLICIES: Final = frozenset(
     {
         "Policy",
@@ -152,16 +152,7 @@ _POLICIES: Final = frozenset(
 )
 _OWN_MODULES: Final = ("keras", "tf_keras", "tensorflow.python.keras", "builtins")
 _WRAPPER: Final = frozenset(
-    {
-        "module",
-        "class_name",
-        "config",
-        "registered_name",
-        "build_config",
-        "shared_object_id",
-        "name",
-        "compile_config",
-    }
+    {*keras_objects.KEYS, "build_config", "shared_object_id", "name", "compile_config"}
 )
 _DROPPED: Final = frozenset({"shared_object_id", "build_config"})
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
@@ -278,10 +269,10 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
     """
     if isinstance(value, list):
         return slot and bool(value) and all(is_layer(item, slot=True) for item in value)
-    if not isinstance(value, dict) or not isinstance(value.get("class_name"), str):
+    serialized = keras_objects.read(value)
+    if serialized is None:
         return False
-    config = value.get("config")
-    return slot or (isinstance(config, dict) and {"name", "trainable"} <= config.keys())
+    return slot or {"name", "trainable"} <= serialized.arguments.keys()
 
 
 def same(one: Json, other: Json) -> bool:
@@ -319,27 +310,25 @@ def _single(number: float) -> float:
 
 
 def _object(value: dict[str, Json]) -> Json:
-    class_name = value.get("class_name")
-    if not isinstance(class_name, str):
+    serialized = keras_objects.read(value)
+    if serialized is None:
         return {
             _KEYS.get(key, key): normal(item)
             for key, item in value.items()
             if key not in _DROPPED and not is_layer(item, slot=key in _LAYER_KEYS)
         }
-    config = value.get("config")
-    items = value.get("items")
+    class_name, config, items = serialized.class_name, serialized.config, value.get("items")
     if class_name in _SEQUENCES and isinstance(items, list):
         return [normal(item) for item in items]
     if class_name in _POLICIES and (name := _policy_name(value)) is not None:
         return name
-    if class_name == _FUNCTION and isinstance(config, str):
-        return config
-    module, registered = value.get("module"), value.get("registered_name")
+    if serialized.function is not None:
+        return serialized.function
     is_own = ">" not in class_name and (
-        not isinstance(module, str)
-        or module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
+        serialized.module is None
+        or serialized.module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
     )
-    named = _CLASSES.get(class_name.rpartition(">")[2], class_name.rpartition(">")[2])
+    named = _CLASSES.get(serialized.own_class, serialized.own_class)
     inner = normal(config) if config is not None else None
     said = (
         {key: item for key, item in inner.items() if not is_unsaid(key, item)}
@@ -351,9 +340,9 @@ def _object(value: dict[str, Json]) -> Json:
         key: normal(item) for key, item in value.items() if key not in _WRAPPER
     }
     if is_own:
-        return {"class_name": named, "config": said, **rest} if said or rest else named
-    package = registered if isinstance(registered, str) else class_name
-    return {"class_name": named, "registered_name": package, "config": said, **rest}
+        return {**keras_objects.short(named, said), **rest} if said or rest else named
+    package = serialized.registered_name or class_name
+    return {**keras_objects.short(named, said), "registered_name": package, **rest}
 
 
 def _axis(value: Json) -> Json:

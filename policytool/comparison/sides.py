@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import layer_graph, optimizer_config, reading
 from policytool.model.model import Layer, Model, Source
 from policytool.model.tree import INPUT_CLASS, LAYERS, storage
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -255,10 +256,7 @@ def _inbound(
             "output_layers": _sources(found, found.outputs),
         }
         operations[index] = {
-            node.name: {
-                "class_name": node.class_name,
-                "config": _nameless(node.entry.get("config")),
-            }
+            node.name: keras_objects.short(node.class_name, _nameless(node.entry.get("config")))
             for node in found.nodes.values()
             if node.site is None and node.class_name not in _AUTOMATIC_CASTS
         }

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
+from policytool.releases import keras_objects
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -142,7 +143,7 @@ def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
     """
     return (
         isinstance(config, dict)
-        and isinstance(config.get("class_name"), str)
+        and keras_objects.class_of(config) is not None
         and "config" in config
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes, nested_calls
+from policytool.releases import keras_objects
 from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
@@ -176,7 +177,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
             _note_dtype(metadata["dtype"], found)
     if isinstance(config, dict):
         found.root_keys = frozenset(config)
-        found.root_class = str(config.get("class_name"))
+        found.root_class = str(keras_objects.class_of(config))
         found.graph_network = config.get("is_graph_network") is True
         found.shape_in_layer = _says_shape(config)
         found.shaped = _class_names(config) if found.shape_in_layer else ()
@@ -192,8 +193,12 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
 
 
 def _note(value: dict[str, Json], found: ConfigTraits) -> None:
-    class_name, config, module = value.get("class_name"), value.get("config"), value.get("module")
-    if isinstance(class_name, str):
+    class_name, config, module = (
+        keras_objects.class_of(value),
+        value.get("config"),
+        value.get("module"),
+    )
+    if class_name is not None:
         found.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, found)
@@ -210,7 +215,7 @@ def _note(value: dict[str, Json], found: ConfigTraits) -> None:
 def _note_operation(entry: dict[str, Json], config: dict[str, Json], found: ConfigTraits) -> None:
     from policytool.releases import keras_operations  # only for graphs with operations
 
-    class_name = str(entry["class_name"])
+    class_name = str(keras_objects.class_of(entry))
     found.operation_uses.update(keras_operations.uses(entry))
     if config.get("axis") is not None:
         found.operation_axes.add((class_name, json.dumps(config["axis"])))
@@ -236,10 +241,7 @@ def _note_config(class_name: str, config: dict[str, Json], found: ConfigTraits) 
     if "layers" in config:
         _note_model(class_name, config, found)
     if class_name == "TimeDistributed":
-        layer = config.get("layer")
-        found.distributed_models |= (
-            isinstance(layer, dict) and layer.get("class_name") == "Sequential"
-        )
+        found.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
 
 
 def _note_policy(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
@@ -251,7 +253,7 @@ def _note_policy(class_name: str, config: dict[str, Json], found: ConfigTraits) 
     found.layer_policies.add((class_name, name))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
-            found.drawn.add((str(value.get("class_name")), name))
+            found.drawn.add((str(keras_objects.class_of(value)), name))
 
 
 def _note_arguments(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
@@ -262,7 +264,7 @@ def _note_arguments(class_name: str, config: dict[str, Json], found: ConfigTrait
             and isinstance(inner := value.get("config"), dict)
             and "dtype" in inner
         ):
-            found.dtyped_initializers.add(str(value.get("class_name")))
+            found.dtyped_initializers.add(str(keras_objects.class_of(value)))
     name = config.get("name")
     found.slashed |= isinstance(name, str) and "/" in name
     if isinstance(config.get("axis"), list):
@@ -277,13 +279,12 @@ def _says_shape(root: dict[str, Json]) -> bool:
     layers = config.get("layers") if isinstance(config, dict) else None
     first = (
         layers[0]
-        if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers
+        if keras_objects.class_of(root) == "Sequential" and isinstance(layers, list) and layers
         else None
     )
     name, inner = (
-        (text_at(first, "class_name"), first.get("config"))
-        if isinstance(first, dict)
-        else (None, None)
+        keras_objects.class_of(first),
+        first.get("config") if isinstance(first, dict) else None,
     )
     return isinstance(inner, dict) and (
         name in nested_calls.MODELS or (name != _INPUT and "batch_input_shape" in inner)
@@ -295,7 +296,7 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
     config = root.get("config")
     listed = config.get("layers") if isinstance(config, dict) else None
     names = tuple(
-        str(text_at(layer, "class_name"))
+        str(keras_objects.class_of(layer))
         for layer in (listed if isinstance(listed, list) else ())
         if isinstance(layer, dict)
     )
@@ -309,7 +310,7 @@ def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
         if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
             found.bare_nested |= "module" not in first
             found.activation_layers |= key == "activation"
-            found.wrapped_axis |= first.get("class_name") == _NORMALIZATION and isinstance(
+            found.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
                 inner.get("axis"), list
             )
 
@@ -319,7 +320,7 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
     layers = (
         [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
     )
-    nested = {text_at(layer, "class_name") for layer in layers} & nested_calls.MODELS
+    nested = {keras_objects.class_of(layer) for layer in layers} & nested_calls.MODELS
     found.nested_models |= bool(nested)
     found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
@@ -328,7 +329,7 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
     elif nested:
         found.missed_calls |= nested_calls.misses_calls(config)
     found.given_states |= any(
-        text_at(layer, "class_name") in _RECURRENT and inbound_nodes.takes_several(layer)
+        keras_objects.class_of(layer) in _RECURRENT and inbound_nodes.takes_several(layer)
         for layer in layers
     )
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
@@ -360,7 +361,7 @@ def _note_dtype(dtype: Json, found: ConfigTraits) -> None:
         found.half_policies |= dtype in _HALVES
         found.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
-        class_name, config = str(dtype.get("class_name")), dtype.get("config")
+        class_name, config = str(keras_objects.class_of(dtype)), dtype.get("config")
         found.policy_classes.add(class_name)
         if "module" in dtype:
             found.policy_keys.add(f"{class_name}.module")

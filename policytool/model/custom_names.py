@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases import keras_objects
 from policytool.releases.layer_classes import builtin_classes
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ _ALIASES: Final = frozenset(
 )
 _ACTIVATION: Final = "activation"
 _ENDINGS: Final = ("_initializer", "_regularizer", "_constraint")
-_FUNCTION: Final = "function"
 
 
 def names(config: Mapping[str, object]) -> Iterator[str]:
@@ -139,7 +139,7 @@ def names(config: Mapping[str, object]) -> Iterator[str]:
                 if name not in _ACTIVATIONS and name not in builtin_classes()
             )
         elif key.endswith(_ENDINGS):
-            named = value.get("class_name") if isinstance(value, dict) else value
+            named = keras_objects.class_of(value) if isinstance(value, dict) else value
             if isinstance(named, str) and named not in _OBJECTS | _ALIASES:
                 yield named
 
@@ -149,10 +149,5 @@ def activations(value: object) -> Iterator[str]:
     Yield the name of an activation: a function, by its name alone or serialised, or a layer's
     class.
     """
-    if isinstance(value, dict):
-        named = (
-            value.get("config") if value.get("class_name") == _FUNCTION else value.get("class_name")
-        )
-        value = named
-    if isinstance(value, str):
-        yield value
+    if (name := keras_objects.name_of(value)) is not None:
+        yield name

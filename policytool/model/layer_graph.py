@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from policytool.model import inbound_nodes
 from policytool.model.tree import LAYERS, MODEL_CLASSES
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +144,7 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
         name = inbound_nodes.name(entry)
         nodes[name] = GraphNode(
             name=name,
-            class_name=str(entry.get("class_name")),
+            class_name=str(keras_objects.class_of(entry)),
             site=by_names.get((*site.names, name)),
             pointer=f"{base}/{LAYERS}/{position}",
             entry=entry,

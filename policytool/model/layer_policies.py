@@ -15,7 +15,7 @@ from policytool.formats.document import Observation
 from policytool.model import custom_classes, policy_map
 from policytool.model.model import Layer, Source, Variable
 from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
-from policytool.releases import dtypes, generations, policy
+from policytool.releases import dtypes, generations, keras_objects, policy
 from policytool.releases.generations import SubPolicy, Unsaid
 from policytool.releases.policy import Auto, Policy, PolicyMap
 from policytool.releases.releases import KERAS3
@@ -107,8 +107,7 @@ class Resolver:
         except SpellingError as error:
             self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
-        spelled_class = site.spelled.get("class_name") if isinstance(site.spelled, dict) else None
-        deprecated = spelled_class in _DEPRECATED_CLASSES or (
+        deprecated = keras_objects.class_of(site.spelled) in _DEPRECATED_CLASSES or (
             isinstance(found, Policy) and policy.is_removed(found)
         )
         source = Source.DEFAULT if site.sub_policy else Source.DECLARED

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes
-from policytool.support.text.jsontext import text_at
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
     nested model, or of a Sequential that gives an output.
     """
     return any(
-        text_at(entry, "class_name") == SEQUENTIAL for entry in _entries(config.get("layers"))
+        keras_objects.class_of(entry) == SEQUENTIAL for entry in _entries(config.get("layers"))
     ) or bool(inbound_nodes.stuck(config, from_zero=True))
 
 
@@ -63,7 +63,7 @@ def behind_models(layers: Sequence[Json]) -> Iterator[str]:
     """
     listed = False
     for entry in _entries(layers):
-        class_name = text_at(entry, "class_name")
+        class_name = keras_objects.class_of(entry)
         if class_name in MODELS:
             listed = class_name != SEQUENTIAL
         elif listed and class_name not in _PASSING:

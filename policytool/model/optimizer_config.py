@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
 from policytool.model.model import Optimizer
-from policytool.releases import policy_formats
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import pointer
@@ -179,7 +179,8 @@ def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
 
 def is_wrapped(value: Json) -> bool:
     """Return whether the optimizer stands in a loss-scaling wrapper."""
-    return isinstance(value, dict) and str(value.get("class_name")).rpartition(">")[2] in WRAPPERS
+    serialized = keras_objects.read(value)
+    return serialized is not None and serialized.own_class in WRAPPERS
 
 
 def inner_of(value: Json) -> tuple[str, Json] | None:
@@ -204,7 +205,7 @@ def unwrap(value: Json) -> Json:
 def class_of(value: Json) -> str:
     """Return the class of an optimizer without its wrapper."""
     inner = unwrap(value)
-    return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
+    return str(keras_objects.name_of(inner)).rpartition(">")[2]
 
 
 def schedule_of_decay(class_name: str, config: dict[str, Json]) -> Json:
@@ -227,7 +228,7 @@ def schedule_of_decay(class_name: str, config: dict[str, Json]) -> Json:
         "staircase": False,
         "name": "InverseTimeDecay",
     }
-    return {"class_name": "InverseTimeDecay", "config": settings}
+    return keras_objects.short("InverseTimeDecay", settings)
 
 
 def is_new_style(value: Json) -> bool:

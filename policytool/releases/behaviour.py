@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data
+from policytool.releases import data, keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,9 +121,7 @@ def kind_of_argument(value: object) -> object:
         return (
             NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
         )
-    return (
-        f"@{value['class_name']}" if isinstance(value, dict) and "class_name" in value else "object"
-    )
+    return f"@{name}" if (name := keras_objects.class_of(value)) is not None else "object"
 
 
 def agrees(case: Facts) -> bool:

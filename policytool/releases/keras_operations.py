@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data
+from policytool.releases import data, keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
     found = OperationUse(
         module=module.removeprefix(MODULES) if isinstance(module, str) else None,
-        class_name=str(entry.get("class_name")),
+        class_name=str(keras_objects.class_of(entry)),
         config=_kinds_by_name(config),
     )
     calls = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
@@ -257,8 +257,8 @@ def _kinds_by_name(values: Json) -> frozenset[tuple[str, Kinds]]:
 
 def _kind(value: Json) -> str:
     if isinstance(value, dict):
-        class_name = value.get("class_name")
-        return class_name if isinstance(class_name, str) and class_name in _KINDS else "object"
+        class_name = keras_objects.class_of(value)
+        return class_name if class_name is not None and class_name in _KINDS else "object"
     if value is None:
         return "null"
     if isinstance(value, list):

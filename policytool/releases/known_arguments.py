@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data
+from policytool.releases import data, keras_objects
 from policytool.releases.releases import LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
@@ -173,9 +173,8 @@ def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
 
 def text(value: object) -> str:
     """Return a value as the data has it: JSON, or a serialised object's class."""
-    if isinstance(value, dict) and "class_name" in value:
-        return f"@{value['class_name']}"
-    return json.dumps(value, sort_keys=True)
+    name = keras_objects.class_of(value)
+    return f"@{name}" if name is not None else json.dumps(value, sort_keys=True)
 
 
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import data
+from policytool.releases import data, keras_objects
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
@@ -99,7 +99,7 @@ def is_operation(entry: dict[str, Json]) -> bool:
     if (
         not isinstance(config, dict)
         or "trainable" in config
-        or entry.get("class_name") not in operation_classes()
+        or keras_objects.class_of(entry) not in operation_classes()
     ):
         return False
     nodes = entry.get("inbound_nodes")

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases import keras_objects
 from policytool.releases import policy as policies
 from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
 from policytool.support.errors import PolicyNameError, SpellingError
@@ -57,10 +58,9 @@ def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
 
     :raises SpellingError: for what is not one.
     """
-    if isinstance(value, dict):
-        class_name, config = value.get("class_name"), value.get("config")
-        if isinstance(class_name, str) and isinstance(config, dict):
-            return class_name, config
+    serialized = keras_objects.read(value)
+    if serialized is not None and isinstance(serialized.config, dict):
+        return serialized.class_name, serialized.config
     raise SpellingError(
         "expected the name of a policy or a dict with class_name and config, found "
         f"{_display(value)}"
@@ -105,16 +105,14 @@ def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
     """
     match scale:
         case Fixed(value=value):
-            return {
-                LOSS_SCALE: {"class_name": "FixedLossScale", "config": {"loss_scale_value": value}}
-            }
+            return {LOSS_SCALE: keras_objects.short("FixedLossScale", {"loss_scale_value": value})}
         case Dynamic():
             config: dict[str, Json] = {
                 "initial_loss_scale": scale.initial,
                 "increment_period": scale.growth_steps,
                 "multiplier": scale.multiplier,
             }
-            return {LOSS_SCALE: {"class_name": "DynamicLossScale", "config": config}}
+            return {LOSS_SCALE: keras_objects.short("DynamicLossScale", config)}
         case Unscaled():
             return {LOSS_SCALE: None}
     return {}

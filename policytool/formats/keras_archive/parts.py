@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.formats.keras_archive.file_names import CONFIG, METADATA
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ def read_parts(
 def needs_layer_names(parts: Mapping[str, Json]) -> bool:
     """Return whether the config does not list the layers of the model."""
     config = parts[CONFIG]
-    return isinstance(config, dict) and config.get("class_name") not in _LISTING
+    return isinstance(config, dict) and keras_objects.class_of(config) not in _LISTING
 
 
 def document(

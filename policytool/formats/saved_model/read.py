@@ -33,7 +33,7 @@ from policytool.formats.saved_model.files import (
     is_without_graph,
 )
 from policytool.formats.saved_model.graph_tables import TableReader
-from policytool.releases import dtypes
+from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
 from policytool.support.files import opening
 from policytool.support.text import jsontext
@@ -100,10 +100,7 @@ def read(probe: Probe) -> Document:
     graph = _serving_graph(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
-    has_keras = any(
-        isinstance(part := parts[place], dict) and isinstance(part.get("class_name"), str)
-        for place in places.values()
-    )
+    has_keras = any(keras_objects.class_of(parts[place]) is not None for place in places.values())
     config_part = places.get(0, next(iter(places.values()))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
         parts, config_part = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
 from policytool.migration.convert.log import display_value
 from policytool.migration.convert.traversal import map_units
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
 def _json(value: Value) -> Json:
     """Return a value as far as the data knows values: objects by their class."""
     if isinstance(value, Thing | Unit):
-        return {"class_name": value.class_name, "config": {}}
+        return keras_objects.short(value.class_name, {})
     if isinstance(value, list):
         return [_json(item) for item in value]
     if isinstance(value, dict):

@@ -22,7 +22,7 @@ from policytool.migration.convert.architecture import (
 from policytool.model import inbound_nodes
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
-from policytool.releases import generations, layer_classes
+from policytool.releases import generations, keras_objects, layer_classes
 from policytool.releases.naming import snake_case
 from policytool.support.errors import SpellingError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Argument, Value
     from policytool.model.loaded_model import LoadedModel
+    from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
 
 _KINDS: Final = {
@@ -43,7 +44,7 @@ _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 """What the tree calls a Bidirectional's layers that its config has under these keys."""
 
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
-_FUNCTION: Final = "function"
+
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
 """
 What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF
@@ -80,9 +81,9 @@ class _Reader:
         Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds
         it as ``attribute``.
         """
-        class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
-        module = value.get("module")
-        raw = value.get("config")
+        serialized = keras_objects.require(value)
+        class_name, registered = split_class(serialized)
+        module, raw = serialized.module, serialized.config
         config: dict[str, Json] = (
             {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
         )
@@ -102,7 +103,7 @@ class _Reader:
             role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
             custom=not operation and _is_custom(class_name, registered, module),
             package=_package(registered),
-            module=module if isinstance(module, str) else None,
+            module=module,
             path=self.loaded.layers[site].path if site is not None else path_of((name,)),
             site=site,
             network=self._network(config, site) if is_model else None,
@@ -204,21 +205,25 @@ class _Reader:
             return [self._value(key, item, site, attribute) for item in value]
         if not isinstance(value, dict):
             return value
-        class_name, items = value.get("class_name"), value.get("items")
-        if isinstance(class_name, str) and class_name in _SEQUENCES and isinstance(items, list):
+        serialized, items = keras_objects.read(value), value.get("items")
+        if (
+            serialized is not None
+            and serialized.class_name in _SEQUENCES
+            and isinstance(items, list)
+        ):
             return [self._value(key, item, site, attribute) for item in items]
-        if not isinstance(class_name, str) or "config" not in value:
+        if serialized is None or "config" not in value:
             return {inner: self._value(inner, item, site, inner) for inner, item in value.items()}
-        if _is_layer(key, value):
+        if _is_layer(key, serialized):
             return self.unit(value, parent=site, attribute=attribute)
-        return self._thing(key, value, site)
+        return self._thing(key, serialized, site)
 
-    def _thing(self, key: str, value: dict[str, Json], site: int | None) -> Thing:
-        class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
-        module, config = value.get("module"), value["config"]
+    def _thing(self, key: str, serialized: KerasObject, site: int | None) -> Thing:
+        class_name, registered = split_class(serialized)
+        config = serialized.config
         kind = (
             ObjectKind.FUNCTION
-            if class_name == _FUNCTION
+            if class_name == keras_objects.FUNCTION
             else next((kind for end, kind in _KINDS.items() if key.endswith(end)), ObjectKind.OTHER)
         )
         inner: Mapping[str, Value] | str | None
@@ -238,14 +243,14 @@ class _Reader:
             class_name=class_name,
             config=inner,
             package=package,
-            module=module if isinstance(module, str) else None,
+            module=serialized.module,
         )
 
     def _network(self, config: dict[str, Json], site: int | None) -> Network:
         entries = [
             entry
             for entry in _as_list(config.get(LAYERS))
-            if isinstance(entry, dict) and isinstance(entry.get("class_name"), str)
+            if isinstance(entry, dict) and keras_objects.class_of(entry) is not None
         ]
         units = tuple(self.unit(entry, parent=site, attribute=LAYERS) for entry in entries)
         if "output_layers" not in config:
@@ -280,16 +285,16 @@ def _as_list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-def _is_layer(key: str, value: dict[str, Json]) -> bool:
-    config = value["config"]
-    if key in _LAYER_KEYS:
-        return True
-    return (isinstance(config, dict) and "name" in config and "trainable" in config) or (
-        value["class_name"] in MODEL_CLASSES
+def _is_layer(key: str, serialized: KerasObject) -> bool:
+    config = serialized.arguments
+    return (
+        key in _LAYER_KEYS
+        or ("name" in config and "trainable" in config)
+        or serialized.class_name in MODEL_CLASSES
     )
 
 
-def _is_custom(class_name: str, registered: str | None, module: Json) -> bool:
+def _is_custom(class_name: str, registered: str | None, module: str | None) -> bool:
     """Return whether a class is someone else's."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
         return True
@@ -298,7 +303,7 @@ def _is_custom(class_name: str, registered: str | None, module: Json) -> bool:
         or class_name in MODEL_CLASSES
         or class_name in keras2_graph.OP_LAYERS
     )
-    return not own or (isinstance(module, str) and module.split(".", 1)[0] not in _OWN)
+    return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
 
 
 def _package(registered: str | None) -> str | None:

@@ -9,7 +9,7 @@ from policytool.migration.convert._numbering import first_calls_keras2
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model.tree import LAYERS
 from policytool.model.tree.site import PUBLIC_NAMES
-from policytool.releases import keras_operations
+from policytool.releases import keras_objects, keras_operations
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import SpellingError
 
@@ -43,9 +43,9 @@ def encode(root: Unit, target: Target, log: Log) -> Json:
     found = _Writer(target, log).unit(root, network=None, member=True)
     if target.container != "json" or target.is_keras3:
         return found
+    model = keras_objects.require(found)
     return {
-        "class_name": found["class_name"],
-        "config": found["config"],
+        **keras_objects.short(model.class_name, model.config),
         "keras_version": target.keras_version,
         "backend": _BACKEND,
     }  # as to_json() has it
@@ -116,31 +116,17 @@ class _Writer:
             self._target.says_modules and (not member or self._target.container == "json")
         )
         if unit.role is Role.OPERATION:
-            return {
-                "module": unit.module,
-                "class_name": class_name,
-                "config": config,
-                "registered_name": class_name,
-            }
+            return keras_objects.full(unit.module, class_name, config, class_name)
         if unit.custom:
             name = f"{unit.package}>{class_name}" if unit.package is not None else class_name
             if not modules:
-                return {"class_name": name, "config": config}
-            return {
-                "module": unit.module,
-                "class_name": class_name,
-                "config": config,
-                "registered_name": name,
-            }
+                return keras_objects.short(name, config)
+            return keras_objects.full(unit.module, class_name, config, name)
         if not modules:
-            return {"class_name": class_name, "config": config}
+            return keras_objects.short(class_name, config)
+        module = self._module(unit, class_name)
         if class_name in keras2_graph.KEEPS_STRUCTURE:
-            return {
-                "module": self._module(unit, class_name),
-                "class_name": class_name,
-                "config": config,
-                "registered_name": class_name,
-            }
+            return keras_objects.full(module, class_name, config, class_name)
         file_name = (
             next(
                 (name for name, public in PUBLIC_NAMES.items() if public == class_name), class_name
@@ -148,12 +134,7 @@ class _Writer:
             if self._target.is_keras3
             else class_name
         )
-        return {
-            "module": self._module(unit, class_name),
-            "class_name": file_name,
-            "config": config,
-            "registered_name": self._registered_name(class_name),
-        }
+        return keras_objects.full(module, file_name, config, self._registered_name(class_name))
 
     def _module(self, unit: Unit, class_name: str) -> str:
         if class_name == _FUNCTIONAL:
@@ -258,19 +239,10 @@ class _Writer:
         if thing.package is not None:
             name = f"{thing.package}>{thing.class_name}"
             if self._target.says_modules:
-                return {
-                    "module": None,
-                    "class_name": thing.class_name,
-                    "config": config,
-                    "registered_name": name,
-                }
-            return {"class_name": name, "config": config}
+                return keras_objects.full(None, thing.class_name, config, name)
+            return keras_objects.short(name, config)
         if not self._target.says_modules:
-            return {"class_name": thing.class_name, "config": config}
-        registered = "function" if thing.kind is ObjectKind.FUNCTION else None
-        return {
-            "module": thing.module or _MODULES.get(thing.kind, "keras"),
-            "class_name": thing.class_name,
-            "config": config,
-            "registered_name": registered,
-        }
+            return keras_objects.short(thing.class_name, config)
+        registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
+        module = thing.module or _MODULES.get(thing.kind, "keras")
+        return keras_objects.full(module, thing.class_name, config, registered)

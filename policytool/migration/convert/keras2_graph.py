@@ -22,6 +22,7 @@ from policytool.migration.convert.architecture import (
     Slice,
     Unit,
 )
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,11 +41,6 @@ Layers of ops, whose single tensor stands in no list (``_preserve_input_structur
 OP_LAYERS: Final = KEEPS_STRUCTURE | {"TensorFlowOpLayer"}
 """Keras' own layers around single ops, which no release exports under ``keras.layers``."""
 
-ELLIPSIS: Final = "__ellipsis__"
-"""What a slicing layer is called with in HDF5 where an index has an ellipsis."""
-
-_TUPLE: Final = "__tuple__"
-"""What encloses the items of a tuple in the metadata of a SavedModel."""
 
 _TENSOR: Final = 3
 _FIRST: Final = 4
@@ -102,7 +98,7 @@ def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> A
                 return Reference(layer=value[0], call=value[1], output=value[2])
         return [_first(item, names, kwargs) for item in value]
     if isinstance(value, dict):
-        if value.get("class_name") == _TUPLE:
+        if keras_objects.class_of(value) == keras_objects.TUPLE:
             return _first(value.get("items"), names, kwargs)
         return {key: _first(item, names, kwargs) for key, item in value.items()}
     return value
@@ -121,8 +117,11 @@ def _within(value: Json, names: frozenset[str]) -> Argument:
             return Reference(layer=value[0], call=value[1], output=value[2])
         return [_within(item, names) for item in value]
     if isinstance(value, dict):
-        if value.get("class_name") == _TUPLE:
+        class_name = keras_objects.class_of(value)
+        if class_name == keras_objects.TUPLE:
             return _within(value.get("items"), names)
+        if class_name == keras_objects.ELLIPSIS:
+            return Slice(ellipsis=True)
         return {key: _within(item, names) for key, item in value.items()}
     return value
 
@@ -154,7 +153,7 @@ def _ends(value: Json, names: frozenset[str]) -> Argument:
             )
         return [_ends(item, names) for item in value]
     if isinstance(value, dict):
-        if value.get("class_name") == _TUPLE:
+        if keras_objects.class_of(value) == keras_objects.TUPLE:
             return _ends(value.get("items"), names)
         return {key: _ends(item, names) for key, item in value.items()}
     return value
@@ -172,7 +171,7 @@ def has_ellipsis(unit: Unit) -> bool:
     """
     specs = [call.kwargs.get("slice_spec") for call in unit.calls]
     items = [item for spec in specs for item in (spec if isinstance(spec, list) else [spec])]
-    return any(isinstance(item, dict) and item.get("class_name") == ELLIPSIS for item in items)
+    return any(isinstance(item, Slice) and item.ellipsis for item in items)
 
 
 def nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
@@ -221,6 +220,8 @@ def _encode(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if isinstance(argument, Dtype):
         return argument.name
     if isinstance(argument, Slice):
+        if argument.ellipsis:
+            return keras_objects.special(keras_objects.ELLIPSIS)
         raise UnwritableCallError("a slice")
     if argument is None or isinstance(argument, bool | int | float | str):
         return argument

@@ -23,6 +23,7 @@ from policytool.migration.convert.architecture import (
     Slice,
     Unit,
 )
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 _TENSOR: Final = "__keras_tensor__"
 _ARRAYS: Final = frozenset({"__tensor__", "__numpy__"})
 _SLICE: Final = "__slice__"
-_TUPLE: Final = "__tuple__"
-_ELLIPSIS: Final = "__ellipsis__"
+
 _GET_ITEM: Final = "GetItem"
 _HISTORY: Final = 3
 _UNKNOWN: Final[list[Json]] = [None]
@@ -106,10 +106,10 @@ def _argument(value: Json) -> Argument:
         return [_argument(item) for item in value]
     if not isinstance(value, dict):
         return value
-    class_name, config = value.get("class_name"), value.get("config")
-    if class_name == _ELLIPSIS:
+    class_name, config = keras_objects.class_of(value), value.get("config")
+    if class_name == keras_objects.ELLIPSIS:
         return Slice(ellipsis=True)
-    if isinstance(class_name, str) and isinstance(config, dict):
+    if class_name is not None and isinstance(config, dict):
         history = config.get("keras_history")
         if class_name == _TENSOR and isinstance(history, list) and len(history) == _HISTORY:
             return _reference(history)
@@ -125,7 +125,7 @@ def _argument(value: Json) -> Argument:
                 stop=_argument(config.get("stop")),
                 step=_argument(config.get("step")),
             )
-    if class_name == _TUPLE and isinstance(value.get("items"), list):
+    if class_name == keras_objects.TUPLE and isinstance(value.get("items"), list):
         return tuple(_argument(item) for item in value["items"] or ())  # type: ignore[union-attr]
     return {key: _argument(item) for key, item in value.items()}
 
@@ -168,31 +168,28 @@ def nodes(unit: Unit) -> list[Json]:
 def _encode(argument: Argument) -> Json:
     if isinstance(argument, Reference):
         history: list[Json] = [argument.layer, argument.call, argument.output]
-        return {
-            "class_name": _TENSOR,
-            "config": {"shape": list(_UNKNOWN), "dtype": "float32", "keras_history": history},
-        }
+        return keras_objects.short(
+            _TENSOR, {"shape": list(_UNKNOWN), "dtype": "float32", "keras_history": history}
+        )
     if isinstance(argument, list):
         return [_encode(item) for item in argument]
     if isinstance(argument, tuple):
-        return {"class_name": _TUPLE, "items": [_encode(item) for item in argument]}
+        return keras_objects.special(
+            keras_objects.TUPLE, items=[_encode(item) for item in argument]
+        )
     if isinstance(argument, dict):
         return {key: _encode(item) for key, item in argument.items()}
     if isinstance(argument, Constant):
-        return {
-            "class_name": "__numpy__",
-            "config": {"value": _encode(argument.value), "dtype": argument.dtype or "float32"},
-        }
+        return keras_objects.short(
+            "__numpy__", {"value": _encode(argument.value), "dtype": argument.dtype or "float32"}
+        )
     if isinstance(argument, Dtype):
         return argument.name
     if isinstance(argument, Slice):
         if argument.ellipsis:
-            return {"class_name": _ELLIPSIS, "config": {}}
+            return keras_objects.short(keras_objects.ELLIPSIS, {})
         bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
-        return {
-            "class_name": _SLICE,
-            "config": {key: _encode(item) for key, item in bounds.items()},
-        }
+        return keras_objects.short(_SLICE, {key: _encode(item) for key, item in bounds.items()})
     return argument
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Refusal
 from policytool.model import custom_classes
-from policytool.releases import dtype_support, policy
+from policytool.releases import dtype_support, keras_objects, policy
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[R
     for key, value in loaded.config(index).items():
         if not _INITIALIZER.fullmatch(key):
             continue
-        named = value.get("class_name") if isinstance(value, dict) else value
+        named = keras_objects.class_of(value) if isinstance(value, dict) else value
         initializer = _ALIASES.get(str(named).lower(), str(named))
         if (
             dtype_support.undrawable(loaded.loader, initializer, wanted.variable_dtype or "")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import optimizer_config
+from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.support.errors import SpellingError
 
@@ -66,23 +67,20 @@ def modernize(value: Json) -> Json:
     :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no
         release writes.
     """
-    if not optimizer_config.is_wrapped(value) or not isinstance(value, dict):
+    wrapper = keras_objects.read(value)
+    if wrapper is None or not optimizer_config.is_wrapped(value):
         return value
-    class_name, config, inner = (
-        str(value["class_name"]),
-        value.get("config"),
-        optimizer_config.inner_of(value),
-    )
+    inner = optimizer_config.inner_of(value)
     if (
-        not isinstance(config, dict)
+        not isinstance(wrapper.config, dict)
         or inner is None
-        or (class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer")
+        or (wrapper.class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer")
     ):
         return value
-    scale = optimizer_config.scale_of(config)
+    scale = optimizer_config.scale_of(wrapper.config)
     if scale is None:
         return inner[1]
-    return {"class_name": _CURRENT, "config": _keras2_config(scale, inner[1])}
+    return keras_objects.short(_CURRENT, _keras2_config(scale, inner[1]))
 
 
 def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
@@ -103,14 +101,9 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
         _keras2_config(scale, inner),
     )
     if not dialect.archive:
-        return {"class_name": class_name, "config": config}
+        return keras_objects.short(class_name, config)
     module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
-    return {
-        "module": module,
-        "class_name": class_name,
-        "config": config,
-        "registered_name": class_name,
-    }
+    return keras_objects.full(module, class_name, config, class_name)
 
 
 def has_factor(value: Json) -> bool:
@@ -141,30 +134,19 @@ def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
         "initial_scale": scale.initial,
         "dynamic_growth_steps": scale.growth_steps,
     }
-    return {
-        "module": "keras.optimizers",
-        "class_name": _CURRENT,
-        "config": settings,
-        "registered_name": None,
-    }
+    return keras_objects.full("keras.optimizers", _CURRENT, settings)
 
 
 def _named_by_class(name: str) -> Json:
-    return {
-        "module": "keras.optimizers",
-        "class_name": optimizer_config.ALIASES.get(name.lower(), name),
-        "config": {},
-        "registered_name": None,
-    }
+    class_name = optimizer_config.ALIASES.get(name.lower(), name)
+    return keras_objects.full("keras.optimizers", class_name, {})
 
 
 def _with_modules(value: Json, dialect: Dialect) -> Json:
     if isinstance(value, str):
-        return {
-            "module": f"{dialect.package.partition('.')[0]}.optimizers",
-            "class_name": optimizer_config.ALIASES.get(value.lower(), value),
-            "config": {},
-        }
+        class_name = optimizer_config.ALIASES.get(value.lower(), value)
+        module = f"{dialect.package.partition('.')[0]}.optimizers"
+        return {"module": module, **keras_objects.short(class_name, {})}
     return value
 
 

@@ -17,11 +17,11 @@ from policytool.migration.plan import Refusal
 from policytool.model.loaded_model import current_name
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import Unspelled
-from policytool.releases import generations, policy
+from policytool.releases import generations, keras_objects, policy
 from policytool.releases.generations import GENERATIONS, Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
-from policytool.support.text.jsontext import ABSENT, text_at
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ class PolicyWriter:
 
     @staticmethod
     def _is_dict_of_keras3(before: Json | Unspelled) -> bool:
-        return isinstance(before, dict) and text_at(before, "class_name") not in OUTDATED
+        return isinstance(before, dict) and keras_objects.class_of(before) not in OUTDATED
 
 
 def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
@@ -208,7 +208,7 @@ def _is_outdated(value: Json | Unspelled) -> bool:
     was removed.
     """
     if isinstance(value, dict):
-        return text_at(value, "class_name") in OUTDATED and isinstance(value.get("config"), dict)
+        return keras_objects.class_of(value) in OUTDATED and isinstance(value.get("config"), dict)
     if isinstance(value, str):
         try:
             return policy.is_removed(policy.policy_from_name(value))
@@ -257,7 +257,7 @@ def _reason(value: Json, speller: PolicyWriter) -> str:
     if isinstance(value, str):
         life = policy.lifecycle(policy.policy_from_name(value))
         return f"{life.removed} removed this policy name"
-    kind = value.get("class_name") if isinstance(value, dict) else "Policy"
+    kind = keras_objects.class_of(value) or "Policy"
     return (
         f"{kind} dicts are a Keras 2 format, whereas TF 2.5 and later, tf_keras and Keras 3 read "
         "the plain name"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.model.hazards._harm import Harm, Hazard
 from policytool.model.hazards._judging import LAMBDA, find
+from policytool.releases import keras_objects
 from policytool.releases.symbols.harmful import PRINTING, HarmfulOp, op
 from policytool.releases.symbols.ops import (
     attribute_values,
@@ -115,7 +116,7 @@ def _may_be_function(value: dict[str, Json], name: str) -> bool:
     Return whether a SavedModel's loader may take a class for a function of Keras' own, which it
     would call with the config: those have small letters.
     """
-    return name == value.get("class_name") and not (name[:1].isupper() or ">" in name)
+    return name == keras_objects.class_of(value) and not (name[:1].isupper() or ">" in name)
 
 
 def trains(document: Document, address: Address) -> bool:

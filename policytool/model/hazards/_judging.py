@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import inbound_nodes
 from policytool.model.hazards import _wrapped
 from policytool.model.hazards._harm import Harm
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.symbols import class_names
 from policytool.releases.symbols.harmful import is_foreign, is_harmful, is_own
 from policytool.support.errors import short
@@ -87,12 +87,12 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
                     "model loads"
                 ),
             )
-    class_name, config = value.get("class_name"), value.get("config")
-    if not isinstance(class_name, str):
-        if isinstance(class_name, dict):
+    class_name, config = keras_objects.class_of(value), value.get("config")
+    if class_name is None:
+        if keras_objects.is_malformed(value):
             yield (
                 Harm.UNKNOWN,
-                "class_name",
+                keras_objects.CLASS,
                 ("stores its class name as an object instead of text, which no release does"),
             )
         return

@@ -17,7 +17,7 @@ from policytool.model.optimizer_variables._kinds import (
     positions,
 )
 from policytool.model.trainable_weights import UnmappedError
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.releases import KERAS2
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
     inner = optimizer_config.unwrap(value)
     if isinstance(inner, str):
         config = known_arguments.default_config("optimizers", class_name, loaded.origins[-1].id)
-        inner = {"class_name": class_name, "config": config}
+        inner = keras_objects.short(class_name, config)
     of_keras2 = Style.NEW if optimizer_config.is_new_style(inner) else Style.OLD
     return StyledOptimizer(
         class_name=class_name,

@@ -24,6 +24,7 @@ from policytool.model.tree.site import (
     split_class,
     with_shared_places,
 )
+from policytool.releases import keras_objects
 from policytool.releases.layer_classes import is_operation
 from policytool.releases.naming import snake_case
 from policytool.support import limits
@@ -115,7 +116,7 @@ def sites(
     walk = _Walk(root=root, composites=composites, keras3=keras3, each=each)
     if (
         not isinstance(config, dict)
-        or not isinstance(config.get("class_name"), str)
+        or keras_objects.class_of(config) is None
         or not isinstance(config.get("config"), dict | list)
     ):
         raise SpellingError(
@@ -154,8 +155,9 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
 
 def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
     """Return the site of the layer ``value`` alone."""
-    config = value.get("config")
-    class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
+    serialized = keras_objects.require(value)
+    config = serialized.config
+    class_name, registered = split_class(serialized)
     name = _name(value, config, class_name)
     built = (
         name
@@ -171,13 +173,12 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
             if class_name == INPUT_CLASS
             else Unspelled.ABSENT,
         )
-    module = value.get("module")
     return Site(
         names=(*above, built),
         given_name=name if name != built else None,
         class_name=class_name,
         registered_name=registered,
-        module=module if isinstance(module, str) else None,
+        module=serialized.module,
         attribute=place.attribute,
         listed=place.listed,
         parent=place.parent,
@@ -220,7 +221,7 @@ def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index:
     config and share its address.
     """
     forward, backward = config.get("layer"), config.get("backward_layer")
-    own_backward = isinstance(backward, dict) and isinstance(backward.get("class_name"), str)
+    own_backward = keras_objects.class_of(backward) is not None
     directions = (
         ("forward_layer", "forward_", "layer", forward),
         (
@@ -231,7 +232,7 @@ def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index:
         ),
     )
     for attribute, prefix, key, value in directions:
-        if isinstance(value, dict) and isinstance(value.get("class_name"), str):
+        if isinstance(value, dict) and keras_objects.class_of(value) is not None:
             _visit(
                 walk,
                 value,
@@ -252,7 +253,7 @@ def _layers_below(
             if isinstance(item, dict | list):
                 yield from _layers_below(item, (*steps, position), slot=slot)
     elif isinstance(value, dict):
-        if not isinstance(value.get("class_name"), str) or "config" not in value:
+        if keras_objects.class_of(value) is None or "config" not in value:
             for key, item in value.items():
                 if isinstance(item, dict | list) and key not in _NOT_LAYERS:
                     yield from _layers_below(item, (*steps, key), slot=False)
@@ -264,7 +265,7 @@ def _is_layer(value: dict[str, Json]) -> bool:
     config = value["config"]
     if isinstance(config, dict) and "name" in config and "trainable" in config:
         return True
-    return value["class_name"] in MODEL_CLASSES and _layer_list(config) is not None
+    return keras_objects.class_of(value) in MODEL_CLASSES and _layer_list(config) is not None
 
 
 def _layer_list(config: Json) -> list[Json] | None:

@@ -25,6 +25,7 @@ from policytool.model.tree.site import (
     split_class,
     with_shared_places,
 )
+from policytool.releases import keras_objects
 from policytool.releases.naming import snake_case
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
@@ -120,10 +121,9 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
     if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
         raise LimitError(f"its object graph nests layers to a depth of {beyond}")
     metadata = _metadata(walk.document, node)
-    class_name, registered = split_class(
-        str(metadata.get("class_name")), metadata.get("registered_name")
-    )
-    config = metadata.get("config")
+    serialized = keras_objects.require(metadata)
+    class_name, registered = split_class(serialized)
+    config = serialized.config
     name = metadata.get("name")
     above = walk.sites[parent].names if parent is not None else ()
     names = (*above, name if isinstance(name, str) and name else snake_case(class_name))
@@ -201,8 +201,9 @@ def _layer_edges(walk: _Walk, node: ObjectNode) -> Iterator[tuple[str, ObjectNod
 
 
 def _is_layer(document: Document, node: ObjectNode) -> bool:
-    return _LAYER.fullmatch(node.identifier) is not None and isinstance(
-        _metadata(document, node).get("class_name"), str
+    return (
+        _LAYER.fullmatch(node.identifier) is not None
+        and keras_objects.class_of(_metadata(document, node)) is not None
     )
 
 

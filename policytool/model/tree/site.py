@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Address
     from policytool.releases.generations import SubPolicy
+    from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
 
 MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
@@ -122,16 +123,15 @@ def path_of(names: tuple[str, ...]) -> str:
     return "/".join(name.replace("/", "~1") for name in names)
 
 
-def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str | None]:
+def split_class(serialized: KerasObject) -> tuple[str, str | None]:
     """
     Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as
     the class name.
     """
-    registered = registered_name if isinstance(registered_name, str) else None
-    class_name = PUBLIC_NAMES.get(class_name, class_name)
+    class_name = PUBLIC_NAMES.get(serialized.class_name, serialized.class_name)
     if ">" in class_name:
-        return class_name.rpartition(">")[2], registered or class_name
-    return class_name, registered
+        return serialized.own_class, serialized.registered_name or class_name
+    return class_name, serialized.registered_name
 
 
 def with_shared_places(

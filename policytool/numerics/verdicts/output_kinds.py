@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import OutputKind
+from policytool.releases import keras_objects
 from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short
 from policytool.support.shorten import join_first
@@ -150,7 +151,7 @@ def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str
     for all, a list in the order of the outputs, or one by name.
     """
     listed = list(names)
-    if isinstance(recorded, dict) and "class_name" not in recorded and "config" not in recorded:
+    if isinstance(recorded, dict) and not recorded.keys() & set(keras_objects.KEYS):
         return {name: text for name in listed if (text := _loss_name(recorded.get(name)))}
     if isinstance(recorded, list):
         return {
@@ -164,10 +165,4 @@ def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str
 
 def _loss_name(recorded: object) -> str:
     """Return the name of a loss: of a function, or the class of an object."""
-    if isinstance(recorded, str):
-        return recorded
-    if isinstance(recorded, dict):
-        held = recorded.get("config")
-        named = held if isinstance(held, str) else recorded.get("class_name")
-        return named if isinstance(named, str) else ""
-    return ""
+    return keras_objects.name_of(recorded) or ""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases import policy as policies
-from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Policy, PolicyMap
@@ -48,7 +48,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     if isinstance(policy, PolicyMap):
         entries: dict[str, Json] = {path: _render_entry(entry) for path, entry in policy.policies}
         default = render(policy.default) if policy.default else None
-        return _serialize(
+        return keras_objects.full(
             "keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries}
         )
     if quantization := policy.quantization:
@@ -60,10 +60,10 @@ def render(policy: Policy | PolicyMap) -> Json:
         )
         if quantization.amax_history_length is not None:
             config["amax_history_length"] = quantization.amax_history_length
-        return _serialize("keras.dtype_policies", _QUANTIZED[family], config)
+        return keras_objects.full("keras.dtype_policies", _QUANTIZED[family], config)
     if not policy.name.startswith("float8"):
         policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
-    return _serialize("keras", "DTypePolicy", {"name": policy.name})
+    return keras_objects.full("keras", "DTypePolicy", {"name": policy.name})
 
 
 def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
@@ -113,11 +113,7 @@ def _parse_entry(value: Json) -> Policy | None:
 
 
 def _render_entry(policy: Policy | None) -> Json:
-    return render(policy) if policy else _serialize("keras", "DTypePolicy", {"name": None})
-
-
-def _serialize(module: str, class_name: str, config: dict[str, Json]) -> Json:
-    return {"module": module, "class_name": class_name, "config": config, "registered_name": None}
+    return render(policy) if policy else keras_objects.full("keras", "DTypePolicy", {"name": None})
 
 
 GENERATION: Final = Generation(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import policy_formats
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases.generations import _recurrent
 from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Auto
@@ -34,10 +34,9 @@ def render(policy: Policy | PolicyMap) -> Json:
     known = policy_formats.plain(policy, TITLE)
     if not known.should_cast_variables and known.loss_scale in {None, Auto()}:
         return known.name
-    return {
-        "class_name": "Policy",
-        "config": {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)},
-    }
+    return keras_objects.short(
+        "Policy", {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)}
+    )
 
 
 GENERATION: Final = Generation(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import policy_formats
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation
 
@@ -31,12 +31,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     known = policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
     if not known.should_cast_variables:
         return known.name
-    return {
-        "module": "keras.mixed_precision",
-        "class_name": "Policy",
-        "config": {"name": known.name},
-        "registered_name": None,
-    }
+    return keras_objects.full("keras.mixed_precision", "Policy", {"name": known.name})
 
 
 ATTENTION_OF_TF213: Final = _attention.WITH_GLOBAL_POLICY

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import policy_formats
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation
 
@@ -32,15 +32,12 @@ def render(policy: Policy | PolicyMap) -> Json:
     """
     known = policy_formats.plain(policy, TITLE)
     if known.loss_scale is not None:
-        return {
-            "class_name": "PolicyV1",
-            "config": {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)},
-        }
-    return (
-        {"class_name": "Policy", "config": {"name": known.name}}
-        if known.should_cast_variables
-        else known.name
-    )
+        return keras_objects.short(
+            "PolicyV1", {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)}
+        )
+    if not known.should_cast_variables:
+        return known.name
+    return keras_objects.short("Policy", {"name": known.name})
 
 
 CELLS_TO_TF25: Final = _recurrent.CELLS_TO_TF25

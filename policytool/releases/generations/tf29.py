@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import policy_formats
+from policytool.releases import keras_objects, policy_formats
 from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation
 
@@ -26,11 +26,9 @@ def parse(value: Json) -> Policy:
 def render(policy: Policy | PolicyMap) -> Json:
     """Return the bare name of a single dtype, and a ``Policy`` dict for a mixed policy."""
     known = policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
-    return (
-        {"class_name": "Policy", "config": {"name": known.name}}
-        if known.should_cast_variables
-        else known.name
-    )
+    if not known.should_cast_variables:
+        return known.name
+    return keras_objects.short("Policy", {"name": known.name})
 
 
 GENERATION: Final = Generation(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
 from policytool.formats import TITLES
+from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._words import generation_words, loss_scale_words
 from policytool.reports.page import Cell, Row, Tone
@@ -381,12 +382,13 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
         )
     if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
         return ", ".join(map(str, value)) or "none"
+    serialized = keras_objects.read(value)
     if (
         isinstance(value, dict)
-        and isinstance(value.get("class_name"), str)
-        and not (value.get("config") or "items" in value)
+        and serialized is not None
+        and not (serialized.config or "items" in value)
     ):
-        return str(value["class_name"])
+        return serialized.class_name
     if isinstance(value, float):
         # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
         return f"{value:.7g}"

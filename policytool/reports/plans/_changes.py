@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.formats.edits import EditKind
-from policytool.releases import generations
+from policytool.releases import generations, keras_objects
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Policy
 from policytool.reports._words import loss_scale_words
@@ -146,8 +146,8 @@ def _words(edit: Edit, value: Json | Absent) -> str:
     """
     if value is ABSENT:
         return "not set" if edit.address.pointer.endswith("/dtype") else "nothing"
-    if isinstance(value, dict) and isinstance(value.get("class_name"), str):
-        class_name, config = str(value["class_name"]), value.get("config")
+    if (serialized := keras_objects.read(value)) is not None:
+        class_name, config = serialized.class_name, serialized.arguments
         for generation in reversed(GENERATIONS):
             try:
                 found = generations.parse(value, generation)
@@ -155,15 +155,11 @@ def _words(edit: Edit, value: Json | Absent) -> str:
                 break
             scale = (
                 loss_scale_words(found.effective_loss_scale)
-                if isinstance(found, Policy) and isinstance(config, dict) and "loss_scale" in config
+                if isinstance(found, Policy) and "loss_scale" in config
                 else ""
             )
             return f"{class_name} {found.name}" + (f", loss scale {scale}" if scale else "")
-        inner = (
-            config.get("inner_optimizer", config.get("optimizer"))
-            if isinstance(config, dict)
-            else None
-        )
-        within = inner.get("class_name") if isinstance(inner, dict) else inner
+        inner = config.get("inner_optimizer", config.get("optimizer"))
+        within = keras_objects.class_of(inner) if isinstance(inner, dict) else inner
         return f"{class_name}({within})" if within else class_name
     return value if isinstance(value, str) else repr(value)

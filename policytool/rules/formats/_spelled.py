@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.policy_formats import owner
 from policytool.model.model_cache import once_per_model
-from policytool.releases import policy
+from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
 from policytool.support.shorten import join_first
 
@@ -40,7 +40,7 @@ class Spelled:
     @property
     def class_name(self) -> str | None:
         """The class of a policy dict; None for a bare name."""
-        return str(self.value.get("class_name")) if isinstance(self.value, dict) else None
+        return keras_objects.class_of(self.value)
 
     @property
     def name(self) -> str | None:

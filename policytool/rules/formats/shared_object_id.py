@@ -23,10 +23,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
+from policytool.releases import keras_objects
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.formats._spelled import where
-from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +81,11 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
         f"({first.value[_ID]}) as {_describe(first.value)} at {where(loaded, first.address)}, and "
         "releases use only the latter"
     )
-    policies = all(text_at(found.value, "class_name") in _POLICIES for found in (first, *others))
+    policies = all(keras_objects.class_of(found.value) in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
-    classes = "/".join(sorted({str(found.value.get("class_name")) for found in (first, *others)}))
+    classes = "/".join(
+        sorted({str(keras_objects.class_of(found.value)) for found in (first, *others)})
+    )
     advice = None if remedy else f"remove the {_ID} from the objects that differ"
     return RULE.finding(
         message, address=other.address, detail=classes, remedy=remedy, advice=advice
@@ -103,7 +105,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found
             steps, value = pending.pop()
             if isinstance(value, dict):
                 number = value.get(_ID)
-                if isinstance(number, int) and "class_name" in value and "config" in value:
+                if isinstance(number, int) and keras_objects.CLASS in value and "config" in value:
                     found[file, number].append(Found(root, steps, value))
                 pending += [
                     ((*steps, key), item)
@@ -121,11 +123,12 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found
 
 def _what(value: Json) -> str:
     """Return the class and the config of an object as one text, numbers left out."""
+    serialized = keras_objects.read(value)
     return json.dumps(
         _bare(
-            {"class_name": value.get("class_name"), "config": value.get("config")}
-            if isinstance(value, dict)
-            else value
+            value
+            if serialized is None
+            else keras_objects.short(serialized.class_name, serialized.config)
         ),
         sort_keys=True,
     )
@@ -140,11 +143,8 @@ def _bare(value: Json) -> Json:
 def _describe(value: dict[str, Any]) -> str:
     config = value.get("config")
     name = config.get("name") if isinstance(config, dict) else None
-    text = (
-        f"{value.get('class_name')} {name}"
-        if isinstance(name, str)
-        else str(value.get("class_name"))
-    )
+    class_name = str(keras_objects.class_of(value))
+    text = f"{class_name} {name}" if isinstance(name, str) else class_name
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
 from policytool.migration.convert.log import display_value
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from policytool.migration.convert.log import Log
@@ -24,7 +25,7 @@ Keras 3 knows the last two as it reads HDF5, and refuses them then.
 """
 
 _BY_SHAPE_IN_KERAS3: Final = frozenset({"accuracy", "acc"})
-_FUNCTION: Final = "function"
+
 _WRAPPERS: Final = frozenset(
     {"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"}
 )
@@ -70,7 +71,7 @@ class LossWriter:
         """
         if isinstance(value, list):
             return [self.loss(item) for item in value]
-        if isinstance(value, dict) and "class_name" not in value:
+        if isinstance(value, dict) and keras_objects.class_of(value) is None:
             return {key: self.loss(item) for key, item in value.items()}
         return None if value is None else self._one(value)
 
@@ -81,7 +82,7 @@ class LossWriter:
         """
         if isinstance(value, list):
             return [found for item in value if (found := self.metrics(item)) is not None]
-        if isinstance(value, dict) and "class_name" not in value:
+        if isinstance(value, dict) and keras_objects.class_of(value) is None:
             return {key: self.metrics(item) for key, item in value.items()}
         if value is None:
             return None
@@ -98,16 +99,16 @@ class LossWriter:
     def _one(self, value: Json) -> Json:
         if isinstance(value, str):
             return self._spell_function(value, value)
-        if not isinstance(value, dict):
+        serialized = keras_objects.read(value)
+        if serialized is None:
             raise LeftOutError(f"no release recognizes the {self.word} {display_value(value)}")
-        class_name, config = str(value.get("class_name")), value.get("config")
-        registered = value.get("registered_name")
-        if class_name == _FUNCTION:
+        class_name, config = serialized.class_name, serialized.config
+        if class_name == keras_objects.FUNCTION:
             return self._spell_function(str(config), str(config))
         if (
             not isinstance(config, dict)
             or ">" in class_name
-            or (isinstance(registered, str) and ">" in registered)
+            or ">" in (serialized.registered_name or "")
         ):
             raise LeftOutError(
                 f"the {self.word} {class_name} is custom and cannot be loaded without "
@@ -119,15 +120,8 @@ class LossWriter:
 
     def _unwrap_function(self, config: dict[str, Json]) -> Json:
         """Return a function that Keras 2 wrapped."""
-        function = config.get("fn")
-        if isinstance(function, dict):
-            function = (
-                function.get("config")
-                if function.get("class_name") == _FUNCTION
-                else function.get("class_name")
-            )
-        name = config.get("name")
-        return self._spell_function(str(function), name if isinstance(name, str) else str(function))
+        function, name = str(keras_objects.name_of(config.get("fn"))), config.get("name")
+        return self._spell_function(function, name if isinstance(name, str) else function)
 
     def _spell_function(self, function: str, name: str) -> Json:
         """
@@ -179,13 +173,8 @@ class LossWriter:
                     f"{self.word} {class_name}"
                 )
         if self.target.container == "keras" or self.target.is_keras3:
-            return {
-                "module": _MODULES[self.kind],
-                "class_name": class_name,
-                "config": found,
-                "registered_name": None,
-            }
-        return {"class_name": class_name, "config": found}
+            return keras_objects.full(_MODULES[self.kind], class_name, found)
+        return keras_objects.short(class_name, found)
 
     def _reduction(self, class_name: str, value: Json) -> Json:
         if value in _MEANS:

@@ -17,7 +17,7 @@ from policytool.migration.planning import optimizer_state, optimizers
 from policytool.migration.planning.optimizers import Dialect
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import Style, StyledOptimizer
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -178,37 +178,26 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
         if found.style is Style.NEW and not found.wrapped
         else found.class_name
     )
-    inner: dict[str, Json] = {"class_name": name, "config": found.config}
+    inner = keras_objects.short(name, found.config)
     if target.container == "keras":
         module = (
             "keras.optimizers.legacy"
             if found.style is Style.OLD and target.since(_NEW_SINCE)
             else "keras.optimizers"
         )
-        inner = {
-            "module": module,
-            "class_name": found.class_name,
-            "config": found.config,
-            "registered_name": None,
-        }
+        inner = keras_objects.full(module, found.class_name, found.config)
     scale = found.scale
     if scale is None:
         return inner
     try:
         if target.loader in _WITH_OLD_SCALES:
-            return {
-                "class_name": "LossScaleOptimizer",
-                "config": {"optimizer": inner, "loss_scale": _old_scale(scale)},
-            }
+            return keras_objects.short(
+                "LossScaleOptimizer", {"optimizer": inner, "loss_scale": _old_scale(scale)}
+            )
         if target.loader == "tf1.15":
             raise SpellingError("TF 1.15 has no loss-scaling optimizer")
         if target.is_keras3 and isinstance(scale, Dynamic):
-            inner = {
-                "module": "keras.optimizers",
-                "class_name": found.class_name,
-                "config": found.config,
-                "registered_name": None,
-            }
+            inner = keras_objects.full("keras.optimizers", found.class_name, found.config)
         wrapped = optimizers.wrap(inner, scale, _dialect(target))
     except SpellingError as error:
         told.caution(
@@ -218,13 +207,14 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
             "a 16-bit policy",
         )
         return inner
+    serialized = keras_objects.read(wrapped)
     if (
         target.is_keras3
         and target.container == "h5"
-        and isinstance(wrapped, dict)
+        and serialized is not None
         and isinstance(scale, Dynamic)
     ):
-        return {"class_name": wrapped["class_name"], "config": wrapped["config"]}
+        return keras_objects.short(serialized.class_name, serialized.config)
     return wrapped
 
 
@@ -255,13 +245,13 @@ def _dialect(target: Target) -> Dialect:
 
 def _old_scale(scale: Dynamic | Fixed) -> Json:
     if isinstance(scale, Fixed):
-        return {"class_name": "FixedLossScale", "config": {"loss_scale_value": scale.value}}
+        return keras_objects.short("FixedLossScale", {"loss_scale_value": scale.value})
     config: Json = {
         "initial_loss_scale": scale.initial,
         "increment_period": scale.growth_steps,
         "multiplier": scale.multiplier,
     }
-    return {"class_name": "DynamicLossScale", "config": config}
+    return keras_objects.short("DynamicLossScale", config)
 
 
 def _convert_decay(
@@ -297,8 +287,8 @@ def _convert_decay(
 
 
 def _schedule(value: Json, target: Target) -> Json:
-    class_name = str(value.get("class_name")) if isinstance(value, dict) else ""
-    settings = value.get("config") if isinstance(value, dict) else None
+    schedule = keras_objects.read(value)
+    class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
     taken = names.schedule_arguments(target, class_name)
     if taken is None or not isinstance(settings, dict):
         raise LostError(f"{target.name} does not have the learning-rate schedule {class_name}")
@@ -316,13 +306,8 @@ def _schedule(value: Json, target: Target) -> Json:
         if key in taken and (key != "name" or item is not None)
     }
     if target.says_modules or target.is_keras3:
-        return {
-            "module": "keras.optimizers.schedules",
-            "class_name": class_name,
-            "config": config,
-            "registered_name": None,
-        }
-    return {"class_name": class_name, "config": config}
+        return keras_objects.full("keras.optimizers.schedules", class_name, config)
+    return keras_objects.short(class_name, config)
 
 
 def _leave_out(found: ConvertedOptimizer, key: str, value: Json, target: Target, told: Log) -> None:

@@ -8,7 +8,7 @@ from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
-from policytool.releases import masks
+from policytool.releases import keras_objects, masks
 from policytool.releases.masks import FullyMaskedResult, MaskRule
 from policytool.releases.releases import KERAS3, family_of
 
@@ -179,5 +179,5 @@ def plain_config(unit: Unit) -> dict[str, object]:
 
 def _plain_value(value: Value) -> object:
     if isinstance(value, Unit) and value.role is not Role.OPERATION:
-        return {"class_name": value.class_name, "config": plain_config(value)}
+        return keras_objects.short(value.class_name, plain_config(value))  # type: ignore[arg-type]  # policies stay values
     return value

@@ -16,6 +16,7 @@ from policytool.migration.planning.keep._base import KeepRule
 from policytool.migration.planning.keep._output_origins import output_origins
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.tree import MODEL_CLASSES
+from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,11 +136,8 @@ def is_softmax(loaded: LoadedModel, index: int) -> bool:
     """Return whether the layer is a softmax, or ends in one."""
     if loaded.sites[index].class_name == "Softmax":
         return True
-    activation = loaded.config(index).get("activation")
-    if isinstance(activation, dict):
-        inner = activation.get("config")
-        activation = inner if isinstance(inner, str) else activation.get("class_name")
-    return isinstance(activation, str) and activation.lower() in {"softmax", "log_softmax"}
+    activation = keras_objects.name_of(loaded.config(index).get("activation"))
+    return activation is not None and activation.lower() in {"softmax", "log_softmax"}
 
 
 RULE: Final = KeepRule(name="outputs", find=find)

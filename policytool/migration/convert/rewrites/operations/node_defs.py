@@ -14,7 +14,7 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference
+from policytool.migration.convert.architecture import Call, Reference, Slice
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import FLOAT32, UnsayableError
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING
@@ -227,7 +227,7 @@ def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argume
     for axis, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         flags = {name for name, mask in masks.items() if mask >> axis & 1}
         if "ellipsis" in flags:
-            spec.append({"class_name": "__ellipsis__"})
+            spec.append(Slice(ellipsis=True))
         elif "new_axis" in flags:
             spec.append(None)
         elif "shrink_axis" in flags:

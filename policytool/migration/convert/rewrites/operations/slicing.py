@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Reference, Slice
-from policytool.migration.convert.keras2_graph import ELLIPSIS
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
@@ -45,11 +44,8 @@ def put3(builder: OperationBuilder, call: Call) -> Reference:
 
 
 def _index3(item: Argument) -> Argument:
-    if isinstance(item, dict):
-        if item.get("class_name") == ELLIPSIS:
-            return Slice(ellipsis=True)
-        if set(item) <= set(_BOUNDS):
-            return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
+    if isinstance(item, dict) and set(item) <= set(_BOUNDS):
+        return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
     if (
         item is None
         or (isinstance(item, int) and not isinstance(item, bool))
@@ -90,11 +86,7 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
 
 def _index2(item: Argument) -> Argument:
     if isinstance(item, Slice):
-        return (
-            {"class_name": ELLIPSIS}
-            if item.ellipsis
-            else {key: getattr(item, key) for key in _BOUNDS}
-        )
+        return item if item.ellipsis else {key: getattr(item, key) for key in _BOUNDS}
     if item is None or (isinstance(item, int) and not isinstance(item, bool)):
         return item
     raise UnsayableError(

@@ -1,0 +1,126 @@
+"""
+How Keras serializes an object, such as a layer, an initializer, an optimizer or a policy, in JSON.
+
+Every release writes ``class_name`` and ``config``. TF 2.13 and later and Keras 3 add ``module`` and
+``registered_name`` in ``.keras`` archives, Keras 3 in HDF5 and JSON too
+(keras/src/saving/serialization_lib.py, ``serialize_keras_object``); everything older, and HDF5 of
+Keras 2, writes the two alone (keras/utils/generic_utils.py). No other module reads these keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+FUNCTION: Final = "function"
+"""The class under which a function is serialized by its name."""
+
+TUPLE: Final = "__tuple__"
+"""The class that encloses the ``items`` of a tuple."""
+
+ELLIPSIS: Final = "__ellipsis__"
+"""The class of an ellipsis in an index."""
+
+CLASS: Final = "class_name"
+KEYS: Final = ("module", CLASS, "config", "registered_name")
+"""The keys of a serialized object, as Keras orders them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KerasObject:
+    """A serialized object."""
+
+    class_name: str
+    """As the file has it: HDF5 and SavedModels of Keras 2 write ``package>Class``."""
+
+    config: Json = None
+    """The arguments of the object; of a function its name."""
+
+    module: str | None = None
+    registered_name: str | None = None
+
+    @property
+    def own_class(self) -> str:
+        """The class without its package."""
+        return self.class_name.rpartition(">")[2]
+
+    @property
+    def arguments(self) -> dict[str, Json]:
+        """The config, if it is an object; else no arguments."""
+        return self.config if isinstance(self.config, dict) else {}
+
+    @property
+    def function(self) -> str | None:
+        """The name of the function that this serializes; None for an object of a class."""
+        return self.config if self.class_name == FUNCTION and isinstance(self.config, str) else None
+
+
+def read(value: object) -> KerasObject | None:
+    """Return the object that a JSON value serializes; None for a value without a class name."""
+    if not isinstance(value, dict) or not isinstance(class_name := value.get(CLASS), str):
+        return None
+    module, registered = value.get("module"), value.get("registered_name")
+    return KerasObject(
+        class_name=class_name,
+        config=value.get("config"),
+        module=module if isinstance(module, str) else None,
+        registered_name=registered if isinstance(registered, str) else None,
+    )
+
+
+def require(value: object) -> KerasObject:
+    """
+    Return the object that a JSON value serializes.
+
+    :raises SpellingError: for a value without a class name.
+    """
+    serialized = read(value)
+    if serialized is None:
+        raise SpellingError("expected a serialized Keras object with a class name")
+    return serialized
+
+
+def class_of(value: object) -> str | None:
+    """Return the class name of a serialized object; None for any other value."""
+    class_name = value.get(CLASS) if isinstance(value, dict) else None
+    return class_name if isinstance(class_name, str) else None
+
+
+def is_malformed(value: dict[str, Json]) -> bool:
+    """Return whether an object stands where a class name belongs."""
+    return isinstance(value.get(CLASS), dict)
+
+
+def name_of(value: object) -> str | None:
+    """
+    Return the name by which a loader looks up a value: a text, the function or the class that is
+    serialized; None for any other value.
+    """
+    if isinstance(value, str):
+        return value
+    serialized = read(value)
+    if serialized is None:
+        return None
+    return serialized.function if serialized.class_name == FUNCTION else serialized.class_name
+
+
+def short(class_name: str, config: Json) -> dict[str, Json]:
+    """Return the two keys that every release reads."""
+    return {CLASS: class_name, "config": config}
+
+
+def special(class_name: str, **contents: Json) -> dict[str, Json]:
+    """Return what stands for a value that JSON does not have, such as a tuple or an ellipsis."""
+    return {CLASS: class_name, **contents}
+
+
+def full(
+    module: str | None, class_name: str, config: Json, registered_name: str | None = None
+) -> dict[str, Json]:
+    """Return all keys, as ``.keras`` archives and Keras 3 have them."""
+    return dict(zip(KEYS, (module, class_name, config, registered_name), strict=True))

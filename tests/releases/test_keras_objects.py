@@ -1,0 +1,57 @@
+"""Serialized objects are read and written in the forms of all releases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.releases import keras_objects
+from policytool.support.errors import SpellingError
+
+TEXTS = st.text(max_size=8)
+CONFIGS = st.none() | TEXTS | st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3)
+
+
+@given(TEXTS, CONFIGS, st.none() | TEXTS, st.none() | TEXTS)
+def test_what_is_written_is_read(
+    class_name: str, config: dict[str, int | str] | str | None, module: str | None, name: str | None
+) -> None:
+    """Both forms come back as what they were written from."""
+    serialized = keras_objects.KerasObject(
+        class_name=class_name, config=config, module=module, registered_name=name
+    )
+    assert keras_objects.read(keras_objects.full(module, class_name, config, name)) == serialized
+    assert keras_objects.read(keras_objects.short(class_name, config)) == keras_objects.KerasObject(
+        class_name=class_name, config=config
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("relu", "relu"),
+        ({"class_name": "function", "config": "relu", "registered_name": "function"}, "relu"),
+        ({"class_name": "function", "config": {}}, None),
+        ({"class_name": "ReLU", "config": {"name": "relu"}}, "ReLU"),
+        ({"class_name": "package>Scale", "config": {}}, "package>Scale"),
+        ({"class_name": {"class_name": "ReLU"}, "config": {}}, None),
+        ({"config": {}}, None),
+        (["relu"], None),
+        (None, None),
+    ],
+)
+def test_a_loader_looks_up_this_name(value: object, name: str | None) -> None:
+    """A function by its own name, an object by its class."""
+    assert keras_objects.name_of(value) == name
+
+
+def test_a_class_without_its_package() -> None:
+    """HDF5 and SavedModels of Keras 2 write the package before the class."""
+    assert keras_objects.require({"class_name": "package>Scale"}).own_class == "Scale"
+
+
+def test_another_value_is_refused() -> None:
+    """A value without a class name serializes no object."""
+    with pytest.raises(SpellingError, match="class name"):
+        keras_objects.require({"class_name": 1, "config": {}})
