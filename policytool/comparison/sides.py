@@ -256,23 +256,19 @@ def _inbound(
             "output_layers": _sources(found, found.outputs),
         }
         operations[index] = {
-            node.name: keras_objects.short(node.class_name, _nameless(node.entry.get("config")))
+            node.name: keras_objects.short(node.class_name, _nameless(node.config))
             for node in found.nodes.values()
             if node.site is None and node.class_name not in _AUTOMATIC_CASTS
         }
     return fed, ends, operations
 
 
-def _nameless(config: Json) -> Json:
+def _nameless(config: Mapping[str, Json]) -> Json:
     """
     Return the config of an operation without its name, which some releases write there and all of
     them beside it.
     """
-    return (
-        {key: value for key, value in config.items() if key != "name"}
-        if isinstance(config, dict)
-        else config
-    )
+    return {key: value for key, value in config.items() if key != "name"}
 
 
 def _sources(found: layer_graph.Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:

@@ -15,17 +15,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from policytool.model import inbound_nodes
+from policytool.model.calls import read_call
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.model.calls import Call
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphNode:
     """One layer or operation of a model's graph."""
 
@@ -37,9 +39,20 @@ class GraphNode:
     pointer: str
     """Where its entry stands in the config."""
 
-    entry: Mapping[str, Json]
+    config: Mapping[str, Json]
     parents: tuple[str, ...]
     """The nodes whose tensors it takes, at any of its calls."""
+
+    inbound: Sequence[Json] = ()
+    """Its calls as the file has them; nothing in a sequential model."""
+
+    names: frozenset[str] = frozenset()
+    """The nodes of its model."""
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Its calls, in the order of the config."""
+        return tuple(read_call(call, self.names, self.class_name) for call in self.inbound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +132,7 @@ def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Gra
             class_name=site.class_name,
             site=index,
             pointer=pointer,
-            entry={},
+            config=site.config or {},
             parents=last,
         )
         last = (site.name,)
@@ -138,21 +151,22 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
         for position, entry in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(entry, dict)
     ]
-    names = {inbound_nodes.name(entry) for _, entry in entries}
+    names = frozenset(inbound_nodes.name(entry) for _, entry in entries)
     nodes = {}
     for position, entry in entries:
-        name = inbound_nodes.name(entry)
+        name, inner = inbound_nodes.name(entry), entry.get("config")
+        inbound = entry.get("inbound_nodes")
         nodes[name] = GraphNode(
             name=name,
             class_name=str(keras_objects.class_of(entry)),
             site=by_names.get((*site.names, name)),
             pointer=f"{base}/{LAYERS}/{position}",
-            entry=entry,
+            config=inner if isinstance(inner, dict) else {},
             parents=tuple(
-                dict.fromkeys(
-                    parent for parent in references(entry.get("inbound_nodes")) if parent in names
-                )
+                dict.fromkeys(parent for parent in references(inbound) if parent in names)
             ),
+            inbound=inbound if isinstance(inbound, list) else (),
+            names=names,
         )
     return Graph(
         model=model,
@@ -162,7 +176,7 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
     )
 
 
-def _ends(value: Json, names: set[str]) -> tuple[str, ...]:
+def _ends(value: Json, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in references(value) if name in names))
 
 

@@ -17,12 +17,13 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Reference, Role
+from policytool.migration.convert.architecture import Role
 from policytool.migration.convert.traversal import references, replace_references, rewire
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Network, Unit
+    from policytool.model.calls import Reference
 
 _SHAPE = "batch_input_shape"
 

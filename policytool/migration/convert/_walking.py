@@ -7,34 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Reference, Slice
+from policytool.model.calls import Reference, tensors
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.migration.convert.architecture import Argument, Call, Network
+    from policytool.migration.convert.architecture import Network
+    from policytool.model.calls import Call
 
 Node = tuple[str, int]
 """One call of a unit, by the unit's name and the call's number; an input has the one node 0."""
-
-
-def tensors(argument: Argument) -> Iterator[Reference]:
-    """
-    Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's
-    ``tree.flatten``, find them: dicts by their keys.
-    """
-    if isinstance(argument, Reference):
-        yield argument
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from tensors(item)
-    elif isinstance(argument, dict):
-        for key in sorted(argument):
-            yield from tensors(argument[key])
-    elif isinstance(argument, Slice):
-        for item in (argument.start, argument.stop, argument.step):
-            yield from tensors(item)
 
 
 def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:

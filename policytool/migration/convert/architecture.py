@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.model.calls import Argument, Call
     from policytool.releases.policy import Policy, PolicyMap
 
 Value: TypeAlias = (
@@ -25,15 +26,6 @@ Value: TypeAlias = (
     "| None"
 )
 """What stands in a config: JSON, with objects in their places."""
-
-Argument: TypeAlias = (
-    "bool | int | float | str | list[Argument] | tuple[Argument, ...] | dict[str, Argument] | "
-    "Reference | Constant | Slice | Dtype | None"
-)
-"""
-What a layer is called with: JSON, with tensors, constants and slices in their places; tuples are
-told from lists.
-"""
 
 
 class ObjectKind(StrEnum):
@@ -58,55 +50,6 @@ class Role(StrEnum):
     MODEL = "model"
     OPERATION = "operation"
     """An op of Keras 3's graphs, which is no layer."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """One output of one call of a layer, in the network that the reference stands in."""
-
-    layer: str
-    call: int = 0
-    """Which of the layer's calls in this network, counted from 0 for nested models too."""
-
-    output: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
-    """A tensor or an array whose values stand in the config."""
-
-    value: Argument
-    """Nested lists of numbers, or one."""
-
-    dtype: str | None = None
-    """A Keras dtype; None where the file leaves it open, as Keras 2 does."""
-
-    shape: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slice:
-    """``start:stop:step`` of an index; ``Ellipsis`` has a flag of its own."""
-
-    start: Argument = None
-    stop: Argument = None
-    step: Argument = None
-    ellipsis: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dtype:
-    """A dtype as an argument of an op, by Keras' name."""
-
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """One call of a layer, with all arguments that are no defaults."""
-
-    args: tuple[Argument, ...]
-    kwargs: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Argument, Call, Unit
+    from policytool.migration.convert.architecture import Unit
+    from policytool.model.calls import Argument, Call
 
 RECURRENT: Final = frozenset(
     {"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}

@@ -6,20 +6,15 @@ From a file's config to a model that belongs to no generation:
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert import keras2_graph, keras3_graph
-from policytool.migration.convert.architecture import (
-    Network,
-    ObjectKind,
-    Reference,
-    Role,
-    Thing,
-    Unit,
-)
-from policytool.model import inbound_nodes
+from policytool.migration.convert._numbering import from_keras2, from_keras3
+from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
+from policytool.model import calls, inbound_nodes
+from policytool.model.calls import Reference
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, layer_classes
@@ -29,7 +24,8 @@ from policytool.support.errors import SpellingError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
@@ -258,19 +254,28 @@ class _Reader:
         if stuck := inbound_nodes.stuck(config):
             raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
         nodes = [_as_list(entry.get("inbound_nodes")) for entry in entries]
-        keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
-        decoded = (
-            keras3_graph.decode
-            if keras3 or (self.loaded.is_keras3 and not any(nodes))
-            else keras2_graph.decode
+        keras3 = any(calls.is_of_keras3(node) for listed in nodes for node in listed) or (
+            self.loaded.is_keras3 and not any(nodes)
         )
-        found = decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
-        if not (_are_tensors(found.inputs) and _are_tensors(found.outputs)):
+        names = frozenset(unit.name for unit in units)
+        inputs, outputs = (
+            calls.read_ends(config.get(key), names, keras3=keras3)
+            for key in ("input_layers", "output_layers")
+        )
+        if not (_are_tensors(inputs) and _are_tensors(outputs)):
             raise SpellingError(
                 "input_layers or output_layers of a model in the file refer to tensors that its "
                 "layers do not produce"
             )
-        return found
+        called = tuple(
+            replace(
+                unit,
+                calls=tuple(calls.read_call(node, names, unit.class_name) for node in listed),
+            )
+            for unit, listed in zip(units, nodes, strict=True)
+        )
+        network = Network(units=called, inputs=inputs, outputs=outputs)
+        return from_keras3(network) if keras3 else from_keras2(network)
 
 
 def _are_tensors(ends: Argument) -> bool:
@@ -301,7 +306,7 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
     own = (
         class_name in layer_classes.builtin_classes()
         or class_name in MODEL_CLASSES
-        or class_name in keras2_graph.OP_LAYERS
+        or class_name in OP_LAYERS
     )
     return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
 

@@ -16,9 +16,10 @@ from policytool.support.errors import SpellingError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.log import Log
     from policytool.migration.convert.target import Target
+    from policytool.model.calls import Argument
     from policytool.support.text.jsontext import Json
 
 _MODULES: Final = {

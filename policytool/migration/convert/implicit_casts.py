@@ -16,16 +16,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.migration.convert._walking import CallGraph, Node, inbound, tensors
-from policytool.migration.convert.architecture import Dtype, Reference, Role, Unit
+from policytool.migration.convert._walking import CallGraph, Node, inbound
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.model.calls import Dtype, Reference, tensors
 from policytool.releases import dtypes
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Call, Network
+    from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.target import Target
+    from policytool.model.calls import Call
 
 
 class Edge(NamedTuple):

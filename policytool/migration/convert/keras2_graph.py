@@ -9,154 +9,25 @@ is ``[layer, call, output]``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._numbering import first_calls_keras2, from_keras2
-from policytool.migration.convert.architecture import (
-    Call,
-    Constant,
-    Dtype,
-    Network,
-    Reference,
-    Slice,
-    Unit,
-)
+from policytool.migration.convert._numbering import first_calls_keras2
+from policytool.model.calls import CONSTANT, Constant, Dtype, Reference, Slice
 from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Network, Unit
+    from policytool.model.calls import Argument
     from policytool.support.text.jsontext import Json
 
-CONSTANT: Final = "_CONSTANT_VALUE"
 KEEPS_STRUCTURE: Final = frozenset(
     {"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty"}
 )
 """
 Layers of ops, whose single tensor stands in no list (``_preserve_input_structure_in_config``).
 """
-
-OP_LAYERS: Final = KEEPS_STRUCTURE | {"TensorFlowOpLayer"}
-"""Keras' own layers around single ops, which no release exports under ``keras.layers``."""
-
-
-_TENSOR: Final = 3
-_FIRST: Final = 4
-
-
-def decode(
-    units: Sequence[Unit], nodes: Sequence[Sequence[Json]], inputs: Json, outputs: Json
-) -> Network:
-    """Return the network of units, whose calls ``nodes`` has in the same order."""
-    names = frozenset(unit.name for unit in units)
-    called = tuple(
-        replace(unit, calls=tuple(_call(node, names) for node in found))
-        for unit, found in zip(units, nodes, strict=True)
-    )
-    return from_keras2(
-        Network(
-            units=called, inputs=_alone(_ends(inputs, names)), outputs=_alone(_ends(outputs, names))
-        )
-    )
-
-
-def _alone(ends: Argument) -> Argument:
-    """
-    Return one tensor bare: Keras 2 writes it in a list, and the model takes or gives it without
-    one.
-    """
-    return (
-        ends[0]
-        if isinstance(ends, list) and len(ends) == 1 and isinstance(ends[0], Reference)
-        else ends
-    )
-
-
-def _call(node: Json, names: frozenset[str]) -> Call:
-    kwargs: dict[str, Argument] = {}
-    first = _first(node, names, kwargs)
-    if isinstance(first, list) and len(first) == 1 and isinstance(first[0], Reference | Constant):
-        first = first[0]  # a layer gets its one tensor bare
-    return Call(args=(first,), kwargs=kwargs)
-
-
-def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> Argument:
-    """Return the first argument, and gather the others, which stand beside each tensor of it."""
-    if isinstance(value, list):
-        if (
-            _TENSOR <= len(value) <= _FIRST
-            and isinstance(value[0], str)
-            and isinstance(value[1], int)
-        ):
-            if len(value) == _FIRST and isinstance(value[3], dict):
-                kwargs.update({key: _within(item, names) for key, item in value[3].items()})
-            if value[0] == CONSTANT:
-                return Constant(value=_plain(value[2]))
-            if value[0] in names and isinstance(value[2], int):
-                return Reference(layer=value[0], call=value[1], output=value[2])
-        return [_first(item, names, kwargs) for item in value]
-    if isinstance(value, dict):
-        if keras_objects.class_of(value) == keras_objects.TUPLE:
-            return _first(value.get("items"), names, kwargs)
-        return {key: _first(item, names, kwargs) for key, item in value.items()}
-    return value
-
-
-def _within(value: Json, names: frozenset[str]) -> Argument:
-    """Return a further argument."""
-    if isinstance(value, list):
-        if (
-            len(value) == _TENSOR
-            and isinstance(value[0], str)
-            and value[0] in names
-            and isinstance(value[1], int)
-            and isinstance(value[2], int)
-        ):
-            return Reference(layer=value[0], call=value[1], output=value[2])
-        return [_within(item, names) for item in value]
-    if isinstance(value, dict):
-        class_name = keras_objects.class_of(value)
-        if class_name == keras_objects.TUPLE:
-            return _within(value.get("items"), names)
-        if class_name == keras_objects.ELLIPSIS:
-            return Slice(ellipsis=True)
-        return {key: _within(item, names) for key, item in value.items()}
-    return value
-
-
-def _plain(value: Json) -> Argument:
-    return (
-        [_plain(item) for item in value]
-        if isinstance(value, list)
-        else {k: _plain(v) for k, v in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
-
-
-def _ends(value: Json, names: frozenset[str]) -> Argument:
-    """
-    Return a model's inputs or outputs; one that stands alone in a list is what the model takes or
-    gives.
-    """
-    if isinstance(value, list):
-        if (
-            len(value) == _TENSOR
-            and isinstance(value[0], str)
-            and value[0] in names
-            and isinstance(value[1], int)
-        ):
-            return Reference(
-                layer=value[0], call=value[1], output=value[2] if isinstance(value[2], int) else 0
-            )
-        return [_ends(item, names) for item in value]
-    if isinstance(value, dict):
-        if keras_objects.class_of(value) == keras_objects.TUPLE:
-            return _ends(value.get("items"), names)
-        return {key: _ends(item, names) for key, item in value.items()}
-    return value
 
 
 class UnwritableCallError(ValueError):

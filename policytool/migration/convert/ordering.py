@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import CallGraph, tensors
+from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.implicit_casts import ImplicitEdges, implicit_edges
 from policytool.migration.convert.traversal import map_units
+from policytool.model.calls import tensors
 from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:

@@ -8,16 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import (
-    Argument,
-    Call,
-    Network,
-    Reference,
-    Slice,
-    Thing,
-    Unit,
-    Value,
-)
+from policytool.migration.convert.architecture import Network, Thing, Unit, Value
+from policytool.model.calls import Argument, Call, Reference, Slice
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:

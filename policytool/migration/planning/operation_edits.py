@@ -38,8 +38,8 @@ def node_def_edits(
     decisions: Decisions,
 ) -> Iterator[Edit]:
     """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
-    config = node.entry.get("config")
-    if len(old) != 1 or len(new) != 1 or old == new or not isinstance(config, dict):
+    config = node.config
+    if len(old) != 1 or len(new) != 1 or old == new:
         return
     (was,), (will,) = old, new
     for name in _INPUT_TYPES:
@@ -104,8 +104,7 @@ def cast_edits(
     wrote feeds other dtypes and stays.
     """
     consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
-    config = node.entry.get("config")
-    written = config.get("dtype") if isinstance(config, dict) else None
+    written = node.config.get("dtype")
     sites = [site for site in consumers if site is not None and site not in loaded.graphs]
     if (
         not sites

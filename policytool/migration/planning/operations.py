@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from policytool.model.calls import Constant
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.model.calls import Argument
     from policytool.model.layer_graph import GraphNode
     from policytool.support.text.jsontext import Json
 
@@ -23,9 +26,6 @@ _OF_ENUM: Final = {value: key for key, value in ENUMS.items()}
 
 _RESIZES: Final = "image.resize"
 """TensorFlow's own interpolation, which gives float32 whatever it takes."""
-
-_CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
-"""What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
 
 _JOINS: Final = frozenset({"concat", "concatenate", "concatv2", "pack", "stack"})
 """
@@ -101,12 +101,10 @@ def is_wide(node: GraphNode) -> bool:
 
 def joins(node: GraphNode) -> bool:
     """Return whether an operation puts several tensors into one as they are."""
-    config = node.entry.get("config")
-    config = config if isinstance(config, dict) else {}
-    definition = config.get("node_def")
+    definition = node.config.get("node_def")
     names = (
         node.class_name,
-        config.get("function"),
+        node.config.get("function"),
         definition.get("op") if isinstance(definition, dict) else None,
     )
     return any(isinstance(name, str) and name.lower() in _JOINS for name in names)
@@ -117,16 +115,17 @@ def cast_target(node: GraphNode) -> str | None:
     Return the dtype that a casting op makes; None for those whose result is as wide as their
     inputs.
     """
-    config = node.entry.get("config")
-    config = config if isinstance(config, dict) else {}
     if node.class_name == NODE_DEF:
-        return _OF_ENUM.get(str(node_def_type(config, "DstT")))
+        return _OF_ENUM.get(str(node_def_type(node.config, "DstT")))
     if node.class_name == "Cast":
-        return str(config.get("dtype"))
-    if str(config.get("function")).startswith(_RESIZES):
+        return str(node.config.get("dtype"))
+    if str(node.config.get("function")).startswith(_RESIZES):
         return "float32"
-    if config.get("function") == "cast":
-        return next(_values_of("dtype", node.entry.get("inbound_nodes")), None)
+    if node.config.get("function") == "cast":
+        return next(
+            (dtype for call in node.calls if isinstance(dtype := call.kwargs.get("dtype"), str)),
+            None,
+        )
     return None
 
 
@@ -134,15 +133,13 @@ def begins_with_constant(node: GraphNode) -> bool:
     """
     Return whether an op's first argument is a number, which Keras 2 makes a float32 tensor of.
     """
-    pending = [node.entry.get("inbound_nodes")]
+    pending: list[Argument] = [call.args[0] for call in node.calls if call.args]
     while pending:
         value = pending.pop()
         if isinstance(value, list):
-            if (
-                len(value) > 2 and value[0] == _CONSTANT_VALUE and isinstance(value[2], float)  # noqa: PLR2004  # the constant's place
-            ):
-                return True
             pending += value
+        elif isinstance(value, Constant) and isinstance(value.value, float):
+            return True
     return False
 
 
@@ -152,15 +149,3 @@ def node_def_type(config: Mapping[str, Json], name: str) -> Json:
     for key in ("attr", name, "type"):
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _values_of(key: str, value: Json) -> Iterator[str]:
-    if isinstance(value, dict):
-        found = value.get(key)
-        if isinstance(found, str):
-            yield found
-        for item in value.values():
-            yield from _values_of(key, item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _values_of(key, item)

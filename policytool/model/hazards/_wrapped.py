@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes
+from policytool.model.calls import CONSTANT
 from policytool.model.hazards._harm import Harm
 from policytool.releases.symbols import functions as _functions
 from policytool.releases.symbols import ops
@@ -28,9 +29,6 @@ _CLASS_METHOD: Final = "ClassMethod"
 _ATTRIBUTES: Final = frozenset({"InstanceMethod", "InstanceProperty"})
 _NODE_DEF: Final = "TensorFlowOpLayer"
 WRAPPERS: Final = _CALLS | _ATTRIBUTES | {_CLASS_METHOD, _NODE_DEF}
-
-_CONSTANT: Final = "_CONSTANT_VALUE"
-"""What Keras 2 writes in the place of a layer where a call takes a constant."""
 
 _RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the allow-list of functions"
@@ -51,7 +49,7 @@ def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> It
     else:
         yield from _of_node_def(config.get("node_def"))
     if any(
-        all(name == _CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
+        all(name == CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
     ):
         yield (
             Harm.UNKNOWN,

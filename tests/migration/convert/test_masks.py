@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.migration.convert.architecture import Network, Reference
+from policytool.migration.convert.architecture import Network
 from policytool.migration.convert.masks.borders import tensor_dtype
+from policytool.model.calls import Reference
 from tests.helpers.convertible_models import (
     converted,
     input2,

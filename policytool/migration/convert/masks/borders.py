@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Network, Reference, Role
+from policytool.migration.convert.architecture import Network, Role
+from policytool.model.calls import Reference, tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.policy import Policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.masks.borders import tensor_dtype
 from policytool.migration.convert.masks.expressions import (
     Mask,
@@ -15,13 +15,15 @@ from policytool.migration.convert.masks.expressions import (
     ScopedTensor,
 )
 from policytool.migration.convert.masks.operations import CAST, MaskOperations
+from policytool.model.calls import Call, Reference
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.policy import policy_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument
 
 _NUMPY: Final = f"{MODULES}numpy"
 _CORE: Final = f"{MODULES}core"

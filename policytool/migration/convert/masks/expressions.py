@@ -17,7 +17,7 @@ from policytool.support import steps
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.migration.convert.architecture import Reference
+    from policytool.model.calls import Reference
 
 _NUMBER: Final = attrgetter("number")
 

@@ -17,15 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import (
-    Call,
-    Network,
-    Reference,
-    Role,
-    Unit,
-    function_name,
-)
+from policytool.migration.convert.architecture import Network, Role, Unit, function_name
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.borders import (
     BEFORE_CHAIN,
@@ -45,6 +37,7 @@ from policytool.migration.convert.masks.propagation import (
 )
 from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.traversal import walk
+from policytool.model.calls import Call, Reference, tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import IDENTITIES
@@ -55,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.migration.convert._walking import Node
-    from policytool.migration.convert.architecture import Argument
+    from policytool.model.calls import Argument
     from policytool.releases.masks import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Reference, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Argument, Call
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
+    from policytool.model.calls import Argument, Call
 
 _STEPWISE: Final = frozenset(
     {"Activation", "ActivityRegularization", "Add", "AlphaDropout", "Average", "Dense", "Dropout"}

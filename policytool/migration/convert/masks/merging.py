@@ -12,19 +12,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Unit
 from policytool.migration.convert.call_arguments import named_arguments
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.networks import change_networks
 from policytool.migration.convert.masks.propagation import read_masks, rule_of
+from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Network
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
+    from policytool.model.calls import Argument
 
 _MERGES: Final = frozenset({"Multiply", "Maximum", "Minimum"})
 

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from policytool.migration.convert.architecture import Network, Reference, Unit
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.masks.expressions import Scope
     from policytool.migration.convert.masks.flow import CallKey
+    from policytool.model.calls import Reference
 
 
 def change_networks(

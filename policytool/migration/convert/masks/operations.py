@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.masks.expressions import (
     Mask,
     MaskOp,
@@ -19,12 +19,13 @@ from policytool.migration.convert.masks.expressions import (
     ScopedTensor,
 )
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Call, Reference
 from policytool.releases.dtypes import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.model.calls import Argument
 
 CAST: Final = "Cast"
 _COPY: Final = "ConvertToTensor"

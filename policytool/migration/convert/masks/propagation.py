@@ -15,8 +15,9 @@ from policytool.releases.releases import KERAS3, family_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.masks.expressions import MaskTable, ScopedTensor
+    from policytool.model.calls import Argument
 
 _MEASURED_INPUTS: Final = 3
 """The largest number of inputs that rules were measured for; merging layers treat more alike."""

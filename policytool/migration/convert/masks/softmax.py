@@ -11,19 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Unit
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import is_softmax
 from policytool.migration.convert.masks.networks import change_networks, put_in_place
 from policytool.migration.convert.masks.operations import CAST
+from policytool.model.calls import Call, Reference
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.releases import KERAS3, family_of, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Network
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 

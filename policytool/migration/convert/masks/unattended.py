@@ -13,20 +13,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Slice, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.fully_masked import attending_masks
 from policytool.migration.convert.masks.networks import change_networks, put_in_place
+from policytool.model.calls import Call, Reference, Slice
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Network
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
+    from policytool.model.calls import Argument
 
 _RANK: Final = 3
 _SCORES: Final = "return_attention_scores"

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Call, Network, Reference, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.borders import compute_dtype, entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, TAKERS, CallKey, Used
 from policytool.migration.convert.traversal import references, replace_references
+from policytool.model.calls import Call, Reference, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
+    from policytool.model.calls import Argument
 
 
 def with_masks(

@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.traversal import map_units, rewire
+from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,14 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import (
-    Call,
-    Network,
-    Reference,
-    Role,
-    Unit,
-    function_name,
-)
+from policytool.migration.convert.architecture import Network, Role, Unit, function_name
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._missing_activations import (
     HARD,
@@ -30,6 +23,7 @@ from policytool.migration.convert.rewrites._missing_activations import (
 from policytool.migration.convert.rewrites._splicing import Split, splice
 from policytool.migration.convert.rewrites.operations import to_keras2
 from policytool.migration.convert.traversal import map_units
+from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import keras_operations
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import (
     ATTENTION,
     RECURRENT,
@@ -23,11 +23,12 @@ from policytool.migration.convert.call_arguments import (
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
+from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.model.calls import Argument
 
 _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
 _CONSTANTS: Final = "constants"

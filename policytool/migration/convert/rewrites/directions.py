@@ -22,13 +22,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.call_arguments import RECURRENT
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._shapes import says_all_sizes
 from policytool.migration.convert.traversal import map_units, walk
+from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy

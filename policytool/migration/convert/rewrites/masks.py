@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Role, Unit
+from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import named_arguments
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
@@ -35,6 +35,7 @@ from policytool.migration.convert.masks.unattended import can_select, with_selec
 from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import prune, walk
+from policytool.model.calls import Call
 from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:

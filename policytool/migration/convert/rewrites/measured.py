@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Reference
 from policytool.migration.convert.masks.borders import compute_dtype, tensor_dtype
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import references, walk
+from policytool.model.calls import Reference
 from policytool.releases import behaviour
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy

@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import (
@@ -31,7 +31,8 @@ from policytool.migration.convert.traversal import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument, Reference
 
 _SLASH: Final = "/"
 _NO_SCOPE: Final = re.compile(r"^[^A-Za-z0-9.]+|[^A-Za-z0-9_./>-]")

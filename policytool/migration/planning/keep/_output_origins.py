@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from policytool.model.inbound_nodes import Node
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
-    from policytool.support.text.jsontext import Json
 
 _ANY_CALL: Final = -1
 """Stands for the number of a call that may be any of the layer's."""
@@ -170,12 +169,12 @@ class _Search:
     def _sources(self, graph: Graph, call: Node) -> list[Node]:
         """Return the calls whose tensors a call takes."""
         name, number = call
-        calls = _listed_calls(graph.nodes[name])
-        if not calls:  # in a Sequential
-            return self._calls(graph, ((parent, 0) for parent in graph.nodes[name].parents))
-        meant = calls if number == _ANY_CALL else calls[number : number + 1]
+        node = graph.nodes[name]
+        if not node.inbound:  # in a Sequential
+            return self._calls(graph, ((parent, 0) for parent in node.parents))
+        calls = node.inbound if number == _ANY_CALL else node.inbound[number : number + 1]
         return self._calls(
-            graph, (tensor for one in meant for tensor in inbound_nodes.tensors(one))
+            graph, (tensor for call in calls for tensor in inbound_nodes.tensors(call))
         )
 
     def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
@@ -187,14 +186,6 @@ class _Search:
         for name, number in references:
             node = graph.nodes.get(name)
             if node is not None:
-                exact = node.site not in self.loaded.graphs and 0 <= number < len(
-                    _listed_calls(node)
-                )
+                exact = node.site not in self.loaded.graphs and 0 <= number < len(node.inbound)
                 found[name, number if exact else _ANY_CALL] = None
         return list(found)
-
-
-def _listed_calls(node: GraphNode) -> Sequence[Json]:
-    """Return the calls of a node as a functional model's config lists them."""
-    calls = node.entry.get("inbound_nodes")
-    return calls if isinstance(calls, list) else ()

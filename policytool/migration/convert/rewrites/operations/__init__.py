@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.operations import (
     _table,
@@ -47,7 +47,8 @@ from policytool.releases.releases import KERAS3, newest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Call, Value
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Call, Reference
 
 FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
 """The functions of TensorFlow that are known here."""

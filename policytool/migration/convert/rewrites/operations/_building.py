@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA
+from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument
 
 
 class UnsayableError(ValueError):

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import CallGraph
-from policytool.migration.convert.architecture import Constant, Reference, Role
+from policytool.migration.convert.architecture import Role
 from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
 from policytool.migration.convert.rewrites.operations._rows import ParameterKind
 from policytool.migration.convert.rewrites.operations.composed_functions import gives_as_it_gets
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Constant, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
 from policytool.releases.layer_classes import ARRANGING, ENCODERS, LOOKUPS
@@ -19,8 +20,9 @@ from policytool.releases.policy import Policy, PolicyMap
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.migration.convert.architecture import Argument, Call, Network, Unit
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.model.calls import Argument, Call
 
 _PASSING: Final = ARRANGING | {
     *("Add", "Average", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),

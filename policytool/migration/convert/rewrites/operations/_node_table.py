@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.model.calls import Argument
 
 FIRST: Final = "@"
 """The function's first parameter, among the inputs of an op."""

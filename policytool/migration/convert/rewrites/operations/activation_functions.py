@@ -11,8 +11,9 @@ from policytool.migration.convert.rewrites.operations._building import Unsayable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Reference, Value
+    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
+    from policytool.model.calls import Reference
 
     Activation = Callable[[OperationBuilder, Mapping[str, Value], Reference], Reference]
 

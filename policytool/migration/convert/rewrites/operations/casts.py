@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Call, Reference, Role
+from policytool.migration.convert.architecture import Role
 from policytool.migration.convert.traversal import replace_references, used_layers
+from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.policy import Policy
@@ -14,8 +15,9 @@ from policytool.releases.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument, Network, Unit
+    from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.model.calls import Argument
 
 CAST = "Cast"
 

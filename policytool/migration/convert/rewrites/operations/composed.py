@@ -5,16 +5,17 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Reference
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
+from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Argument, Call, Value
+    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.model.calls import Argument, Call
 
     Compose = Callable[[OperationBuilder, Call, Dtypes], Reference | None]
 

@@ -6,17 +6,18 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Reference
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
 from policytool.migration.convert.rewrites.operations._calls import module_of
 from policytool.migration.convert.rewrites.operations.activation_functions import ACTIVATIONS
+from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Argument, Unit, Value
+    from policytool.migration.convert.architecture import Unit, Value
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
+    from policytool.model.calls import Argument
 
     Compose = Callable[[OperationBuilder, Unit, Reference, str], Reference]
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Reference
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
+from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.migration.convert.architecture import Argument, Call, Unit
+    from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.model.calls import Argument, Call
 
 CLASS_NAME = "Einsum"
 

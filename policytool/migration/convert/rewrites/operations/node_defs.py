@@ -14,18 +14,19 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Slice
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import FLOAT32, UnsayableError
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING
 from policytool.migration.convert.rewrites.operations._node_table import FIRST, OPS, REST
 from policytool.migration.convert.traversal import references, used_layers
+from policytool.model.calls import Call, Reference, Slice
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Argument, Network, Unit, Value
+    from policytool.migration.convert.architecture import Network, Unit, Value
+    from policytool.model.calls import Argument
 
 NODE_DEF: Final = "TensorFlowOpLayer"
 _PACK: Final = "Pack"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Reference, Slice
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
 from policytool.migration.convert.rewrites.operations._calls import SLICING
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Reference, Slice
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Argument, Call
+    from policytool.model.calls import Argument, Call
 
 FUNCTION: Final = "__operators__.getitem"
 _SPEC: Final = "slice_spec"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Constant, Reference
 from policytool.migration.convert.rewrites.operations import (
     composed_functions,
     einsum_products,
@@ -23,15 +22,17 @@ from policytool.migration.convert.rewrites.operations._rows import (
     Place,
 )
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name
 from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Argument, Call, Unit
+    from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
     from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.model.calls import Argument, Call
 
 _TURNED: Final = {
     **{

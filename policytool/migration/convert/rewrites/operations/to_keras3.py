@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Constant, Reference
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
@@ -20,12 +19,14 @@ from policytool.migration.convert.rewrites.operations._rows import (
 )
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
 from policytool.migration.convert.traversal import references
+from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Argument, Call, Unit, Value
+    from policytool.migration.convert.architecture import Unit, Value
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
     from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.model.calls import Argument, Call
 
 _NAME: Final = "name"
 _WHOLE: Final = "int32"

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Unit
 from policytool.migration.convert.traversal import prune
+from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from policytool.migration.convert.architecture import Network, Unit
 
 _SWAP: Final = "Swapaxes"
 _FLAGS: Final = ("transpose_a", "transpose_b")
