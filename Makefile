@@ -134,7 +134,7 @@ signals: $(VENV)/.dev  ## Send signals at random moments to runs of each command
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.crash.signals --add
 	$(BIN)/python docs/generators/generate.py
 
-structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with the structure before the move into twelve packages
+structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with a revision before each fact had one place
 	$(BIN)/python -m tests.structure
 
 bench-compare: $(VENV)/.dev  ## Say whether this tree is slower than another revision: make bench-compare REV=main~5

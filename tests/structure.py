@@ -24,8 +24,8 @@ from tests.helpers.source_tree import CHILDREN, PACKAGE, SourceTree, cycles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ARRANGED: Final = "41b3188"
-"""The last revision before the modules were arranged in twelve packages, at 100 columns."""
+BEFORE: Final = "0a2d4d6b"
+"""The last revision before each fact got one place."""
 
 
 def figures(tree: SourceTree) -> Iterator[tuple[str, str]]:
@@ -37,6 +37,11 @@ def figures(tree: SourceTree) -> Iterator[tuple[str, str]]:
     yield "arrows between rooms", str(arrows)
     yield "floors", str(tree.floors)
     yield "modules", str(len(tree.texts))
+    yield "code statements", f"{tree.code_statements:,}"
+    yield "vague words per 1,000 identifiers", f"{tree.vague_words:.1f}"
+    yield "modules naming layer classes", str(len(tree.modules_naming_layer_classes))
+    yield "modules reading class_name", str(len(tree.modules_reading_class_name))
+    yield "lines of tests", f"{_test_lines(tree.root):,}"
     yield "cycles of modules", str(len(cycles(tree.imports)))
     yield "private modules imported across packages", str(len(tree.private_imports))
     yield "lines of code without the child process", f"{tree.code_lines(child=False):,}"
@@ -106,6 +111,13 @@ def _reads_and_analyses(root: Path) -> Iterator[tuple[str, str]]:
             yield f"reads / analyses: {name}", done.stdout
 
 
+def _test_lines(root: Path) -> int:
+    return sum(
+        len(file.read_text(encoding="utf-8").splitlines())
+        for file in (root / "tests").rglob("*.py")
+    )
+
+
 def _long_lines(root: Path) -> int:
     """Return the lines that ruff finds too long: it lets URLs and pragmas pass."""
     command = (sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E501")
@@ -121,7 +133,7 @@ def _long_lines(root: Path) -> int:
 
 def _checked_out(revision: str, place: Path) -> SourceTree:
     archive = subprocess.run(
-        ["git", "archive", revision, PACKAGE], cwd=ROOT, capture_output=True, check=True
+        ["git", "archive", revision, PACKAGE, "tests"], cwd=ROOT, capture_output=True, check=True
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as opened:
         opened.extractall(place, filter="data")
@@ -131,7 +143,7 @@ def _checked_out(revision: str, place: Path) -> SourceTree:
 def main() -> None:
     """Print the figures of both as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", default=ARRANGED, metavar="REVISION")
+    parser.add_argument("--before", default=BEFORE, metavar="REVISION")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         before = dict(figures(_checked_out(arguments.before, Path(place))))

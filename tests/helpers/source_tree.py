@@ -43,6 +43,34 @@ _PARTS_OF_SPEECH: Final = frozenset({"bound", "left", "need", "feed", "seed", "s
 """Words of both lists that are nouns, verbs or adjectives as well."""
 
 
+# fmt: off
+_VAGUE: Final = frozenset({
+    "one", "found", "situation", "wanted", "made", "given", "shown", "held", "told", "asked",
+    "said", "spelled", "here", "there", "beyond", "alike",
+})
+# fmt: on
+"""Identifiers that do not say what they are."""
+
+# fmt: off
+_LAYER_CLASSES: Final = frozenset({
+    "BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization",
+    "SpectralNormalization", "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2D", "SeparableConv2D",
+    "ConvLSTM2D", "Dense", "EinsumDense", "Embedding", "LSTM", "GRU", "SimpleRNN", "Bidirectional",
+    "TimeDistributed", "MultiHeadAttention", "GroupQueryAttention", "Attention",
+    "AdditiveAttention", "GlobalAveragePooling2D", "AveragePooling2D", "MaxPooling2D",
+    "Concatenate", "Multiply", "Maximum", "Minimum", "Softmax", "LeakyReLU", "PReLU",
+    "Discretization", "StringLookup", "IntegerLookup", "TextVectorization", "Normalization",
+    "Rescaling", "Dropout", "SpatialDropout1D", "ZeroPadding2D", "Cropping2D", "UpSampling2D",
+    "Reshape", "Flatten", "Permute", "RepeatVector", "Masking", "TFOpLambda", "SlicingOpLambda",
+    "TensorFlowOpLayer",
+})
+# fmt: on
+"""A sample of layer classes, whose names show that a module knows facts of single classes."""
+
+_OF_CLASSES: Final = frozenset({"rules", "rewrites", "troubleshooting", "data"})
+"""Packages whose modules are about single classes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceTree:
     """The modules of a checkout's package."""
@@ -106,6 +134,61 @@ class SourceTree:
             return depth[name]
 
         return max(map(descend, self.rooms))
+
+    @cached_property
+    def code_statements(self) -> int:
+        """How many statements there are, imports and docstrings left out."""
+        return sum(
+            isinstance(node, ast.stmt)
+            and not isinstance(node, ast.Import | ast.ImportFrom)
+            and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            for tree in self.trees.values()
+            for node in ast.walk(tree)
+        )
+
+    @cached_property
+    def vague_words(self) -> float:
+        """How many of 1,000 identifiers and keywords are a word that says nothing."""
+        words = [
+            token.string
+            for text in self.texts.values()
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type == tokenize.NAME
+        ]
+        return 1000 * sum(word in _VAGUE for word in words) / len(words)
+
+    @cached_property
+    def modules_naming_layer_classes(self) -> tuple[str, ...]:
+        """The modules that name layer classes, without those that are about single classes."""
+        return tuple(
+            name
+            for name, texts in self._strings.items()
+            if texts & _LAYER_CLASSES and not _OF_CLASSES & set(name.split("."))
+        )
+
+    @cached_property
+    def modules_reading_class_name(self) -> tuple[str, ...]:
+        """The modules that read or write Keras' JSON key of a class."""
+        return tuple(name for name, texts in self._strings.items() if "class_name" in texts)
+
+    @cached_property
+    def _strings(self) -> Mapping[str, frozenset[str]]:
+        """The texts in each module, docstrings left out."""
+        return {
+            name: frozenset(
+                node.value
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            )
+            - {
+                statement.value.value
+                for statement in ast.walk(tree)
+                if isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            }
+            for name, tree in self.trees.items()
+        }
 
     def code_lines(self, *, child: bool) -> int:
         """Return the lines that hold code: no blank lines, comments or docstrings."""
