@@ -342,3 +342,40 @@ def test_bounds_have_reasons() -> None:
         for name, limit in limits.LIMITS.items()
         if not limit.reason.endswith(".") or not limit.unit
     ]
+
+
+_PATH: Final = re.compile(r"`((?:[\w.{},<>*-]+/)+[\w.{},<>*-]*)`")
+_PLACEHOLDER: Final = re.compile(r"<\w+>|NAME|\*+")
+_NOT_IN_THE_REPOSITORY: Final = ("build/", "site/")
+
+
+def _expanded(path: str) -> list[str]:
+    """Return the paths that one with ``{a,b}`` stands for; a placeholder stands for any name."""
+    path = _PLACEHOLDER.sub("*", path)
+    if (choice := re.search(r"\{([\w,]+)\}", path)) is None:
+        return [path]
+    return [
+        expanded
+        for name in choice[1].split(",")
+        for expanded in _expanded(f"{path[: choice.start()]}{name}{path[choice.end() :]}")
+    ]
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_named_for_developers_exists(page: str) -> None:
+    """Below the repository, the package or the tests."""
+    named = {
+        path
+        for text in _PATH.findall((ROOT / page).read_text(encoding="utf-8"))
+        for path in _expanded(text)
+        if not path.startswith(_NOT_IN_THE_REPOSITORY)
+    }
+    assert named
+    assert not {
+        path
+        for path in named
+        if not any(
+            any(place.glob(path.rstrip("/")))
+            for place in (ROOT, ROOT / "policytool", ROOT / "tests")
+        )
+    }
