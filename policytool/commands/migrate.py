@@ -335,10 +335,12 @@ def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
         from policytool.formats import creating
 
         return creating.build(source, work.document, target, plan.conversion.content, options)
+    if plan.retrace and run is not None:
+        from policytool.formats import writing  # as above
+
+        return writing.write_output(source, target, options, run.reexport)
     from policytool.formats import rewriting  # as above
 
-    if plan.retrace and run is not None:
-        return rewriting.make(source, target, run.reexport, options=options)
     changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
     return rewriting.write(source, target, changes, document_format=plan.format, options=options)
 

@@ -19,9 +19,8 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result, Status, places
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
-from policytool.formats.rewriting.base import WriteError
-from policytool.formats.rewriting.replacement import already_exists, report_failures
 from policytool.formats.saved_model.files import GRAPH
+from policytool.formats.writing.failures import WriteError, already_exists, report_failures
 from policytool.numerics.tensorflow_run import TensorFlowTools  # noqa: TC001  # as above
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError

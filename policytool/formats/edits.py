@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping  # noqa: TC003  # for the codec
+from collections.abc import Callable, Mapping  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  # for the codec
+from typing import TypeAlias
 
 from policytool.formats.document import Address  # noqa: TC001  # for the codec
 from policytool.support.text.jsontext import Absent, Json  # noqa: TC001  # for the codec
@@ -111,6 +112,10 @@ class Counts:
         )
 
 
+Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
+"""What casts did to the values of each tensor, by its path in the plan."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteOptions:
     """How a file is written."""
@@ -149,5 +154,4 @@ class Written:
     """Until the new file was on the disk."""
 
     compare_seconds: float = 0.0
-    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
-    """What the casts did to the values, by the tensor's path in the plan."""
+    counts: Counted = field(default_factory=dict)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
-from policytool.formats.edits import EditKind
+from policytool.formats.edits import EditKind, WriteOptions
 from policytool.migration import planning
 from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.casting import Counts
+    from policytool.formats.edits import Counted
+    from policytool.formats.writing import Output, OutputPlace
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from policytool.numerics.memory_limit import MemoryLimit
     from policytool.numerics.verification import InstalledLibraries
     from policytool.numerics.workers import Worker
+    from policytool.support.files.atomic import DirectoryDraft
     from policytool.support.files.remote_path import AnyPath
 
 _FIRST_WITH_NAMES = (2, 5)
@@ -203,25 +205,44 @@ class TensorFlowRun:
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
-    def reexport(self, draft: Path) -> None:
+    def reexport(self, _: OutputPlace) -> Output[DirectoryDraft]:
         """
-        Write the re-exported model to a directory, and compare it with the original and the plan.
+        Return the re-exported model as an output: the child fills its draft.
 
-        :raises ModelFileError: where it is not what it should be.
-        :raises ToleranceMissedError: where its predictions are too far from the original's.
-        :raises WorkerError: where the child cannot do it.
+        To fill it raises :class:`policytool.support.errors.WorkerError` where the child cannot do
+        it, and to compare it raises :class:`policytool.support.errors.ModelFileError` where it
+        differs from the original or the plan.
         """
+        from policytool.formats.writing import Output
         from policytool.numerics import reexport
+        from policytool.support.files.atomic import DirectoryDraft
 
-        wanted = reexport.planned_model(self.loaded, self.plan)
-        with self.tools.hand_over() as hand_over:
-            source = hand_over.take(local(self.source), self.plan.path, compiles=True)
-            made = hand_over.folder() / "result"
-            result = self._run_job(reexport.reexport_job(self.loaded, wanted, source, made), source)
-            shutil.copytree(made, draft, dirs_exist_ok=True)
-            after = _load(draft, self.plan.path)
-            compared = self._compare_result(wanted, after, source.path, draft)
-        self._normalize_policies(after, draft, result["versions"])
+        planned = reexport.planned_model(self.loaded, self.plan)
+        result: dict[str, Any] = {}
+
+        def fill(draft: DirectoryDraft) -> Counted:
+            with self.tools.hand_over() as hand_over:
+                source = hand_over.take(local(self.source), self.plan.path, compiles=True)
+                model = hand_over.folder() / "result"
+                job = reexport.reexport_job(self.loaded, planned, source, model)
+                result.update(self._run_job(job, source))
+                self._normalize_policies(model, result["versions"])
+                shutil.copytree(model, draft.create(), dirs_exist_ok=True)
+            return {}
+
+        def compare(draft: DirectoryDraft) -> None:
+            self._note_reexport(planned, draft.path, result)
+
+        return Output(draft=DirectoryDraft, fill=fill, compare=compare)
+
+    def _note_reexport(self, planned: LoadedModel, draft: Path, result: Mapping[str, Any]) -> None:
+        """
+        Note how a model was re-exported, and what its comparison says.
+
+        :raises ModelFileError: where it differs from the original or the plan.
+        """
+        self.after = after = _load(draft, self.plan.path)
+        compared = self._compare_result(planned, after, local(self.source), draft)
         own = [
             site
             for site in after.placed.sites
@@ -236,8 +257,6 @@ class TensorFlowRun:
             optimizer=result["optimizer"],
             load_under=after.layers[0].policy if own else None,
         )
-        if self.verifies():
-            self.verify(draft)
 
     def _compare_result(
         self, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
@@ -463,24 +482,28 @@ class TensorFlowRun:
             side=side,
         )
 
-    def _normalize_policies(
-        self, after: LoadedModel, draft: Path, versions: Mapping[str, str]
-    ) -> None:
+    def _normalize_policies(self, model: Path, versions: Mapping[str, str]) -> None:
         """
         Write the policies of a result as migrate writes them, so that migrating it again changes
         nothing; TF 2.4 and older read their own alone.
         """
         major, minor = (int(part) for part in versions["tensorflow"].split(".")[:2])
-        if (major, minor) >= _FIRST_WITH_NAMES:
-            again = planning.plan(after, Options())
-            if again.edits and not again.refusals:
-                from policytool.formats import rewriting
+        if (major, minor) < _FIRST_WITH_NAMES:
+            return
+        again = planning.plan(_load(model, self.plan.path), Options())
+        if again.edits and not again.refusals:
+            from policytool.formats import rewriting
 
-                rewriting.rewrite(draft, rewriting.Changes(edits=again.edits), "savedmodel")
-        self.after = _load(draft, self.plan.path)
+            rewriting.write(
+                model,
+                model,
+                rewriting.Changes(edits=again.edits),
+                document_format=again.format,
+                options=WriteOptions(in_place=True, backup=False, shown=self.plan.path),
+            )
 
 
-def count_casts(plan: Plan, loaded: LoadedModel, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def count_casts(plan: Plan, loaded: LoadedModel, source: Path) -> Counted:
     """
     Return what the casts of a plan that re-exports do to the values.
 

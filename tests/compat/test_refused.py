@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import format_detection, rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
 from policytool.migration.planning.options import Options
 from policytool.migration.planning.planned_document import apply_edits
@@ -79,7 +80,13 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
     if {refusal.code for refusal in plan.refusals} != {CODE}:
         return None
     shutil.copytree(case.path, target)
-    rewriting.rewrite(target, rewriting.Changes(edits=plan.edits), "savedmodel")
+    rewriting.write(
+        target,
+        target,
+        rewriting.Changes(edits=plan.edits),
+        document_format="savedmodel",
+        options=WriteOptions(in_place=True, backup=False),
+    )
     wanted = reading.load_model(apply_edits(loaded.document, plan.edits, ())).model
     return Forced(
         case=case,

@@ -11,7 +11,7 @@ import pytest
 
 from policytool.formats import rewriting
 from policytool.formats.document import Address
-from policytool.formats.edits import Edit, EditKind
+from policytool.formats.edits import Edit, EditKind, WriteOptions
 from policytool.formats.format_detection import document
 from policytool.model.loaded_model import dtype_places
 from policytool.rules import AuditOptions
@@ -122,7 +122,13 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
                 after=value,
                 reason="a test",
             )
-            rewriting.rewrite(target, rewriting.Changes(edits=(edit,)), "savedmodel")
+            rewriting.write(
+                target,
+                target,
+                rewriting.Changes(edits=(edit,)),
+                document_format="savedmodel",
+                options=WriteOptions(in_place=True, backup=False),
+            )
             return target
     raise LookupError(layer)
 

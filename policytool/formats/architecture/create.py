@@ -9,14 +9,14 @@ from policytool.formats.architecture import read as layout
 from policytool.formats.base import is_serialised, writer_of
 from policytool.formats.creating.base import Creator, ascii_json, read_back
 from policytool.formats.document import Document
-from policytool.formats.rewriting.base import WriteError
+from policytool.formats.writing.failures import WriteError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from policytool.formats.edits import Counted
     from policytool.formats.new_model import Content
-    from policytool.formats.rewriting.base import Counted
     from policytool.formats.stored_values.base import Values
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.formats.rewriting.base import WriteError
+from policytool.formats.writing.failures import WriteError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.document import Document, Tensor
+    from policytool.formats.edits import Counted
     from policytool.formats.new_model import Content
-    from policytool.formats.rewriting.base import Counted
     from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 

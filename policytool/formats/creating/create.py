@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from policytool.formats import FORMATS, format_detection
 from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
-from policytool.formats.edits import WriteOptions, Written
-from policytool.formats.rewriting.base import WriteError, differs
-from policytool.formats.rewriting.replacement import OutputPlace, Replacing, report_failures, view
+from policytool.formats.edits import WriteOptions
 from policytool.formats.stored_values import ValuesError, open_values
+from policytool.formats.writing import Output, WriteError, write_output
+from policytool.formats.writing.failures import differs, report_failures
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
@@ -24,8 +23,10 @@ if TYPE_CHECKING:
 
     from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
+    from policytool.formats.edits import Counted, Written
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.stored_values import Values
+    from policytool.formats.writing import OutputPlace
 
 _DEFAULT_OPTIONS: Final = WriteOptions()
 
@@ -42,39 +43,32 @@ def build(
     in the place of ``source``.
 
     The file is complete, was read back and compared with the source's values before it gets its
-    place, or what was there stays; a directory is never replaced by a file.
-    :attr:`policytool.formats.rewriting.Written.counts` has what casts did to values, by the path of
-        the placement.
+    place, or what was there stays. :attr:`policytool.formats.edits.Written.counts` has what casts
+    did to values, by the path of the placement.
 
-    :raises ModelFileError: with a sentence, and one of the codes of
-        :func:`policytool.formats.rewriting.write`; those of reading, where the source is damaged.
+    :raises ModelFileError: as :func:`policytool.formats.writing.flow.write_output` does; with the
+        codes of reading, where the source is damaged.
     """
-    place = OutputPlace.of(
-        source, target, overwrite=options.overwrite, in_place=options.in_place, directory=False
-    )
-    with report_failures(options.shown or str(source), source if options.in_place else target):
+
+    def output(place: OutputPlace) -> Output[atomic.Draft]:
         creator = _creator(content)
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
-        replacing = Replacing(place, backup=options.backup and options.in_place)
-        with atomic.Draft.beside(place.target) as draft:
+
+        # values are closed in between: a process that starts then inherits their bound on memory
+        def fill(draft: atomic.Draft) -> Counted:
             with open_values(source, document) as values:
-                counts = creator.write(draft.path, content, values)
-                draft.flush()
-                replacing.note_written()
-                path = draft.ensure_name()  # libhdf5 opens no file without a name
+                return creator.write(draft.path, content, values)
+
+        def compare(draft: atomic.Draft) -> None:
+            path = draft.ensure_name()  # libhdf5 opens no file without a name
+            with open_values(source, document) as values:
                 _compare(path, expected, _tensors(content, creator.state_group), values)
-                creator.check(path, content)
-            replacing.note_compared()
-            # not while values are open: a process that starts then inherits their bound on memory
-            with contextlib.ExitStack() as stack:
-                if options.verify is not None:
-                    options.verify(
-                        stack.enter_context(view(place.target, {Path(place.target.name): draft}))
-                    )
-                replacing.check_source()
-                replacing.publish(draft, like=_like(place.source))
-        return replacing.result(counts)
+            creator.check(path, content)
+
+        return Output(draft=atomic.Draft, fill=fill, compare=compare)
+
+    return write_output(source, target, options, output)
 
 
 def document(content: Content, path: str) -> Document:
@@ -168,13 +162,3 @@ def _tensors(content: Content, state_group: tuple[str, ...]) -> list[tuple[Tenso
 def _text(document: Document, part: str) -> str | None:
     """Return a part as text, in which NaN is equal to itself."""
     return json.dumps(document.parts[part]) if part in document.parts else None
-
-
-def _like(source: Path) -> Path:
-    """
-    Return the file whose mode and owner the new one gets: the source, or of a directory its first
-    file.
-    """
-    if not source.is_dir():
-        return source
-    return next((found for found in sorted(source.iterdir()) if found.is_file()), source)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from policytool.formats import casting
-from policytool.formats.rewriting.base import WriteError
 from policytool.formats.stored_values.base import BLOCK, ValuesError
 from policytool.formats.stored_values.numbers import numpy_dtype
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

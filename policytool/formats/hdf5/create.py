@@ -15,7 +15,7 @@ from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents, attribute_names
 from policytool.formats.hdf5.rewriting import storage
-from policytool.formats.rewriting.base import WriteError, differs
+from policytool.formats.writing.failures import WriteError, differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import h5py
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Counted
     from policytool.formats.new_model import Content, Placement
-    from policytool.formats.rewriting.base import Counted
     from policytool.formats.stored_values.base import Values
 
 _BACKEND: Final = "backend"

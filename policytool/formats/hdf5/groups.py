@@ -13,7 +13,7 @@ from policytool.formats import casting
 from policytool.formats.casting import Counts
 from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat
-from policytool.formats.rewriting import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

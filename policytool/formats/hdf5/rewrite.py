@@ -15,16 +15,17 @@ from policytool.formats.hdf5.rewriting import attributes, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.rewriting.base import Rewriter, WriteError, edit_texts
+from policytool.formats.rewriting.base import Rewriter, edit_texts
+from policytool.formats.writing.failures import WriteError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast
+    from policytool.formats.edits import Cast, Counted
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
-    from policytool.formats.rewriting.base import Changes, Counted
+    from policytool.formats.rewriting.base import Changes
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 

@@ -17,7 +17,7 @@ from policytool.formats.hdf5.rewriting import attributes, storage
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
-from policytool.formats.rewriting.base import differs
+from policytool.formats.writing.failures import differs
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Counted
     from policytool.formats.new_model import Content, Placement
-    from policytool.formats.rewriting.base import Counted
     from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 

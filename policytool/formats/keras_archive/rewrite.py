@@ -19,18 +19,18 @@ from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, differs
-from policytool.formats.rewriting.blocks import equal
+from policytool.formats.rewriting.base import Changes, Rewriter
+from policytool.formats.writing.failures import WriteError, differs
 from policytool.support.files import atomic
+from policytool.support.files.byte_ranges import equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast
+    from policytool.formats.edits import Cast, Counted
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
-    from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (file_names.CONFIG, file_names.METADATA)
 

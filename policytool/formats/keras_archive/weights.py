@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-from policytool.formats.rewriting.base import WriteError
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,17 +11,17 @@ from policytool.formats.hdf5.rewriting.rebuild import rebuild
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edit_texts
+from policytool.formats.rewriting.base import Changes, Rewriter, edit_texts
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Edit
+    from policytool.formats.edits import Cast, Counted, Edit
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
-    from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (file_names.CONFIG, file_names.METADATA)
 

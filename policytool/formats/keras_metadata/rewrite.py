@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from policytool.formats.rewriting.base import Changes, Counted
+    from policytool.formats.edits import Counted
+    from policytool.formats.rewriting.base import Changes
 
 
 def texts(path: Path) -> Mapping[str, str]:

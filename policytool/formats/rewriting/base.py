@@ -6,32 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from policytool.support.errors import PolicytoolError
+from policytool.formats.writing.failures import WriteError
 from policytool.support.text import jsonedit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Edit, StateSlot
-
-    Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
-    """What was lost in each tensor that was cast, by its path in the plan."""
+    from policytool.formats.edits import Cast, Counted, Edit, StateSlot
 
     Apply: TypeAlias = Callable[[str, Sequence[jsonedit.Change]], str]
     """Returns a text with values replaced, added and removed in it."""
-
-
-class WriteError(PolicytoolError):
-    """
-    A file that cannot be written as asked, or that does not read back as it was written; ``code``
-    is stable.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,11 +100,3 @@ def edit_texts(
         raise WriteError(
             "source-changed", f"does not match the plan: {error}; run again with --dry-run"
         ) from error
-
-
-def differs(where: str) -> WriteError:
-    """Return the error of a draft that does not read back as it should."""
-    return WriteError(
-        "write-differs",
-        (f"the new file does not read back correctly: {where} differs; nothing was changed"),
-    )

@@ -6,13 +6,8 @@ import codecs
 import os
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import (
-    Rewriter,
-    WriteError,
-    differs,
-    edit_texts,
-    measure_nothing,
-)
+from policytool.formats.rewriting.base import Rewriter, edit_texts, measure_nothing
+from policytool.formats.writing.failures import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit
@@ -21,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast, Edit
-    from policytool.formats.rewriting.base import Apply, Changes, Counted
+    from policytool.formats.edits import Cast, Counted, Edit
+    from policytool.formats.rewriting.base import Apply, Changes
 
 _THE_FILE: Final = "the file"
 """What a file that is one text is called in errors."""

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import WriteError, differs, edit_texts
-from policytool.formats.rewriting.blocks import Range, equal
+from policytool.formats.rewriting.base import edit_texts
 from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.writing.failures import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
+from policytool.support.files.byte_ranges import Range, equal
 from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edit_texts
+from policytool.formats.rewriting.base import Changes, Rewriter, edit_texts
 from policytool.formats.saved_model import metadata as _metadata
 from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast, Edit
-    from policytool.formats.rewriting.base import Counted
+    from policytool.formats.edits import Cast, Counted, Edit
 
 _FILES: Final = (KERAS, GRAPH)
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.rewriting import texts
-from policytool.formats.rewriting.base import WriteError
 from policytool.formats.tfjs.read import PART, escapes, shards
+from policytool.formats.writing.failures import WriteError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast
-    from policytool.formats.rewriting.base import Counted, Rewriter
+    from policytool.formats.edits import Cast, Counted
+    from policytool.formats.rewriting.base import Rewriter
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:

@@ -39,7 +39,9 @@ from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
-    from policytool.formats.rewriting import Verify, Written
+    from collections.abc import Callable
+
+    from policytool.formats.edits import Written
 
 pytestmark = THOROUGH
 
@@ -67,7 +69,7 @@ class Scenario:
             (directory / "other").write_bytes(b"what was there")
         return source
 
-    def run(self, source: Path, verify: Verify | None = None) -> Written:
+    def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
         """Build."""
         if self.container:
             document = format_detection.document(source, source.name)

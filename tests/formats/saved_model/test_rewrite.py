@@ -247,3 +247,27 @@ def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
             Changes(casts=(cast(("kernel",), "float32", "float16"),)),
             document_format="keras-metadata",
         )
+
+
+def test_a_linked_file_is_verified_under_its_own_name(tmp_path: Path) -> None:
+    """A cache of downloads links each file of a model to one that is named by its hash."""
+    model, blob = tmp_path / "model", tmp_path / "blobs" / "0123abcd"
+    shutil.copytree(SAMPLES["metadata"], model)
+    blob.parent.mkdir()
+    (model / KERAS).rename(blob)
+    (model / KERAS).symlink_to(blob)
+    names, views = sorted(path.name for path in model.iterdir()), []
+
+    def verify(view: Path) -> None:
+        views.append((view.name, sorted(path.name for path in view.iterdir())))
+        assert document_of(view).parts != document_of(model).parts
+
+    written = rewriting.write(
+        model,
+        model,
+        all_changes(model),
+        document_format="savedmodel",
+        options=WriteOptions(in_place=True, verify=verify),
+    )
+    assert views == [("model", names)]
+    assert (written.target, written.followed_link) == (blob, True)

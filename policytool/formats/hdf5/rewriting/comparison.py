@@ -15,7 +15,7 @@ from h5py import h5a, h5d, h5g, h5l, h5o
 from policytool.formats.hdf5.rewriting import attributes, stored_bytes, tensors
 from policytool.formats.hdf5.rewriting.links import address, find, group_at, links, text
 from policytool.formats.hdf5.rewriting.rebuild import by_address
-from policytool.formats.rewriting.base import differs
+from policytool.formats.writing.failures import differs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

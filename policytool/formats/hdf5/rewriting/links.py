@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from h5py import h5, h5d, h5g, h5l, h5o, h5p
 
-from policytool.formats.rewriting.base import WriteError
+from policytool.formats.writing.failures import WriteError
 from policytool.support import limits
 
 if TYPE_CHECKING:

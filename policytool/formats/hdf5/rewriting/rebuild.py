@@ -14,7 +14,7 @@ from h5py import h5d, h5g, h5l, h5o
 
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.links import Link, address, find, group_at, links, text
-from policytool.formats.rewriting.base import WriteError
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from h5py import h5d, h5i, h5s
 
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import attributes, tensors
-from policytool.formats.rewriting.blocks import Range, equal
+from policytool.support.files.byte_ranges import Range, equal
 
 if TYPE_CHECKING:
     from policytool.formats.hdf5.rewriting.storage import Storage

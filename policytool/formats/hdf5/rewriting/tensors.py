@@ -13,8 +13,7 @@ from policytool.formats import casting
 from policytool.formats.casting import Counts
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import attributes
-from policytool.formats.rewriting.base import WriteError
-from policytool.formats.rewriting.blocks import BLOCK
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 
     Block = tuple[tuple[int, ...], tuple[int, ...]]
     """Where a block begins, and its shape."""
+
+BLOCK: Final = 16 * 2**20
+"""The most that is held of a tensor at once."""
 
 NAME: Final = b"dtype"
 """

@@ -9,6 +9,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from policytool.support.files.byte_ranges import same_bytes
 from policytool.support.files.opening import regular_file
 
 if TYPE_CHECKING:
@@ -110,11 +111,7 @@ def same_file(one: Path, other: Path) -> bool:
     kinds = {(stat.S_ISREG(status.st_mode), status.st_size) for status in (first, second)}
     if kinds != {(True, first.st_size)}:
         return False
-    with regular_file(one) as left, regular_file(other) as right:
-        return all(
-            os.pread(left, _BLOCK, start) == os.pread(right, _BLOCK, start)
-            for start in range(0, first.st_size, _BLOCK)
-        )
+    return same_bytes(one, other)
 
 
 def copy_attributes(like: Path | None, descriptor: int) -> None:

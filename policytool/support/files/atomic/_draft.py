@@ -66,6 +66,14 @@ class Publishable(contextlib.ExitStack):
         place(new, target, backup, check, overwrite=overwrite)
 
     @abstractmethod
+    def flush(self) -> None:
+        """Bring what is in the draft to the disk."""
+
+    @abstractmethod
+    def show(self, name: Path) -> None:
+        """Give the draft a further name for other processes to read it by."""
+
+    @abstractmethod
     def finish(self, like: Path | None) -> Path:
         """Complete the draft, bring it to the disk with its attributes, and return its name."""
 
@@ -177,6 +185,27 @@ class DirectoryDraft(Publishable):
         draft = self.enter_context(Draft.beside(self.path.with_name(name.name)))
         self.members[name] = draft
         return draft
+
+    def flush(self) -> None:
+        """
+        Bring the members to the disk; what another process filled follows when it is published.
+
+        :raises OSError: if the disk fails.
+        """
+        for draft in self.members.values():
+            draft.flush()
+
+    def show(self, name: Path) -> None:
+        """
+        Give the directory a further name, or a directory of that name to its members.
+
+        :raises OSError: if none can be made.
+        """
+        if not self.members:
+            name.symlink_to(self.path, target_is_directory=True)
+        for member, draft in self.members.items():
+            (name / member).parent.mkdir(parents=True, exist_ok=True)
+            draft.show(name / member)
 
     def finish(self, like: Path | None) -> Path:
         """

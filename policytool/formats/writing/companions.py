@@ -11,9 +11,9 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from policytool.formats.rewriting.base import WriteError, differs
-from policytool.formats.rewriting.blocks import same_bytes
+from policytool.formats.writing.failures import WriteError, differs
 from policytool.support.files import atomic, opening
+from policytool.support.files.byte_ranges import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,9 +11,6 @@ from policytool.support.files import opening
 if TYPE_CHECKING:
     from pathlib import Path
 
-BLOCK: Final = 16 * 2**20
-"""The most that is held of a tensor at once."""
-
 _COMPARED: Final = 2**20
 
 
