@@ -9,111 +9,106 @@ import tempfile
 import zipfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.hdf5.rewriting import comparison as comparing
-from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.hdf5.rewrite import measure
+from policytool.formats.hdf5.rewriting import comparison, storage
 from policytool.formats.hdf5.rewriting.rebuild import rebuild
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, Rewriter
+from policytool.formats.rewriting.base import Changes, FileChange, Rewriter
 from policytool.formats.writing.failures import WriteError, differs
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Counted
+    from policytool.formats.edits import Counted
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
 _PARTS: Final = (file_names.CONFIG, file_names.METADATA)
 
 
-def texts(path: Path) -> Mapping[str, str]:
-    """Return the JSON members."""
-    with _archive.open_archive(path) as (_, archive):
-        return {
-            part: _texts.decode(archive.read(part), part)
-            for part in _PARTS
-            if part in archive.NameToInfo
-        }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveChange:
+    """Members of an archive that change."""
 
+    changes: Changes
 
-def measure(path: Path, casts: Sequence[Cast]) -> Counted:
-    """Return what casts would do to the values."""
-    with _archive.open_archive(path) as (_, archive):
-        source = _Source(path, archive, Path(tempfile.gettempdir()) / path.name)
-        counts: dict[tuple[str, ...], Counts] = {}
-        for name, wanted in source.rebuilds(Changes(casts=tuple(casts))).items():
-            with source.weights(name) as opened:
-                counts |= _weights.measure(opened, wanted)
+    def measure(self, source: Path) -> Counted:
+        """Return what casts would do to the values."""
+        with _archive.open_archive(source) as (_, archive):
+            old = _Source(source, archive, Path(tempfile.gettempdir()) / source.name)
+            counts: dict[tuple[str, ...], Counts] = {}
+            for name, rebuild in old.rebuilds(self.changes).items():
+                with old.weights(name) as opened:
+                    counts |= measure(opened, rebuild)
+            return counts
+
+    def write(self, source: Path, draft: Path) -> Counted:
+        """Write the changed archive into an empty draft."""
+        with (
+            _archive.open_archive(source) as (stream, archive),
+            draft.open("r+b") as out,
+            zipfile.ZipFile(out, "w") as made,
+        ):
+            old = _Source(source, archive, draft)
+            new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
+            _refuse_doubles(archive, {*new_texts, *rebuilds})
+            made.comment = archive.comment
+            regions = _archive.regions(archive, stream.fileno())
+            counts: dict[tuple[str, ...], Counts] = {}
+            by_index: dict[int, zipfile.ZipInfo] = {}
+            for index, info in sorted(
+                enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
+            ):
+                if info.filename in new_texts:
+                    made.writestr(_archive.like(info), new_texts[info.filename])
+                elif info.filename in rebuilds:
+                    counts |= _rebuild_member(old, info, made, rebuilds[info.filename])
+                else:
+                    _archive.copy_member(made, out, info, regions[info.header_offset])
+                by_index[index] = made.filelist[-1]
+            made.filelist[:] = [by_index[index] for index in sorted(by_index)]
         return counts
 
-
-def write(source: Path, draft: Path, changes: Changes) -> Counted:
-    """Write the changed archive into an empty draft."""
-    with (
-        _archive.open_archive(source) as (stream, archive),
-        draft.open("r+b") as out,
-        zipfile.ZipFile(out, "w") as made,
-    ):
-        old = _Source(source, archive, draft)
-        new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
-        _refuse_doubles(archive, {*new_texts, *rebuilds})
-        made.comment = archive.comment
-        regions = _archive.regions(archive, stream.fileno())
-        counts: dict[tuple[str, ...], Counts] = {}
-        by_index: dict[int, zipfile.ZipInfo] = {}
-        for index, info in sorted(
-            enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
+    def compare(self, source: Path, draft: Path) -> None:
+        """Compare a draft with its source."""
+        with (
+            _archive.open_archive(source) as (old_stream, old_archive),
+            _archive.open_archive(draft) as (new_stream, new_archive),
         ):
-            if info.filename in new_texts:
-                made.writestr(_archive.like(info), new_texts[info.filename])
-            elif info.filename in rebuilds:
-                counts |= _rebuild_member(old, info, made, rebuilds[info.filename])
-            else:
-                _archive.copy_member(made, out, info, regions[info.header_offset])
-            by_index[index] = made.filelist[-1]
-        made.filelist[:] = [by_index[index] for index in sorted(by_index)]
-    return counts
-
-
-def compare(source: Path, draft: Path, changes: Changes) -> None:
-    """Compare a draft with its source."""
-    with (
-        _archive.open_archive(source) as (old_stream, old_archive),
-        _archive.open_archive(draft) as (new_stream, new_archive),
-    ):
-        old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
-        new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
-        ones, others = old_archive.infolist(), new_archive.infolist()
-        if [_description(info) for info in ones] != [
-            _description(info) for info in others
-        ] or old_archive.comment != new_archive.comment:
-            raise differs("the list of members")
-        old_regions, new_regions = (
-            _archive.regions(old_archive, old_stream.fileno()),
-            _archive.regions(new_archive, new_stream.fileno()),
-        )
-        for one, other in zip(ones, others, strict=True):
-            if one.filename in new_texts:
-                is_same = new_archive.read(other) == new_texts[one.filename]
-            elif one.filename in rebuilds:
-                with old.weights(one.filename) as first, new.weights(one.filename) as second:
-                    comparing.compare(first, second, rebuilds[one.filename])
-                is_same = True
-            else:
-                is_same = one.CRC == other.CRC and equal(
-                    old_regions[one.header_offset], new_regions[other.header_offset]
-                )
-            if not is_same:
-                raise differs(one.filename)
+            old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
+            new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
+            ones, others = old_archive.infolist(), new_archive.infolist()
+            if [_description(info) for info in ones] != [
+                _description(info) for info in others
+            ] or old_archive.comment != new_archive.comment:
+                raise differs("the list of members")
+            old_regions, new_regions = (
+                _archive.regions(old_archive, old_stream.fileno()),
+                _archive.regions(new_archive, new_stream.fileno()),
+            )
+            for one, other in zip(ones, others, strict=True):
+                if one.filename in new_texts:
+                    is_same = new_archive.read(other) == new_texts[one.filename]
+                elif one.filename in rebuilds:
+                    with old.weights(one.filename) as first, new.weights(one.filename) as second:
+                        comparison.compare(first, second, rebuilds[one.filename])
+                    is_same = True
+                else:
+                    is_same = one.CRC == other.CRC and equal(
+                        old_regions[one.header_offset], new_regions[other.header_offset]
+                    )
+                if not is_same:
+                    raise differs(one.filename)
 
 
 class _Source:
@@ -197,4 +192,10 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-REWRITER: Final = Rewriter(texts=texts, measure=measure, write=write, compare=compare)
+def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return what changes in the archive."""
+    del path
+    return {"": ArchiveChange(changes=changes)}
+
+
+REWRITER: Final = Rewriter(files=files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.writing.failures import WriteError
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Changes
@@ -56,12 +54,6 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
         for name, found in casts.items()
         if found or name == holder
     }
-
-
-def measure(opened: OpenHdf5, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
-    """Return what casts would do to the values of one file."""
-    found = {cast.tensor: (find(opened.root, path), cast) for path, cast in wanted.casts.items()}
-    return {tensor: tensors.measure(dataset, cast) for tensor, (dataset, cast) in found.items()}
 
 
 def _holder(names: Sequence[str], holders: Sequence[str]) -> str:

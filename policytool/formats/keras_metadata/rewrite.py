@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Rewriter, measure_nothing
-from policytool.formats.saved_model import metadata as _metadata
+from policytool.formats.rewriting.base import Changes, FileChange, Rewriter, refuse_casts
 from policytool.formats.saved_model.files import KERAS
+from policytool.formats.saved_model.metadata import MetadataChange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from policytool.formats.edits import Counted
-    from policytool.formats.rewriting.base import Changes
+
+def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return what changes in the file."""
+    refuse_casts(path, changes.casts)
+    return {"": MetadataChange(file=KERAS, edits=changes.edits)}
 
 
-def texts(path: Path) -> Mapping[str, str]:
-    """Return the metadata by part."""
-    return _metadata.texts(path, KERAS)
-
-
-def write(source: Path, draft: Path, changes: Changes) -> Counted:
-    """Write the edited file into an empty draft."""
-    _metadata.write(source, draft, KERAS, changes.edits)
-    return measure_nothing(source, changes.casts)
-
-
-def compare(source: Path, draft: Path, changes: Changes) -> None:
-    """Compare a draft with its source."""
-    _metadata.compare(source, draft, KERAS, changes.edits)
-
-
-REWRITER: Final = Rewriter(texts=texts, measure=measure_nothing, write=write, compare=compare)
+REWRITER: Final = Rewriter(files=files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from policytool.formats.writing.failures import WriteError
 from policytool.support.text import jsonedit
@@ -29,32 +29,36 @@ class Changes:
     """The optimizer's state as it will be stored; None where it stays."""
 
 
+class FileChange(Protocol):
+    """What changes in one file of a model, and how the file is written with it."""
+
+    def measure(self, source: Path) -> Counted:
+        """Return what the casts do to the values."""
+        ...
+
+    def write(self, source: Path, draft: Path) -> Counted:
+        """Write the changed source into an empty draft; return what :meth:`measure` does."""
+        ...
+
+    def compare(self, source: Path, draft: Path) -> None:
+        """
+        Raise :class:`~policytool.formats.writing.failures.WriteError` where the draft is not the
+        source with the change, and nothing but it.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rewriter:
     """
     How models of one format are rewritten; each ``rewrite`` module declares one as ``REWRITER``.
-
-    For a format whose models are directories, ``write`` and ``compare`` get one file of it at a
-    time, and ``members`` says which of them change.
     """
 
-    texts: Callable[[Path], Mapping[str, str]]
-    """The raw texts of the file at a path, by part."""
-
-    measure: Callable[[Path, Sequence[Cast]], Counted]
-    """What the casts would do to the values."""
-
-    write: Callable[[Path, Path, Changes], Counted]
-    """Write the changed source into an empty draft."""
-
-    compare: Callable[[Path, Path, Changes], None]
+    files: Callable[[Path, Changes], Mapping[str, FileChange]]
     """
-    Raise :class:`WriteError` where the draft is not the source with the changes, and nothing but
-    them.
+    The files of a model that change, by their names in its directory; a model that is one file has
+    an empty name.
     """
-
-    members: Callable[[Path, Changes], tuple[str, ...]] | None = None
-    """The names of the files that change in a directory."""
 
     companions: Callable[[Path], tuple[str, ...]] | None = None
     """
@@ -63,9 +67,9 @@ class Rewriter:
     """
 
 
-def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
+def refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
     """
-    Return nothing, which is what casts do to a file without tensors.
+    Do nothing without casts, of which a file without tensors has none.
 
     :raises WriteError: if there are casts.
     """
@@ -74,7 +78,6 @@ def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
             "source-changed",
             f"{path.name} stores no tensors, but the plan casts some; run again with --dry-run",
         )
-    return {}
 
 
 def edit_texts(

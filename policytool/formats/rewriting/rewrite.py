@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS
 from policytool.formats.edits import WriteOptions
+from policytool.formats.rewriting.base import Changes
 from policytool.formats.writing import Output, WriteError, write_output
 from policytool.formats.writing.failures import differs, report_failures
 from policytool.support.errors import ModelFileError
@@ -15,12 +16,12 @@ from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import same_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted, Written
     from policytool.formats.format import Format
-    from policytool.formats.rewriting.base import Changes, Rewriter
+    from policytool.formats.rewriting.base import FileChange, Rewriter
     from policytool.formats.writing import OutputPlace
     from policytool.formats.writing.flow import AnyOutput
 
@@ -42,7 +43,11 @@ def measure(
     :raises ModelFileError: where the file is not what the plan says, or cannot be read.
     """
     with report_failures(shown or str(source), source):
-        return _rewriter(document_format, source)[1].measure(source, casts)
+        rewriter = _rewriter(document_format, source)[1]
+        counts: dict[tuple[str, ...], Counts] = {}
+        for name, change in rewriter.files(source, Changes(casts=tuple(casts))).items():
+            counts |= change.measure(source / name)
+        return counts
 
 
 def write(
@@ -64,53 +69,43 @@ def write(
     entry, rewriter = _rewriter(document_format, source)
 
     def output(place: OutputPlace) -> AnyOutput:
-        if rewriter.members is None:
-            needs = rewriter.companions if place.leaves_home else None
-            return _file_output(
-                rewriter, place.source, changes, companions=needs(place.source) if needs else ()
-            )
-        names = rewriter.members(place.source, changes)
-        if place.replaces and len(names) == 1:
-            return _file_output(rewriter, place.source / names[0], changes, member=names[0])
-        return _directory_output(entry, rewriter, place.source, changes, names)
+        files = rewriter.files(place.source, changes)
+        if entry.is_directory and not (place.replaces and len(files) == 1):
+            return _directory_output(entry, place.source, files)
+        ((name, change),) = files.items()
+        file = place.source / name
+        return Output(
+            draft=atomic.Draft,
+            fill=lambda draft: change.write(file, draft.path),
+            compare=lambda draft: change.compare(file, draft.path),
+            member=name,
+            companions=rewriter.companions(place.source)
+            if rewriter.companions is not None and place.leaves_home
+            else (),
+        )
 
     return write_output(source, target, options, output)
 
 
-def _file_output(
-    rewriter: Rewriter,
-    source: Path,
-    changes: Changes,
-    *,
-    member: str | None = None,
-    companions: tuple[str, ...] = (),
-) -> Output[atomic.Draft]:
-    return Output(
-        draft=atomic.Draft,
-        fill=lambda draft: rewriter.write(source, draft.path, changes),
-        compare=lambda draft: rewriter.compare(source, draft.path, changes),
-        member=member,
-        companions=companions,
-    )
-
-
 def _directory_output(
-    entry: Format, rewriter: Rewriter, source: Path, changes: Changes, names: Collection[str]
+    entry: Format, source: Path, files: Mapping[str, FileChange]
 ) -> Output[atomic.DirectoryDraft]:
     def fill(directory: atomic.DirectoryDraft) -> Counted:
         counts: dict[tuple[str, ...], Counts] = {}
         for name in _files(entry, source, directory):
             draft = directory.member(name)
-            if str(name) in names:
-                counts |= rewriter.write(source / name, draft.path, changes)
+            change = files.get(str(name))
+            if change is not None:
+                counts |= change.write(source / name, draft.path)
             else:
                 atomic.copy_file(source / name, draft.path)
         return counts
 
     def compare(directory: atomic.DirectoryDraft) -> None:
         for name, draft in directory.members.items():
-            if str(name) in names:
-                rewriter.compare(source / name, draft.path, changes)
+            change = files.get(str(name))
+            if change is not None:
+                change.compare(source / name, draft.path)
             elif not same_bytes(source / name, draft.path):
                 raise differs(str(name))
 

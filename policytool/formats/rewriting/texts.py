@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Rewriter, edit_texts, measure_nothing
+from policytool.formats.rewriting.base import Rewriter, edit_texts, refuse_casts
 from policytool.formats.writing.failures import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast, Counted, Edit
-    from policytool.formats.rewriting.base import Apply, Changes
+    from policytool.formats.rewriting.base import Apply, Changes, FileChange
 
 _THE_FILE: Final = "the file"
 """What a file that is one text is called in errors."""
@@ -52,79 +53,70 @@ def new_bytes(
     )
 
 
-def member(path: Path) -> str:
-    """
-    Return the text of a file of a model's directory.
-
-    :raises WriteError: where it is not UTF-8.
-    :raises OSError: where it cannot be read.
-    """
-    return decode(_content(path), path.name)
-
-
 def _content(path: Path) -> bytes:
     return opening.read_bounded(path, limits.JSON_BYTES)
 
 
-def write(
-    source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
-) -> None:
+def text(path: Path, what: str = _THE_FILE) -> str:
     """
-    Write an edited text file into an empty draft.
-
-    :raises WriteError: where the file does not hold what the edits say.
-    :raises OSError: where reading or writing fails.
-    """
-    with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
-        atomic.write_all(descriptor, new_bytes(_content(source), part, edits, apply), 0)
-
-
-def compare(
-    source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
-) -> None:
-    """
-    Compare a written text file with its source.
-
-    :raises WriteError: where it is not the edited source.
-    """
-    if _content(draft) != new_bytes(_content(source), part, edits, apply):
-        raise differs(part)
-
-
-def text(path: Path) -> str:
-    """
-    Return the text of a file that is nothing but one.
+    Return the text of a file that is nothing but one, which errors call ``what``.
 
     :raises WriteError: where it is not UTF-8.
     """
-    return decode(_content(path), _THE_FILE)
+    return decode(_content(path), what)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextChange:
+    """Edits of a file that is one text."""
+
+    part: str
+    edits: Sequence[Edit]
+    apply: Apply = jsonedit.apply
+
+    def measure(self, source: Path) -> Counted:
+        """Return nothing: there are no tensors."""
+        del source
+        return {}
+
+    def write(self, source: Path, draft: Path) -> Counted:
+        """
+        Write the edited text into an empty draft.
+
+        :raises WriteError: where the file does not hold what the edits say.
+        :raises OSError: where reading or writing fails.
+        """
+        with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
+            atomic.write_all(descriptor, self._new_bytes(source), 0)
+        return {}
+
+    def compare(self, source: Path, draft: Path) -> None:
+        """
+        Compare a written text with its source.
+
+        :raises WriteError: where it is not the edited source.
+        """
+        if _content(draft) != self._new_bytes(source):
+            raise differs(self.part)
+
+    def _new_bytes(self, source: Path) -> bytes:
+        return new_bytes(_content(source), self.part, self.edits, self.apply)
 
 
 def text_rewriter(
     part: str,
-    measure: Callable[[Path, Sequence[Cast]], Counted] = measure_nothing,
+    *,
     apply: Apply = jsonedit.apply,
+    refuse: Callable[[Path, Sequence[Cast]], None] = refuse_casts,
     companions: Callable[[Path], tuple[str, ...]] | None = None,
 ) -> Rewriter:
     """
     Return the rewriter of a format whose files are one text, in which nothing but ``part`` is
-    edited; ``measure`` refuses casts.
+    edited; ``refuse`` raises for casts.
     """
 
-    def texts(path: Path) -> Mapping[str, str]:
-        return {part: text(path)}
+    def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+        refuse(path, changes.casts)
+        return {"": TextChange(part=part, edits=changes.edits, apply=apply)}
 
-    def write_changes(source: Path, draft: Path, changes: Changes) -> Counted:
-        write(source, draft, part, changes.edits, apply)
-        return measure(source, changes.casts)
-
-    def compare_changes(source: Path, draft: Path, changes: Changes) -> None:
-        compare(source, draft, part, changes.edits, apply)
-
-    return Rewriter(
-        texts=texts,
-        measure=measure,
-        write=write_changes,
-        compare=compare_changes,
-        companions=companions,
-    )
+    return Rewriter(files=files, companions=companions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Edit
+    from policytool.formats.edits import Counted, Edit
     from policytool.support.text.protobuf_splice import Span, Splice
 
 _META_GRAPHS: Final = 2
@@ -54,59 +55,80 @@ def texts(path: Path, file: str) -> Mapping[str, str]:
         return _texts(data, file)
 
 
-def write(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
-    """
-    Write the file with its metadata edited into an empty draft.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetadataChange:
+    """Edits of Keras' metadata in one file of a SavedModel."""
 
-    :raises WriteError: where the file does not hold what the edits say.
-    :raises OSError: where reading or writing fails.
-    """
-    with _map_file(source) as data:
-        changes = _splices(data, file, edits)
-        size = len(data)
-    with opening.regular_file(source) as one, atomic.open_descriptor(draft, os.O_WRONLY) as other:
-        position = to = 0
-        for splice in changes:
-            atomic.copy_bytes(one, other, splice.start - position, start=position, to=to)
-            to += splice.start - position
-            atomic.write_all(other, splice.new, to)
-            to += len(splice.new)
-            position = splice.end
-        atomic.copy_bytes(one, other, size - position, start=position, to=to)
+    file: str
+    """Which one it is, as :func:`texts` takes it."""
 
+    edits: Sequence[Edit]
 
-def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
-    """
-    Compare a written file with its source: the metadata as planned, every other byte the same.
+    def measure(self, source: Path) -> Counted:
+        """Return nothing: the checkpoint stays as it is."""
+        del source
+        return {}
 
-    :raises WriteError: where it is not so.
-    """
-    with _map_file(source) as data:
-        changes, expected, size = _splices(data, file, edits), dict(_texts(data, file)), len(data)
-    expected.update(edit_texts(expected, edits))
-    try:
-        found = texts(draft, file)
-    except WriteError as error:
-        raise differs(file) from error
-    for part in expected.keys() | found.keys():
-        if expected.get(part) != found.get(part):
-            raise differs(part)
-    with opening.regular_file(source) as one, opening.regular_file(draft) as other:
-        grown = 0
-        around = [
-            (0, 0, b""),
-            *((splice.start, splice.end, splice.new) for splice in changes),
-            (size, size, b""),
-        ]
-        for (_, start, _), (end, after, new) in pairwise(around):
-            kept = Range(descriptor=one, start=start, size=end - start)
-            if not equal(kept, Range(descriptor=other, start=start + grown, size=end - start)):
-                raise differs(f"{file} between bytes {start} and {end}")
-            if os.pread(other, len(new), end + grown) != new:
-                raise differs(f"{file} at byte {end}")
-            grown += len(new) - (after - end)
-        if os.fstat(other).st_size != size + grown:
-            raise differs(f"the size of {file}")
+    def write(self, source: Path, draft: Path) -> Counted:
+        """
+        Write the file with its metadata edited into an empty draft.
+
+        :raises WriteError: where the file does not hold what the edits say.
+        :raises OSError: where reading or writing fails.
+        """
+        with _map_file(source) as data:
+            changes = _splices(data, self.file, self.edits)
+            size = len(data)
+        with (
+            opening.regular_file(source) as one,
+            atomic.open_descriptor(draft, os.O_WRONLY) as other,
+        ):
+            position = to = 0
+            for splice in changes:
+                atomic.copy_bytes(one, other, splice.start - position, start=position, to=to)
+                to += splice.start - position
+                atomic.write_all(other, splice.new, to)
+                to += len(splice.new)
+                position = splice.end
+            atomic.copy_bytes(one, other, size - position, start=position, to=to)
+        return {}
+
+    def compare(self, source: Path, draft: Path) -> None:
+        """
+        Compare a written file with its source: the metadata as planned, every other byte the same.
+
+        :raises WriteError: where it is not so.
+        """
+        with _map_file(source) as data:
+            changes, expected, size = (
+                _splices(data, self.file, self.edits),
+                dict(_texts(data, self.file)),
+                len(data),
+            )
+        expected.update(edit_texts(expected, self.edits))
+        try:
+            found = texts(draft, self.file)
+        except WriteError as error:
+            raise differs(self.file) from error
+        for part in expected.keys() | found.keys():
+            if expected.get(part) != found.get(part):
+                raise differs(part)
+        with opening.regular_file(source) as one, opening.regular_file(draft) as other:
+            grown = 0
+            around = [
+                (0, 0, b""),
+                *((splice.start, splice.end, splice.new) for splice in changes),
+                (size, size, b""),
+            ]
+            for (_, start, _), (end, after, new) in pairwise(around):
+                kept = Range(descriptor=one, start=start, size=end - start)
+                if not equal(kept, Range(descriptor=other, start=start + grown, size=end - start)):
+                    raise differs(f"{self.file} between bytes {start} and {end}")
+                if os.pread(other, len(new), end + grown) != new:
+                    raise differs(f"{self.file} at byte {end}")
+                grown += len(new) - (after - end)
+            if os.fstat(other).st_size != size + grown:
+                raise differs(f"the size of {self.file}")
 
 
 @contextmanager

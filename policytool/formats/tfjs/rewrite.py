@@ -18,19 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast, Counted
+    from policytool.formats.edits import Cast
     from policytool.formats.rewriting.base import Rewriter
 
 
-def measure(path: Path, casts: Sequence[Cast]) -> Counted:
-    """Return nothing: tensors are not cast."""
+def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
     if casts:
         raise WriteError(
             "not-rewritable",
             f"the tensors of {path.name} cannot be cast in TensorFlow.js files, but the "
             "plan casts some; run again with --dry-run",
         )
-    return {}
 
 
 def companions(path: Path) -> tuple[str, ...]:
@@ -56,4 +54,4 @@ def companions(path: Path) -> tuple[str, ...]:
     return names
 
 
-REWRITER: Final[Rewriter] = texts.text_rewriter(PART, measure, companions=companions)
+REWRITER: Final[Rewriter] = texts.text_rewriter(PART, refuse=_refuse_casts, companions=companions)

@@ -96,8 +96,8 @@ class Output(Generic[DraftT]):
     not what it should be.
     """
 
-    member: str | None = None
-    """The file of the source that alone is replaced; None for a whole model."""
+    member: str = ""
+    """The file of the source that alone is replaced; empty for a whole model."""
 
     companions: tuple[str, ...] = ()
     """Files beside the source that the output needs beside itself."""
@@ -126,9 +126,7 @@ def write_output(
     with report_failures(options.shown or str(source), source if options.in_place else target):
         place = OutputPlace.of(source, target, in_place=options.in_place)
         written = output(place)
-        return _write(
-            place if written.member is None else place.member(written.member), written, options
-        )
+        return _write(place.member(written.member) if written.member else place, written, options)
 
 
 def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Written:

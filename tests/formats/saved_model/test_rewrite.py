@@ -12,7 +12,7 @@ from policytool.formats import rewriting
 from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.formats.saved_model.files import GRAPH, KERAS
-from policytool.formats.saved_model.rewrite import REWRITER
+from policytool.formats.saved_model.rewrite import texts
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from policytool.support.text import protobuf_messages
@@ -71,7 +71,7 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
     assert (target / "assets").is_dir()
     assert {name for name in before if before[name] != after[name]} == CHANGED[where]
     assert messages(source) == messages(target)
-    old, new = REWRITER.texts(source), REWRITER.texts(target)
+    old, new = texts(source), texts(target)
     assert {part for part in old if old[part] != new[part]} == {
         edit.address.part for edit in changes.edits
     }
