@@ -40,7 +40,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write a model into an empty draft."""
     _refuse_unreadable(content)
     counts: dict[tuple[str, ...], Counts] = {}
-    with storage.making(draft) as opened:
+    with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
         _describe(root, content)
         _hdf5.text(root, layout.CONFIG, ascii_json(content.config))

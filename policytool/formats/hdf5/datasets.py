@@ -7,15 +7,17 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from h5py import h5d, h5g, h5l, h5o, h5s, h5t
+from h5py import h5d, h5s, h5t
 
 from policytool.formats import casting
 from policytool.formats.hdf5 import library as _hdf5
+from policytool.formats.hdf5.links import dataset_at, group_at
 from policytool.formats.stored_values.base import BLOCK, ValuesError
-from policytool.support import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from h5py import h5g
 
     from policytool.formats.document import Tensor
     from policytool.formats.stored_values.base import Array
@@ -50,15 +52,9 @@ def blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> Iterator
             raise ValuesError("the file contains no values for this variable")
         _check(dataset)
         for slab in slabs(dataset):
-            yield _read(dataset, slab, tensor.dtype)
+            yield read_slab(dataset, slab, tensor.dtype).reshape(-1)
     except _hdf5.DAMAGE as error:
         raise ValuesError(f"its values cannot be read ({_hdf5.reason(error)})") from error
-
-
-def dataset_at(root: h5g.GroupID, path: tuple[str, ...]) -> h5d.DatasetID | None:
-    """Return the dataset at a path of hard links; None where there is none."""
-    here = _at(root, path)
-    return here if isinstance(here, h5d.DatasetID) else None
 
 
 def holds(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
@@ -79,8 +75,8 @@ def names(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str
     damage keeps it from being read.
     """
     try:
-        group = _at(root, path)
-        return _hdf5.attribute_names(group, attribute) if isinstance(group, h5g.GroupID) else ()
+        group = group_at(root, path)
+        return _hdf5.attribute_names(group, attribute) if group is not None else ()
     except _hdf5.DAMAGE:
         return ()
 
@@ -92,9 +88,7 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     :raises ValuesError: for chunks that have to be held whole and are larger than that.
     """
     shape = dataset.shape
-    if not shape:
-        if shape is not None:
-            yield (), ()
+    if shape is None:
         return
     largest = max(1, BLOCK // max(1, dataset.get_type().get_size()))
     if chunk := _hdf5.chunk_shape(dataset):
@@ -113,11 +107,23 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
             *shape[1:],
         ]
     else:
-        step = [1] * len(shape)
-        for axis in reversed(range(len(shape))):
-            step[axis] = min(max(1, largest // max(1, math.prod(step))), max(shape[axis], 1))
-            if step[axis] < shape[axis]:
-                break
+        step = fitting_step(shape, (1,) * len(shape), largest)
+    yield from cover(shape, step)
+
+
+def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> list[int]:
+    """Return the shape of the largest slabs, made of whole chunks, of so many values."""
+    step = list(chunk)
+    for axis in reversed(range(len(shape))):
+        fitting = max(1, largest // max(1, math.prod(step)))
+        step[axis] = min(step[axis] * fitting, max(shape[axis], 1))
+        if step[axis] < shape[axis]:
+            break
+    return step
+
+
+def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
+    """Yield slabs of a shape that cover another, the last of each row cut at its end."""
     for start in itertools.product(
         *(range(0, size, max(width, 1)) for size, width in zip(shape, step, strict=True))
     ):
@@ -128,20 +134,6 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
                 for begin, size, width in zip(start, shape, step, strict=True)
             ),
         )
-
-
-def _at(root: h5g.GroupID, path: tuple[str, ...]) -> object:
-    here: Any = root
-    for step in path[: limits.H5_DEPTH.value + 1]:
-        name = step.encode("utf-8", "surrogateescape")
-        if (
-            not isinstance(here, h5g.GroupID)
-            or not here.links.exists(name)
-            or here.links.get_info(name).type != h5l.TYPE_HARD
-        ):
-            return None
-        here = h5o.open(here, name)
-    return here
 
 
 def _check(dataset: h5d.DatasetID) -> None:
@@ -159,20 +151,38 @@ def _check(dataset: h5d.DatasetID) -> None:
         raise ValuesError(f"its {beyond}")
 
 
-def _read(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:
+def read_slab(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:
+    """Return values in the machine's byte order, as NumPy has the Keras dtype."""
     kind, bits = dataset.get_type(), _BITS.get(dtype)
-    array = np.empty(slab[1], dtype=f"V{kind.get_size()}" if bits else dataset.dtype)
-    memory, file = h5s.ALL, h5s.ALL
-    if slab[1]:
-        memory, file = h5s.create_simple(slab[1]), dataset.get_space()
-        file.select_hyperslab(*slab)
-    _hdf5.read(
-        dataset, memory, file, array, kind if bits or kind.get_class() == h5t.OPAQUE else None
-    )
-    flat = array.reshape(-1)
+    is_float = kind.get_class() == h5t.FLOAT
     if not bits:
-        return flat if flat.dtype.isnative else flat.astype(flat.dtype.newbyteorder("="))
-    is_big = kind.get_class() == h5t.FLOAT and kind.get_order() == h5t.ORDER_BE
-    numbers = flat.view(np.dtype(bits).newbyteorder(">") if is_big else bits)
+        is_opaque = kind.get_class() == h5t.OPAQUE
+        stored = casting.DTYPES.get(dtype) if is_float else None
+        array = read_as(dataset, slab, stored or dataset.dtype, kind if is_opaque else None)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    array = read_as(dataset, slab, np.dtype(f"V{kind.get_size()}"), kind)
+    is_big = is_float and kind.get_order() == h5t.ORDER_BE
+    numbers = array.view(np.dtype(bits).newbyteorder(">") if is_big else bits)
     native = numbers.astype(bits) if is_big else numbers
     return native.view(casting.DTYPES[dtype]) if dtype in casting.DTYPES else native
+
+
+def read_as(
+    dataset: h5d.DatasetID, slab: Slab, dtype: np.dtype[Any], kind: h5t.TypeID | None
+) -> Array:
+    """
+    Return a slab as an array of a dtype; HDF5 converts nothing if ``kind`` is the dataset's own.
+    """
+    array = np.zeros(slab[1], dtype=dtype)
+    _hdf5.read(dataset, *spaces(dataset, slab), array, kind)
+    return array
+
+
+def spaces(dataset: h5d.DatasetID, slab: Slab) -> tuple[Any, Any]:
+    """Return the data spaces of a slab in memory and in the file."""
+    start, shape = slab
+    if not shape:
+        return h5s.ALL, h5s.ALL
+    space = dataset.get_space()
+    space.select_hyperslab(start, shape)
+    return h5s.create_simple(shape), space

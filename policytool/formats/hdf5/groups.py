@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
-from h5py import h5s
 
 from policytool.formats import casting
 from policytool.formats.casting import Counts
 from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat
+from policytool.formats.hdf5.datasets import spaces
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
@@ -129,9 +129,4 @@ def _write(dataset: h5py.Dataset, start: int, block: np.ndarray[Any, Any]) -> No
     for begin, shape in boxes(dataset.shape, start, block.size):
         count = math.prod(shape)
         piece, block = np.ascontiguousarray(block[:count]).reshape(shape), block[count:]
-        if not shape:
-            dataset.id.write(h5s.ALL, h5s.ALL, piece, mtype=kind)
-            continue
-        space = dataset.id.get_space()
-        space.select_hyperslab(begin, shape)
-        dataset.id.write(h5s.create_simple(shape), space, piece, mtype=kind)
+        dataset.id.write(*spaces(dataset.id, (begin, shape)), piece, mtype=kind)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import casting
 from policytool.formats.hdf5 import read as layout
+from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors, wipe
-from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
 from policytool.formats.rewriting.base import Rewriter, edit_texts
 from policytool.formats.writing.failures import WriteError
@@ -61,7 +61,7 @@ class Hdf5Change:
         atomic.copy_file(source, draft)
         for name, text in variable.items():
             wipe.wipe(draft, name, text)
-        with storage.changing(draft) as target:
+        with storage.drafting(draft, "r+") as target:
             for part, new in changes.texts.items():
                 attributes.change_text(target.file, part.encode(), new.encode("utf-8"))
         return {}
@@ -75,7 +75,7 @@ class Hdf5Change:
 def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     """Return what casts would do to the values of an open file."""
     by_address(opened.root, changes.casts)  # makes sure that they are all there
-    datasets = {path: find(opened.root, path) for path in changes.casts}
+    datasets = {path: dataset_at(opened.root, path) for path in changes.casts}
     return {
         cast.tensor: tensors.measure(datasets[path], cast) for path, cast in changes.casts.items()
     }

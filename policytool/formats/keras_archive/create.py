@@ -100,7 +100,7 @@ def check(draft: Path, content: Content) -> None:
 
 def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
     counts: dict[tuple[str, ...], Counts] = {}
-    with storage.making(draft) as opened:
+    with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
         for group in content.groups:
             made = _hdf5.group_at(root, group.path)

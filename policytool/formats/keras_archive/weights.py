@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.hdf5.rewriting.links import find
+from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.writing.failures import WriteError
 
@@ -34,7 +34,9 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
         with opening(name) as opened:
             root = opened.root  # h5py's links do not keep their group open
             casts[name] = {
-                cast.tensor: cast for cast in changes.casts if find(root, cast.tensor) is not None
+                cast.tensor: cast
+                for cast in changes.casts
+                if dataset_at(root, cast.tensor) is not None
             }
             if any(root.links.exists(group) for group in Rebuild(state=changes.state).new_groups):
                 holders.append(name)

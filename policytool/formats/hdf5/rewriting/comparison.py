@@ -1,6 +1,7 @@
 """
 A written file compared with its source: every object, link, attribute and stored byte, but for what
-was to change.
+was to change. Bytes are compared in the file where they are the values, chunks as they are
+compressed.
 
 What changed is compared with what it should be; nothing of it is trusted because it was written a
 moment ago.
@@ -8,23 +9,32 @@ moment ago.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from h5py import h5a, h5d, h5g, h5l, h5o
+import numpy as np
+from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
-from policytool.formats.hdf5.rewriting import attributes, stored_bytes, tensors
-from policytool.formats.hdf5.rewriting.links import address, find, group_at, links, text
+from policytool.formats.hdf5 import datasets
+from policytool.formats.hdf5.links import address, dataset_at, group_at, links, text
+from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.rebuild import by_address
 from policytool.formats.writing.failures import differs
+from policytool.support.files.byte_ranges import Range, equal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from policytool.formats.edits import Cast, StateSlot
+    from policytool.formats.hdf5.datasets import Slab
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5, Storage
 
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
+
+    Placed: TypeAlias = tuple[h5d.DatasetID, Storage]
+
+    Chunk: TypeAlias = tuple[int, int, int]
+    """Filter mask, place in the file, size."""
 
 
 def compare(source: OpenHdf5, draft: OpenHdf5, changes: Rebuild) -> None:
@@ -81,13 +91,13 @@ class _Comparison:
             if one is not None and other is not None:
                 self._attributes(one, other, tuple(step.encode() for step in path))
         for slot in slots:
-            made, where = find(new, slot.tensor), tuple(step.encode() for step in slot.tensor)
+            made, where = dataset_at(new, slot.tensor), tuple(step.encode() for step in slot.tensor)
             if made is None:
                 raise differs(text(where))
             if slot.source is None:
                 if not tensors.is_scalar(made, slot.dtype or "float32", slot.value or 0.0):
                     raise differs(text(where))
-            elif (dataset := find(old, slot.source)) is not None:
+            elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, made, where)
 
     def _group(
@@ -168,7 +178,7 @@ class _Comparison:
                 or old.get_space().get_simple_extent_dims(maxdims=True)
                 == new.get_space().get_simple_extent_dims(maxdims=True)
             )
-            and stored_bytes.same((old, self._old), (new, self._new))
+            and _is_stored_alike((old, self._old), (new, self._new))
         )
         if not is_same:
             raise differs(text(path))
@@ -185,3 +195,99 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
             pending += [
                 (*path, link.name.decode("utf-8", "surrogateescape")) for link in links(group)
             ]
+
+
+def _is_stored_alike(old: Placed, new: Placed) -> bool:
+    """Return whether two datasets of one type and shape are stored alike and hold the same."""
+    one, other = old[0].get_create_plist(), new[0].get_create_plist()
+    layout = one.get_layout()
+    if layout != other.get_layout() or _filters(one) != _filters(other):
+        return False
+    if layout == h5d.VIRTUAL or one.get_external_count() or other.get_external_count():
+        return bool(one.equal(other))  # the values lie in other files, which are not opened
+    if layout == h5d.CHUNKED and one.get_chunk() != other.get_chunk():
+        return False
+    if not attributes.is_plain(old[0].get_type()):
+        return _same_values(old[0], new[0])
+    if layout == h5d.CHUNKED:
+        return (
+            _same_chunks_behind(old[0], new[0])
+            if _has_user_block(old[0]) or _has_user_block(new[0])
+            else _same_chunks(old, new)
+        )
+    ranges = [_contiguous(*placed) for placed in (old, new)]
+    return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
+
+
+def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
+    """
+    Return where the bytes of a dataset are; None where they are in its header, or nowhere yet.
+    """
+    start = dataset.get_offset()
+    return (
+        None
+        if start is None
+        else Range(
+            descriptor=storage.descriptor,
+            start=storage.start + start,
+            size=dataset.get_storage_size(),
+        )
+    )
+
+
+def _same_chunks(old: Placed, new: Placed) -> bool:
+    ones, others = _chunks(old[0]), _chunks(new[0])
+    return ones.keys() == others.keys() and all(
+        mask == others[place][0]
+        and equal(_range(old, start, size), _range(new, *others[place][1:]))
+        for place, (mask, start, size) in ones.items()
+    )
+
+
+def _has_user_block(dataset: h5d.DatasetID) -> bool:
+    return bool(h5i.get_file_id(dataset).get_create_plist().get_userblock())
+
+
+def _same_chunks_behind(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+    """
+    Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count
+    their places differently.
+    """
+    places = _chunks(old).keys()
+    return places == _chunks(new).keys() and all(
+        old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places
+    )
+
+
+def _range(placed: Placed, start: int, size: int) -> Range:
+    return Range(descriptor=placed[1].descriptor, start=placed[1].start + start, size=size)
+
+
+def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
+    """Return the chunks by where they begin in the dataset."""
+    found: dict[tuple[int, ...], Chunk] = {}
+    dataset.chunk_iter(
+        lambda info: found.update(
+            {info.chunk_offset: (info.filter_mask, info.byte_offset, info.size)}
+        )
+    )
+    return found
+
+
+def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+    return all(
+        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.blocks(old)
+    )
+
+
+def _freeze_block(dataset: h5d.DatasetID, block: Slab) -> object:
+    kind = dataset.get_type()
+    if attributes.is_plain(kind):
+        array = datasets.read_as(dataset, block, np.dtype(f"V{kind.get_size()}"), kind)
+    else:
+        array = datasets.read_as(dataset, block, dataset.dtype, None)
+    return attributes.freeze(array)
+
+
+def _filters(properties: h5d.PropDCID) -> list[object]:
+    return [properties.get_filter(index) for index in range(properties.get_nfilters())]

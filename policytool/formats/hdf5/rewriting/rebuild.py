@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from h5py import h5d, h5g, h5l, h5o
 
+from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links, text
 from policytool.formats.hdf5.rewriting import attributes, tensors
-from policytool.formats.hdf5.rewriting.links import Link, address, find, group_at, links, text
 from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
     """
     found: dict[int, Cast] = {}
     for path, cast in casts.items():
-        dataset = find(root, path)
+        dataset = dataset_at(root, path)
         if dataset is None:
             raise WriteError(
                 "source-changed",
@@ -127,7 +127,7 @@ class _Work:
             if slot.source is None:
                 tensors.scalar(group, name, slot.dtype or "float32", slot.value or 0.0)
                 continue
-            dataset = find(self._old, slot.source)
+            dataset = dataset_at(self._old, slot.source)
             if dataset is None:
                 raise WriteError(
                     "source-changed",

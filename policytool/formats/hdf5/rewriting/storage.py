@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import h5py
 from h5py import h5f, h5fd, h5g, h5p
@@ -171,32 +171,17 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[OpenHdf5]:
+def drafting(path: Path, mode: Literal["r+", "w"]) -> Iterator[OpenHdf5]:
     """
-    Open a draft to change it where it stands; formats of new parts are those that the oldest
-    readers know.
+    Open a draft to change it where it stands, or an empty one to make a file; new parts have the
+    oldest formats that hold them: those that every release reads.
 
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
     """
     with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
-        with _failures(storage), h5py.File(storage, "r+", libver=("earliest", "latest")) as file:
-            yield OpenHdf5(file=file, storage=storage)
-
-
-@contextmanager
-def making(path: Path) -> Iterator[OpenHdf5]:
-    """
-    Make a file in an empty draft, in the oldest formats that hold what is put in it: those that
-    every release reads.
-
-    :raises WriteError: where HDF5 fails.
-    :raises OSError: where the system fails, on a full disk for example.
-    """
-    with open_descriptor(path, os.O_RDWR) as descriptor:
-        storage = Storage(descriptor)
-        with _failures(storage), h5py.File(storage, "w", libver=("earliest", "latest")) as file:
+        with _failures(storage), h5py.File(storage, mode, libver=("earliest", "latest")) as file:
             yield OpenHdf5(file=file, storage=storage)
 
 

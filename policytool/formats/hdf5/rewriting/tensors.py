@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from h5py import h5a, h5d, h5p, h5s, h5t
 
 from policytool.formats import casting
 from policytool.formats.casting import Counts
+from policytool.formats.hdf5 import datasets
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import attributes
 from policytool.formats.writing.failures import WriteError
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from h5py import h5g
 
     from policytool.formats.edits import Cast
+    from policytool.formats.hdf5.datasets import Slab
 
-    Block = tuple[tuple[int, ...], tuple[int, ...]]
-    """Where a block begins, and its shape."""
 
 BLOCK: Final = 16 * 2**20
 """The most that is held of a tensor at once."""
@@ -68,7 +67,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     counts = Counts()
     for block in blocks(source):
         values, counted = casting.cast(
-            _read(source, block, cast.before), cast.before, cast.after, cast.through
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )
         _write(made, block, values)
         counts += counted
@@ -83,7 +82,9 @@ def measure(source: h5d.DatasetID, cast: Cast) -> Counts:
     """
     check(source, cast)
     counts = (
-        casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[1]
+        casting.cast(
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
+        )[1]
         for block in blocks(source)
     )
     return sum(counts, Counts())
@@ -98,10 +99,10 @@ def is_cast(source: h5d.DatasetID, made: h5d.DatasetID, cast: Cast) -> bool:
     ):
         return False
     return all(
-        casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[
-            0
-        ].tobytes()
-        == _read(made, block, cast.after).tobytes()
+        casting.cast(
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
+        )[0].tobytes()
+        == datasets.read_slab(made, block, cast.after).tobytes()
         for block in blocks(source)
     )
 
@@ -131,7 +132,7 @@ def is_scalar(made: h5d.DatasetID, dtype: str, value: float) -> bool:
         expected = np.array(value, dtype=casting.DTYPES[dtype])
         return (
             stored_dtype(made) == dtype
-            and _read(made, ((), ()), dtype).tobytes() == expected.tobytes()
+            and datasets.read_slab(made, ((), ()), dtype).tobytes() == expected.tobytes()
         )
     found = np.zeros((), dtype=made.dtype)
     made.read(h5s.ALL, h5s.ALL, found)
@@ -196,36 +197,19 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
     return None
 
 
-def blocks(dataset: h5d.DatasetID) -> Iterator[Block]:
+def blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
     """
     Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it
     has some.
     """
-    shape = dataset.shape
-    if not shape:
-        if shape is not None:
-            yield (), ()
+    if dataset.shape is None:
         return
     chunk = _hdf5.chunk_shape(dataset)
-    step = list(chunk or (1,) * len(shape))
     largest = BLOCK // 8  # as float64, the widest there is
     if chunk:
         largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
-    for axis in reversed(range(len(shape))):
-        fitting = max(1, largest // max(1, math.prod(step)))
-        step[axis] = min(step[axis] * fitting, max(shape[axis], 1))
-        if step[axis] < shape[axis]:
-            break
-    for start in itertools.product(
-        *(range(0, size, width) for size, width in zip(shape, step, strict=True))
-    ):
-        yield (
-            start,
-            tuple(
-                min(width, size - begin)
-                for begin, size, width in zip(start, shape, step, strict=True)
-            ),
-        )
+    step = datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest)
+    yield from datasets.cover(dataset.shape, step)
 
 
 def _type(dtype: str) -> h5t.TypeID:
@@ -234,35 +218,14 @@ def _type(dtype: str) -> h5t.TypeID:
     return {"float16": h5t.IEEE_F16LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}[dtype]
 
 
-def _read(dataset: h5d.DatasetID, block: Block, dtype: str) -> np.ndarray[Any, Any]:
-    is_bfloat16 = dtype == casting.BFLOAT16
-    array = np.zeros(block[1], dtype="V2" if is_bfloat16 else casting.DTYPES[dtype])
-    kind = dataset.get_type()
-    _hdf5.read(dataset, *_spaces(dataset, block), array, kind if is_bfloat16 else None)
-    if not is_bfloat16:
-        return array
-    bits = array.view(np.uint16)
-    is_big = kind.get_class() == h5t.FLOAT and kind.get_order() == h5t.ORDER_BE
-    return (bits.byteswap() if is_big else bits).view(casting.DTYPES[dtype])
-
-
-def _write(dataset: h5d.DatasetID, block: Block, values: np.ndarray[Any, Any]) -> None:
+def _write(dataset: h5d.DatasetID, block: Slab, values: np.ndarray[Any, Any]) -> None:
     plain = np.ascontiguousarray(values).reshape(values.shape)
     is_bfloat16 = plain.dtype == casting.DTYPES[casting.BFLOAT16]
     dataset.write(
-        *_spaces(dataset, block),
+        *datasets.spaces(dataset, block),
         plain.view("V2") if is_bfloat16 else plain,
         mtype=dataset.get_type() if is_bfloat16 else None,
     )
-
-
-def _spaces(dataset: h5d.DatasetID, block: Block) -> tuple[Any, Any]:
-    start, shape = block
-    if not shape:
-        return h5s.ALL, h5s.ALL
-    space = dataset.get_space()
-    space.select_hyperslab(start, shape)
-    return h5s.create_simple(shape), space
 
 
 def _name(dataset: h5d.DatasetID, dtype: str) -> None:

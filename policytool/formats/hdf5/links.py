@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from h5py import h5, h5d, h5g, h5l, h5o, h5p
 
-from policytool.formats.writing.failures import WriteError
 from policytool.support import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,50 +48,38 @@ def address(group: h5g.GroupID, name: bytes = b".") -> int:
     return int(low | high << 64)
 
 
-def find(root: h5g.GroupID, path: tuple[str, ...]) -> h5d.DatasetID | None:
-    """Return the dataset at a path of hard links; None where there is none."""
-    here = root
-    for index, step in enumerate(path):
-        name = step.encode("utf-8", "surrogateescape")
-        if (
-            not isinstance(here, h5g.GroupID)
-            or not here.links.exists(name)
-            or here.links.get_info(name).type != h5l.TYPE_HARD
-        ):
-            return None
-        if index > limits.H5_DEPTH.value:
-            return None
-        here = h5o.open(here, name)
-    return here if isinstance(here, h5d.DatasetID) else None
-
-
-def group_at(root: h5g.GroupID, path: tuple[str, ...]) -> h5g.GroupID | None:
-    """Return the group at a path of hard links; None where there is none."""
-    here = root
+def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.DatasetID | None:
+    """
+    Return the group or dataset at a path of hard links; None where there is none, and beyond the
+    depth of a model.
+    """
+    item: object = root
+    if len(path) > limits.H5_DEPTH.value + 1:
+        return None
     for step in path:
         name = step.encode("utf-8", "surrogateescape")
-        if not here.links.exists(name) or here.links.get_info(name).type != h5l.TYPE_HARD:
+        if (
+            not isinstance(item, h5g.GroupID)
+            or not item.links.exists(name)
+            or item.links.get_info(name).type != h5l.TYPE_HARD
+        ):
             return None
-        here = h5o.open(here, name)
-        if not isinstance(here, h5g.GroupID):
-            return None
-    return here
+        item = h5o.open(item, name)
+    return item if isinstance(item, h5g.GroupID | h5d.DatasetID) else None
+
+
+def dataset_at(root: h5g.GroupID, path: Sequence[str]) -> h5d.DatasetID | None:
+    """Return the dataset at a path of hard links; None where there is none."""
+    item = object_at(root, path)
+    return item if isinstance(item, h5d.DatasetID) else None
+
+
+def group_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | None:
+    """Return the group at a path of hard links; None where there is none."""
+    item = object_at(root, path)
+    return item if isinstance(item, h5g.GroupID) else None
 
 
 def text(path: tuple[bytes, ...]) -> str:
     """Return a path as messages show it."""
     return b"/".join(path).decode("utf-8", "replace") or "/"
-
-
-def bound(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
-    """
-    Yield paths as long as there are no more, and none deeper, than a model has.
-
-    :raises WriteError: beyond the bounds.
-    """
-    for count, path in enumerate(paths):
-        if beyond := limits.H5_OBJECTS.exceeded_message(
-            count, counting=True
-        ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
-            raise WriteError("not-rewritable", f"has groups with {beyond}")
-        yield path
