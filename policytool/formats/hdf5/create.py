@@ -13,18 +13,17 @@ from policytool.formats.creating.base import Creator, ascii_json, flat, read_bac
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
-from policytool.formats.hdf5.library import Contents, attribute_names
+from policytool.formats.hdf5.library import Contents
 from policytool.formats.hdf5.rewriting import storage
-from policytool.formats.writing.failures import WriteError, differs
+from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import h5py
-
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Counted
+    from policytool.formats.hdf5.groups import Attributes
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.stored_values.base import Values
 
@@ -42,17 +41,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     counts: dict[tuple[str, ...], Counts] = {}
     with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
-        _describe(root, content)
-        _hdf5.text(root, layout.CONFIG, ascii_json(content.config))
-        if content.training is not None:
-            _hdf5.text(root, layout.TRAINING, ascii_json(content.training))
-        weights = root.create_group(layout.WEIGHTS)
-        _describe(weights, content)
-        _hdf5.names(weights, layout.LAYER_NAMES, _layer_names(content))
-        for group in content.groups:
-            _hdf5.names(_hdf5.group_at(weights, group.path), _WEIGHT_NAMES, group.names)
-        if content.state or content.state_names:
-            _hdf5.names(root.create_group(layout.OPTIMIZER), _WEIGHT_NAMES, content.state_names)
+        _hdf5.describe(root, _attributes(content))
         for prefix, placement in _placements(content):
             counted = _hdf5.variable(opened, root[prefix], placement, values)
             if counted is not None:
@@ -88,33 +77,33 @@ def document(content: Content, path: str) -> Document:
 
 def check(draft: Path, content: Content) -> None:
     """
-    Look at the names by which loaders find layers and their variables.
+    Look at the names by which loaders find layers and their variables, and at who wrote the groups.
 
     :raises WriteError: where they are not those that were to be written.
     """
     with storage.reading(draft) as opened:
-        weights = opened.file[layout.WEIGHTS]
-        if attribute_names(weights.id, layout.LAYER_NAMES) != _layer_names(content):
-            raise differs(layout.LAYER_NAMES)
-        for group in content.groups:
-            if (
-                attribute_names(weights["/".join(flat(group.path))].id, _WEIGHT_NAMES)
-                != group.names
-            ):
-                raise differs(f"{_WEIGHT_NAMES} of {'/'.join(group.path)}")
-        if (
-            content.state_names
-            and attribute_names(opened.file[layout.OPTIMIZER].id, _WEIGHT_NAMES)
-            != content.state_names
-        ):
-            raise differs(f"{_WEIGHT_NAMES} of the optimizer")
+        _hdf5.check(opened.root, _attributes(content))
 
 
-def _describe(group: h5py.Group, content: Content) -> None:
-    """Say who wrote a group, by which loaders choose how to read it."""
+def _attributes(content: Content) -> Attributes:
+    """Return the groups; loaders choose how to read them by who wrote them."""
+    writer: dict[str, bytes | tuple[str, ...]] = {_BACKEND: _TENSORFLOW.encode()}
     if content.keras_version:
-        _hdf5.text(group, _VERSION, content.keras_version)
-    _hdf5.text(group, _BACKEND, _TENSORFLOW)
+        writer = {_VERSION: content.keras_version.encode("ascii"), **writer}
+    root = {**writer, layout.CONFIG: ascii_json(content.config).encode()}
+    if content.training is not None:
+        root[layout.TRAINING] = ascii_json(content.training).encode()
+    weights = {**writer, layout.LAYER_NAMES: _layer_names(content)}
+    state = [((layout.OPTIMIZER,), {_WEIGHT_NAMES: content.state_names})]
+    return [
+        ((), root),
+        ((layout.WEIGHTS,), weights),
+        *(
+            ((layout.WEIGHTS, *group.path), {_WEIGHT_NAMES: group.names})
+            for group in content.groups
+        ),
+        *(state if content.state or content.state_names else ()),
+    ]
 
 
 def _layer_names(content: Content) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h5py
 import numpy as np
@@ -13,14 +13,27 @@ from policytool.formats.casting import Counts
 from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat
 from policytool.formats.hdf5.datasets import spaces
-from policytool.formats.writing import WriteError
+from policytool.formats.hdf5.library import attribute_names
+from policytool.formats.hdf5.links import group_at
+from policytool.formats.hdf5.rewriting.attributes import stored_text
+from policytool.formats.writing.failures import WriteError, differs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from h5py import h5g
 
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.new_model import Placement
     from policytool.formats.stored_values import Values
+
+    Attributes: TypeAlias = Sequence[
+        tuple[Sequence[str], Mapping[str, bytes | str | tuple[str, ...] | None]]
+    ]
+    """
+    Groups by their paths, with the values of their attributes: a text in ASCII as bytes, one in
+    UTF-8, or an array of names.
+    """
 
 _LARGEST_ATTRIBUTE: Final = 64_512
 """
@@ -37,15 +50,47 @@ Dtypes that HDF5 has no type for, and the one that stands for them beside an att
 _DTYPE: Final = "dtype"
 
 
-def text(item: h5py.Group, name: str, value: str) -> None:
+def describe(root: h5py.Group, attributes: Attributes) -> None:
     """
-    Write a text in ASCII, of variable length: it lies outside the object header, which holds 64
-    KiB.
+    Make groups, each with its attributes; None stands for an attribute that a group does not have.
+
+    :raises WriteError: for a name that HDF5 cannot hold.
     """
-    item.attrs.create(name, value.encode("ascii"), dtype=h5py.string_dtype("ascii"))
+    for path, values in attributes:
+        group = require_group(root, path)
+        for name, value in values.items():
+            if isinstance(value, bytes):
+                # of variable length: outside the object header, which holds 64 KiB
+                group.attrs.create(name, value, dtype=h5py.string_dtype("ascii"))
+            elif isinstance(value, str):
+                group.attrs[name] = value
+            elif value is not None:
+                _write_names(group, name, value)
 
 
-def names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
+def check(root: h5g.GroupID, attributes: Attributes) -> None:
+    """
+    Read back what :func:`describe` made.
+
+    :raises WriteError: where a group is missing, or has another attribute.
+    """
+    for path, values in attributes:
+        where = "/".join(flat(path)) or "/"
+        group = group_at(root, flat(path))
+        if group is None:
+            raise differs(where)
+        for name, value in values.items():
+            expected = value.encode() if isinstance(value, str) else value
+            stored = (
+                attribute_names(group, name)
+                if isinstance(value, tuple)
+                else stored_text(group, name.encode())
+            )
+            if stored != expected:
+                raise differs(f"the attribute {name} of {where}")
+
+
+def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
     """
     Write an attribute that is an array of names, in pieces ``attribute0``, ``attribute1``, ...
     where an object header does not hold it whole.
@@ -67,7 +112,7 @@ def names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
         group.attrs[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
 
 
-def group_at(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
+def require_group(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
     """Return the group at a path, made where it is not there yet."""
     for step in flat(path):
         root = root.require_group(step)
@@ -85,7 +130,7 @@ def variable(
     """
     *above, name = flat(placement.path)
     kind = OPAQUE.get(placement.dtype)
-    dataset = group_at(root, above).create_dataset(
+    dataset = require_group(root, above).create_dataset(
         name, shape=placement.shape, dtype=kind or _values.dtype_of(placement)
     )
     if kind:

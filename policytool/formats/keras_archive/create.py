@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walk_order
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
-from policytool.formats.hdf5.rewriting import attributes, storage
+from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
-from policytool.formats.writing.failures import differs
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Counted
+    from policytool.formats.hdf5.groups import Attributes
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
@@ -89,23 +89,18 @@ def check(draft: Path, content: Content) -> None:
         _archive.open_archive(draft) as (_, archive),
         _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
     ):
-        for group in content.groups:
-            path = "/".join(flat(group.path))
-            found = opened.file[f"/{path}"]
-            if attributes.stored_text(found.id, _NAME.encode()) != (
-                group.name.encode() if group.name is not None else None
-            ):
-                raise differs(f"the name of {path}")
+        _hdf5.check(opened.root, _attributes(content))
+
+
+def _attributes(content: Content) -> Attributes:
+    return [(group.path, {_NAME: group.name}) for group in content.groups]
 
 
 def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
     counts: dict[tuple[str, ...], Counts] = {}
     with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
-        for group in content.groups:
-            made = _hdf5.group_at(root, group.path)
-            if group.name is not None:
-                made.attrs[_NAME] = group.name
+        _hdf5.describe(root, _attributes(content))
         for placement in _placements(content):
             counted = _hdf5.variable(opened, root, placement, values)
             if counted is not None:
