@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.hdf5.rewriting import comparison, storage
 from policytool.formats.hdf5.rewriting.rebuild import rebuild
-from policytool.formats.keras_archive import file_names
+from policytool.formats.keras_archive import member_changes as _members
 from policytool.formats.keras_archive import members as _archive
-from policytool.formats.keras_archive import weights as _weights
-from policytool.formats.rewriting import texts as _texts
 from policytool.formats.rewriting.base import Changes, FileChange, Rewriter
 from policytool.formats.writing.failures import WriteError, differs
 from policytool.support.files import atomic
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
-_PARTS: Final = (file_names.CONFIG, file_names.METADATA)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveChange:
@@ -47,9 +43,9 @@ class ArchiveChange:
         with _archive.open_archive(source) as (_, archive):
             old = _Source(source, archive, Path(tempfile.gettempdir()) / source.name)
             counts: dict[tuple[str, ...], Counts] = {}
-            for name, rebuild in old.rebuilds(self.changes).items():
+            for name, changes in old.rebuilds(self.changes).items():
                 with old.weights(name) as opened:
-                    counts |= measure(opened, rebuild)
+                    counts |= measure(opened, changes)
             return counts
 
     def write(self, source: Path, draft: Path) -> Counted:
@@ -119,30 +115,12 @@ class _Source:
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
-        parts = {edit.address.part for edit in changes.edits}
-        missing = sorted(parts - self._archive.NameToInfo.keys() | parts - set(_PARTS))
-        if missing:
-            raise WriteError(
-                "source-changed",
-                f"has no {missing[0]}, which the plan changes; run again with --dry-run",
-            )
-        return {
-            part: _texts.new_bytes(
-                self._archive.read(part),
-                part,
-                [edit for edit in changes.edits if edit.address.part == part],
-            )
-            for part in sorted(parts)
-        }
+        texts = _members.text_changes(self._archive.NameToInfo, changes)
+        return {part: text.new_bytes(self._archive.read(part)) for part, text in texts.items()}
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""
-        names = {
-            name
-            for name in self._archive.namelist()
-            if name.endswith(file_names.WEIGHTS_SUFFIX) and "/" not in name
-        }
-        return _weights.rebuilds(sorted(names), self.weights, changes)
+        return _members.rebuilds(self._archive.namelist(), self.weights, changes)
 
     @contextmanager
     def weights(self, name: str) -> Iterator[OpenHdf5]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.rewriting.base import Rewriter, edit_texts, refuse_casts
 from policytool.formats.writing.failures import WriteError, differs
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Cast, Counted, Edit
     from policytool.formats.rewriting.base import Apply, Changes, FileChange
 
-_THE_FILE: Final = "the file"
-"""What a file that is one text is called in errors."""
 
-
-def decode(data: bytes, what: str) -> str:
+def _decode(data: bytes, what: str) -> str:
     """
     Return the text of a file without its byte order mark.
 
@@ -38,32 +35,17 @@ def decode(data: bytes, what: str) -> str:
         ) from error
 
 
-def new_bytes(
-    data: bytes, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
-) -> bytes:
-    """
-    Return a text file with its part edited; a byte order mark stays.
-
-    :raises WriteError: where the file does not hold what the edits say.
-    """
-    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    text = decode(data, part)
-    return mark + edit_texts({part: text}, edits, apply).get(part, text).encode(
-        "utf-8", "surrogatepass"
-    )
-
-
 def _content(path: Path) -> bytes:
     return opening.read_bounded(path, limits.JSON_BYTES)
 
 
-def text(path: Path, what: str = _THE_FILE) -> str:
+def text(path: Path) -> str:
     """
-    Return the text of a file that is nothing but one, which errors call ``what``.
+    Return the text of a file that is nothing but one.
 
     :raises WriteError: where it is not UTF-8.
     """
-    return decode(_content(path), what)
+    return _decode(_content(path), "the file")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +69,7 @@ class TextChange:
         :raises OSError: where reading or writing fails.
         """
         with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
-            atomic.write_all(descriptor, self._new_bytes(source), 0)
+            atomic.write_all(descriptor, self.new_bytes(_content(source)), 0)
         return {}
 
     def compare(self, source: Path, draft: Path) -> None:
@@ -96,11 +78,19 @@ class TextChange:
 
         :raises WriteError: where it is not the edited source.
         """
-        if _content(draft) != self._new_bytes(source):
+        if _content(draft) != self.new_bytes(_content(source)):
             raise differs(self.part)
 
-    def _new_bytes(self, source: Path) -> bytes:
-        return new_bytes(_content(source), self.part, self.edits, self.apply)
+    def new_bytes(self, data: bytes) -> bytes:
+        """
+        Return the file with its text edited; a byte order mark stays.
+
+        :raises WriteError: where the file does not hold what the edits say.
+        """
+        mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+        text = _decode(data, self.part)
+        edited = edit_texts({self.part: text}, self.edits, self.apply).get(self.part, text)
+        return mark + edited.encode("utf-8", "surrogatepass")
 
 
 def text_rewriter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
 import numpy as np
 from h5py import h5a, h5d, h5p, h5s, h5t
 
@@ -63,7 +64,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     made = h5d.create(group, name, kind, space, dcpl=properties)
     attributes.copy(source, made, without={NAME})
     if cast.after == casting.BFLOAT16:
-        _name(made, cast.after)
+        h5py.Dataset(made).attrs[NAME] = cast.after
     counts = Counts()
     for block in blocks(source):
         values, counted = casting.cast(
@@ -121,7 +122,7 @@ def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
     made = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
     made.write(h5s.ALL, h5s.ALL, array)
     if is_bfloat16:
-        _name(made, dtype)
+        h5py.Dataset(made).attrs[NAME] = dtype
 
 
 def is_scalar(made: h5d.DatasetID, dtype: str, value: float) -> bool:
@@ -226,11 +227,3 @@ def _write(dataset: h5d.DatasetID, block: Slab, values: np.ndarray[Any, Any]) ->
         plain.view("V2") if is_bfloat16 else plain,
         mtype=dataset.get_type() if is_bfloat16 else None,
     )
-
-
-def _name(dataset: h5d.DatasetID, dtype: str) -> None:
-    kind = h5t.py_create(np.dtype("O", metadata={"vlen": str}), logical=True)
-    attribute = h5a.create(dataset, NAME, kind, h5s.create(h5s.SCALAR))
-    value = np.empty((), dtype=attribute.dtype)
-    value[()] = dtype
-    attribute.write(value)

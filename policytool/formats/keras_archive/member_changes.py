@@ -1,28 +1,53 @@
-"""What changes in the weights files of a ``.keras`` model: one, or several shards."""
+"""What changes in the members of a ``.keras`` model: texts, and weights in one or more shards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+from policytool.formats.keras_archive import file_names
+from policytool.formats.rewriting.texts import TextChange
 from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from policytool.formats.edits import Cast
+    from policytool.formats.edits import Cast, Edit
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Changes
 
     Open = Callable[[str], AbstractContextManager[OpenHdf5]]
     """Opens a weights file by its name."""
 
+_TEXTS: Final = (file_names.CONFIG, file_names.METADATA)
 
-def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
+
+def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
+    """
+    Return how each text that changes is edited.
+
+    :raises WriteError: where the model has no text of that name.
+    """
+    edits: dict[str, list[Edit]] = defaultdict(list)
+    for edit in changes.edits:
+        edits[edit.address.part].append(edit)
+    for part in sorted(edits):
+        if part not in _TEXTS or part not in names:
+            raise WriteError(
+                "source-changed",
+                f"has no {part}, which the plan changes; run again with --dry-run",
+            )
+    return {part: TextChange(part=part, edits=edits[part]) for part in sorted(edits)}
+
+
+def rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
     """
     Return how each weights file that changes is made anew.
+
+    :param names: of all files
 
     :raises WriteError: where a tensor is in none of them, or the optimizer's state in several.
     """
@@ -30,7 +55,10 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
         return {}
     casts: dict[str, dict[tuple[str, ...], Cast]] = {}
     holders: list[str] = []
-    for name in sorted(names):
+    weights = sorted(
+        {name for name in names if name.endswith(file_names.WEIGHTS_SUFFIX) and "/" not in name}
+    )
+    for name in weights:
         with opening(name) as opened:
             root = opened.root  # h5py's links do not keep their group open
             casts[name] = {
@@ -50,7 +78,7 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
                     "again"
                 ),
             )
-    holder = _holder(sorted(names), holders) if changes.state is not None else None
+    holder = _holder(weights, holders) if changes.state is not None else None
     return {
         name: Rebuild(casts=found, state=changes.state if name == holder else None)
         for name, found in casts.items()
