@@ -67,7 +67,7 @@ AUDITING: Final = (
 )
 MIGRATING: Final = (
     *READING[1:3],
-    Step(module="policytool.commands.migrate", name="_make_plan"),
+    Step(module="policytool.commands.migration_preview", name="plan_migration"),
     Step(module="policytool.commands.migrate", name="apply_plan"),
 )
 RUNS: Final[dict[str, tuple[tuple[str, ...], tuple[Step, ...]]]] = {

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import audit as auditing
-from policytool.commands import migrate as migration
+from policytool.commands import migrate
 from policytool.commands.audit import Audit
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
+from policytool.commands.migration_preview import check_migratable
 from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.releases.releases import release_name
@@ -213,11 +214,11 @@ def _plan_fixes(
         return merged, "it contains no policy that can be changed"
     destination = Destination(in_place=True, backup=options.backup, write=False)
     try:
-        migration.check_migratable(case.document)
+        check_migratable(case.document)
         request = MigrateRequest(
             options=merged.options, destination=destination, parts=not options.write
         )
-        result = migration.migrate_loaded(case.loaded, source, request)
+        result = migrate.migrate_loaded(case.loaded, source, request)
     except UsageError as error:
         return merged, str(error)
     except ModelFileError as error:

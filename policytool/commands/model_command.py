@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
-from policytool.commands import migrate
+from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
-from policytool.commands.migrate import MigrateRequest, Status
-from policytool.commands.remote_migration import WRITABLE
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE
@@ -41,7 +39,7 @@ from policytool.support.processes import interrupts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.commands.migrate import Migration
+    from policytool.commands.migration_preview import Preview
     from policytool.formats.document import Document
     from policytool.rules import AuditOptions
     from policytool.rules.finding import Severity
@@ -177,7 +175,7 @@ class _Planner:
     def __init__(self, case: RuleInput, source: AnyPath, options: AuditOptions) -> None:
         self._case = case
         self._source = source
-        self._is_read_only = isinstance(source, RemotePath) and source.protocol not in WRITABLE
+        self._is_read_only = isinstance(source, RemotePath) and _is_read_only(source)
         self._options = options
         self._outcomes: dict[_Attempt, _Outcome] = {}
         self.failing = _failing(rules.findings(case, options), options.fail_on)
@@ -237,26 +235,27 @@ class _Planner:
         loaded = self._case.loaded
         options = attempt.options()
         try:
-            migrate.check_migratable(self._case.document, converts=options.target is not None)
+            migration_preview.check_migratable(
+                self._case.document, converts=options.target is not None
+            )
             if loaded is None:
                 return _Outcome(attempt=attempt, reason="the model has no layers")
             destination = Destination(output=attempt.output, write=False)
-            request = MigrateRequest(options=options, destination=destination, parts=False)
-            planned = migrate.migrate_loaded(loaded, self._source, request)
+            plan = migration_preview.plan_migration(loaded, options, destination)
+            preview = migration_preview.preview(plan, self._source, destination, loaded=loaded)
         except ModelFileError as error:
             return _Outcome(attempt=attempt, reason=error.message)
         except (UsageError, SpellingError) as error:
             return _Outcome(attempt=attempt, reason=str(error))
-        refusals = planned.plan.refusals
-        if planned.status is Status.UNCHANGED:
+        if preview.target is None:  # nothing changes
             return _Outcome(attempt=attempt, left=self.failing)
-        if planned.status is not Status.PLANNED or planned.target is None:
+        if refusals := preview.plan.refusals:
             return _Outcome(
                 attempt=attempt,
-                reason=refusals[0].message if refusals else str(planned.status),
+                reason=refusals[0].message,
                 refusals=tuple(refusal.code for refusal in refusals),
             )
-        conversion = planned.plan.conversion
+        conversion = plan.conversion
         container = conversion.content.container if conversion is not None else None
         output = target_of(
             self._source, attempt.suffix, destination, several=False, container=container
@@ -267,14 +266,14 @@ class _Planner:
             named = ("-o", output.name)
         return _Outcome(
             attempt=attempt,
-            left=self._left(planned, attempt),
+            left=self._left(preview, attempt),
             exists=opening.is_taken(output),
             output=named,
         )
 
-    def _left(self, planned: Migration, attempt: _Attempt) -> tuple[Finding, ...]:
+    def _left(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings with which a planned result fails."""
-        loaded = reading.load_model(_result(self._case.document, planned))
+        loaded = reading.load_model(_result(self._case.document, preview))
         result = RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
         seen = replace(self._options, weights=False, signatures={})
         left = _failing(rules.findings(result, seen), self._options.fail_on)
@@ -301,13 +300,20 @@ def _sets_dtypes(finding: Finding) -> bool:
     return finding.remedy is not None and bool(finding.remedy.assignments)
 
 
-def _result(document: Document, planned: Migration) -> Document:
+def _result(document: Document, preview: Preview) -> Document:
     """Return the document that a plan would write."""
-    plan = planned.plan
+    plan = preview.plan
     if plan.conversion is None:
         return apply_edits(document, plan.edits, plan.casts)
-    path = display_path(planned.target) if planned.target is not None else document.path
+    path = display_path(preview.target) if preview.target is not None else document.path
     return creating.document(plan.conversion.content, path)
+
+
+def _is_read_only(source: RemotePath) -> bool:
+    """Return whether nothing can be written beside a remote file."""
+    from policytool.commands.remote_migration import WRITABLE  # transfers, for URLs
+
+    return source.protocol not in WRITABLE
 
 
 def _failing(findings: Iterable[Finding], fail_on: Severity) -> tuple[Finding, ...]:

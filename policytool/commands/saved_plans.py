@@ -110,7 +110,7 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
             else None
         )
         return apply_plan(
-            Work(plan=current, source=path, document=document, run=run, parts=request.parts),
+            Work(plan=current, source=path, loaded=loaded, run=run, parts=request.parts),
             request.destination,
         )
     except ModelFileError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands import migrate, tune_records
 from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
+from policytool.commands.migration_preview import check_migratable
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
 from policytool.formats import discovery
 from policytool.formats.writing.flow import check_output
@@ -195,7 +196,7 @@ def _write(
     destination: Destination,
     tools: TensorFlowTools,
 ) -> Migration:
-    migrate.check_migratable(source.document)
+    check_migratable(source.document)
     loaded = _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
     request = MigrateRequest(

@@ -1,0 +1,193 @@
+"""
+What ``migrate`` would do to one file: its plan, its output, and what prevents it.
+
+Nothing is written, and no process starts. ``audit`` and ``inspect`` need no more than this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from policytool.commands.destinations import check_target, container_of, target_of
+from policytool.formats import REWRITTEN, SUFFIXES, TITLES, ambiguity, format_detection
+from policytool.migration import planning
+from policytool.migration.plan import Refusal
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening
+from policytool.support.files.remote_path import AnyPath, RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.commands.destinations import Destination
+    from policytool.formats.document import Document
+    from policytool.formats.edits import Counts
+    from policytool.migration.plan import Plan
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
+
+_NOT_MIGRATABLE: Final = "not-migratable"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """A plan, with its output and what its casts do to the values."""
+
+    plan: Plan
+    """Its refusals include those that depend on the stored values."""
+
+    target: AnyPath | None = None
+    """The output; None for an empty plan."""
+
+    is_skipped: bool = False
+    """Whether the output exists and is to be kept."""
+
+    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
+
+
+def check_migratable(document: Document, *, converts: bool = False) -> None:
+    """
+    Make sure that a file is of a format that can be migrated.
+
+    :param converts: whether it is to be converted for another release.
+    :raises ModelFileError: where it is not, and for a file that is two models.
+    """
+    ambiguity.refuse(document)
+    if document.config_part is None or document.format == "weights":
+        lacking = (
+            "is a SavedModel without Keras metadata"
+            if document.format == "savedmodel"
+            else "contains only weights"
+        )
+        message = (
+            f"{lacking}: it contains no layers that can be converted; convert the Keras "
+            "model from which it was saved"
+            if converts
+            else f"{lacking}: it contains no policy that can be changed"
+        )
+        raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
+    if document.format not in REWRITTEN:
+        message = (
+            "has a file format that policytool can only read; migrate supports "
+            f"{', '.join(sorted(REWRITTEN))}"
+        )
+        raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
+
+
+def plan_migration(loaded: LoadedModel, options: Options, destination: Destination) -> Plan:
+    """
+    Return the plan for a model, for the container that the destination names.
+
+    :raises UsageError: for options that contradict the model.
+    :raises ModelFileError: for a model that has no layers.
+    """
+    if not loaded.sites:
+        message = "contains no layers that can be changed: its metadata lists no layers"
+        raise ModelFileError(loaded.document.path, _NOT_MIGRATABLE, message)
+    container = None if destination.is_directory else container_of(destination.output)
+    if options.target is None:
+        _check_container(loaded.document, container, destination.output)
+        return planning.plan(loaded, options)
+    from policytool.migration.convert import conversion_plan
+
+    return conversion_plan.plan(loaded, options, container)
+
+
+def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:
+    """
+    Make sure that an output's name says the container that the model is in, or has the suffix of
+    the input, whatever is in it: only a conversion writes another container.
+
+    :raises UsageError: where it says another.
+    """
+    own = document.format
+    if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
+        return
+    if output.suffix == PurePath(document.path).suffix:
+        return
+    suffixes = SUFFIXES.get(own)
+    name = (
+        f"use the file extension {suffixes[0]}"
+        if suffixes
+        else "use a name without a file extension"
+    )
+    raise UsageError(
+        f"{output.name} is {TITLES[container]}, but {document.path} is {TITLES[own]}, and "
+        f"migrate changes the file format only with --target; {name}, or add --target"
+    )
+
+
+def preview(
+    plan: Plan,
+    source: AnyPath,
+    destination: Destination,
+    *,
+    several: bool = False,
+    loaded: LoadedModel | None = None,
+) -> Preview:
+    """
+    Return what a plan comes to for a destination.
+
+    :param loaded: the model of the plan, if it is at hand
+    :raises UsageError: for an output that contradicts the model or its file.
+    :raises ModelFileError: for values that cannot be read.
+    """
+    if plan.is_empty:
+        return Preview(plan=plan)
+    container = plan.conversion.content.container if plan.conversion is not None else None
+    target = target_of(source, plan.suffix, destination, several=several, container=container)
+    if plan.refusals:
+        return Preview(plan=plan, target=target)
+    check_target(plan, source, target, destination)
+    if destination.skip_existing and _exists(target):
+        return Preview(plan=plan, target=target, is_skipped=True)
+    counts = _count_losses(plan, source, loaded)
+    if sum(count.overflow for count in counts.values()) and not destination.allow_overflow:
+        plan = replace(plan, refusals=(_overflow_refusal(plan, counts),))
+    return Preview(plan=plan, target=target, counts=counts)
+
+
+def _exists(target: AnyPath) -> bool:
+    """
+    Return whether there is an output; a remote directory counts once it is a model, because its
+    files are written one after another.
+    """
+    if isinstance(target, RemotePath) and opening.is_directory(target):
+        return format_detection.is_model(target)
+    return opening.is_taken(target)
+
+
+def _count_losses(
+    plan: Plan, source: AnyPath, loaded: LoadedModel | None
+) -> Mapping[tuple[str, ...], Counts]:
+    """
+    Return what each cast of a plan does to the values, which takes reading those tensors and no
+    others; of a remote file, its local copy tells.
+    """
+    if not plan.casts or isinstance(source, RemotePath):
+        return {}
+    if loaded is not None and loaded.document.nodes and (plan.retrace or plan.conversion):
+        from policytool.numerics import tensorflow_run  # the values are in a checkpoint
+
+        return tensorflow_run.count_casts(plan, loaded, source)
+    from policytool.formats import rewriting  # h5py and ml_dtypes
+
+    return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
+
+
+def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
+    worst = max(
+        plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0
+    )
+    most = counts[worst.tensor].overflow
+    total = sum(count.overflow for count in counts.values())
+    narrow = worst.through or worst.after
+    message = (
+        f"{worst.path or 'the optimizer'} has {most} values in "
+        f"{'/'.join(worst.tensor)} that overflow {narrow} and would become infinite "
+        f"({total} in total); use mixed_{narrow} to keep variables in float32, or "
+        "--allow-overflow to write infinities"
+    )
+    return Refusal(code="overflow", message=message, path=worst.path)
