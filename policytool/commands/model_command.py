@@ -25,6 +25,11 @@ from policytool.model import reading
 from policytool.releases.targets import running_release, target_and_containers
 from policytool.rules import Needs, RuleInput
 from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
+from policytool.rules.loading import (
+    incompatible_with_target,
+    newest_keras_fails,
+    no_compatible_release,
+)
 from policytool.rules.safety import external_data, oversized_dataset
 from policytool.support.errors import (
     ModelFileError,
@@ -52,6 +57,11 @@ _UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
 
 _UNREADABLE: Final = frozenset({external_data.RULE.id, oversized_dataset.RULE.id})
 """The rules about stored values that no command copies."""
+
+_LOADING: Final = frozenset(
+    {incompatible_with_target.RULE.id, no_compatible_release.RULE.id, newest_keras_fails.RULE.id}
+)
+"""The rules whose findings have a remedy if edits of the file suffice, and otherwise none."""
 
 _ARCHIVE: Final = "keras"
 
@@ -146,11 +156,13 @@ def plan_commands(
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_planned(_Planner(case, source, options), None),)
+        return (_planned(_Planner(case, source, options, findings), None),)
+    if len(options.names) == 1:
+        return (_planned(_Planner(case, source, options, findings), options.names[0]),)
     found: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
         single = replace(options, targets=(target_and_containers(name)[0],), target_names=(name,))
-        planner = _Planner(case, source, single)
+        planner = _Planner(case, source, single, rules.findings(case, single))
         if planner.failing:
             command = _planned(planner, name)
             found.setdefault((command.arguments, command.reason), command)
@@ -166,19 +178,22 @@ def _planned(planner: _Planner, target: str | None) -> ModelCommand:
         return planner.command(target)
     except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
-        return ModelCommand(target=target, reason=f"no command was planned: {cause(error)}")
+        reason = f"no command was planned: {cause(error)}"
+        return ModelCommand(target=target, reason=reason, is_beyond_limit=True)
 
 
 class _Planner:
     """Looks for the command of one model and one target."""
 
-    def __init__(self, case: RuleInput, source: AnyPath, options: AuditOptions) -> None:
+    def __init__(
+        self, case: RuleInput, source: AnyPath, options: AuditOptions, findings: Iterable[Finding]
+    ) -> None:
         self._case = case
         self._source = source
         self._is_read_only = isinstance(source, RemotePath) and _is_read_only(source)
         self._options = options
         self._outcomes: dict[_Attempt, _Outcome] = {}
-        self.failing = _failing(rules.findings(case, options), options.fail_on)
+        self.failing = _failing(findings, options.fail_on)
 
     def command(self, target: str | None) -> ModelCommand:
         """Return the first command whose result passes, or why there is none."""
@@ -190,22 +205,32 @@ class _Planner:
                 arguments = (*attempt.arguments(), *outcome.output, *overwrite)
                 return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
             tried.append(outcome)
-        return ModelCommand(target=target, reason=_no_command(tried))
+        return ModelCommand(
+            target=target,
+            reason=_no_command(tried),
+            is_beyond_limit=any(reading.BEYOND in outcome.refusals for outcome in tried),
+        )
 
     def _attempts(self, target: str | None) -> Iterator[_Attempt]:
         """Yield the calls to try, those that change least first."""
         remedies = [found.remedy for found in self.failing if found.remedy is not None]
-        if any(remedy.fix is Fix.SAFE for remedy in remedies):
+        setting = tuple(
+            found.remedy for found in self.failing if found.remedy and _sets_dtypes(found)
+        )
+        lasting = any(found.rule in _LOADING and found.remedy is None for found in self.failing)
+        if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and not lasting:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if target is None and fixed:
+        if target is None and fixed and not lasting:
             yield _Attempt(remedies=fixed)
-        plain = _Attempt(target=target or _NEWEST)
-        yield from self._with_remedies(plain)
-        if set(self._outcome(plain).refusals) == {WEIGHT_REWRITE}:
-            yield from self._with_remedies(replace(plain, allow_weight_rewrite=True))
-        if self._outcome(plain).left and self._case.document.format != _ARCHIVE:
-            yield from self._with_remedies(replace(plain, output=self._archive(plain)))
+        converted = _Attempt(target=target or _NEWEST, remedies=setting)
+        yield from self._with_remedies(converted)
+        if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
+            yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))
+        is_open = setting or self._outcome(converted).left  # edits may refuse what an archive takes
+        if is_open and self._case.document.format != _ARCHIVE:
+            archive = self._archive(converted)
+            yield from self._with_remedies(replace(converted, output=archive))
 
     def _archive(self, attempt: _Attempt) -> AnyPath:
         """Return the name of an archive: Keras 3 restores optimizers from nothing else."""
@@ -220,9 +245,10 @@ class _Planner:
         remedies = tuple(
             finding.remedy
             for finding in (*self.failing, *outcome.left)
-            if finding.rule in rules_left and finding.remedy is not None
+            if finding.remedy is not None
+            and (finding.rule in rules_left or finding.remedy in attempt.remedies)
         )
-        if remedies:
+        if outcome.left and set(remedies) != set(attempt.remedies):
             yield replace(attempt, remedies=remedies)
 
     def _outcome(self, attempt: _Attempt) -> _Outcome:
@@ -274,7 +300,9 @@ class _Planner:
     def _left(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings with which a planned result fails."""
         loaded = reading.load_model(_result(self._case.document, preview))
-        result = RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
+        result = RuleInput(
+            model=loaded.model, document=loaded.document, loaded=loaded, is_planned=True
+        )
         seen = replace(self._options, weights=False, signatures={})
         left = _failing(rules.findings(result, seen), self._options.fail_on)
         found = {finding.rule for finding in left}

@@ -95,6 +95,9 @@ class RuleInput:
     unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
     """By a stored tensor's path, why its values could not be read."""
 
+    is_planned: bool = False
+    """Whether it is the result of a plan, for which no further conversion is planned."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:

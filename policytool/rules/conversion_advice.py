@@ -47,9 +47,9 @@ def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
 def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
     """
     Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
-    config.
+    config, and for what is only planned itself.
     """
-    if case.loaded is None:
+    if case.loaded is None or case.is_planned:
         return None, ""
     from policytool.migration.convert import conversion_plan
 

@@ -131,6 +131,9 @@ class ModelCommand:
     reason: str | None = None
     """Why there is no command, as a sentence without a full stop."""
 
+    is_beyond_limit: bool = False
+    """Whether a limit is the reason, so that nothing is known of the conversion."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressed:
