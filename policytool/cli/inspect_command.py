@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,8 +20,8 @@ from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
+from policytool.commands import suggested_conversion
 from policytool.commands.batch import parallel, shards
-from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
 from policytool.reports import json_lines
 from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, json_report
@@ -154,24 +154,23 @@ def command(
             ),
         )
         return _finish(ending, counts, codes, unwritten)
-    results = inspection.check_selection(
-        track(
-            parallel.run_all(inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept),
-            len(found),
-            progress,
-            "inspect",
-        ),
-        selection,
-    )
+    fixes: dict[str, inspection.SuggestedFix] = {}
+    with_fix = len(found) == 1 and _PAGES & {format, *(one.format for one in report)}
+    models: Iterable[Model | inspection.Failure | None]
+    if with_fix:
+        with_fixes = parallel.run_all(
+            suggested_conversion.TASK, found, None, jobs, scheduler=scheduler, cache=kept
+        )
+        models = suggested_conversion.models(with_fixes, fixes)
+    else:
+        models = parallel.run_all(
+            inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept
+        )
+    results = inspection.check_selection(track(models, len(found), progress, "inspect"), selection)
     if format == json_lines.FORMAT:
         return _print_lines(ending, results, selection, report, variables=variables)
     inspected = inspection.collect(results)
-    selected = inspection.select(inspected, selection)
-    if len(found) == len(inspected.models) == 1 and _PAGES & {
-        format,
-        *(one.format for one in report),
-    }:
-        selected = with_fix(selected, found[0])
+    selected = replace(inspection.select(inspected, selection), fixes=fixes)
     unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
     view = options.view(color, variables=variables)
     report_option.print_report(_REPORTERS, format, selected, view, color)

@@ -248,18 +248,27 @@ def check_selection(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SuggestedFix:
+    """The command that ``audit`` prints for a model, or why it could not be planned."""
+
+    arguments: tuple[str, ...] | None = None
+    """The words that follow ``policytool migrate PATH``."""
+
+    effect: str = "safe"
+    """``safe`` or ``unsafe``: what the command does to what the model computes."""
+
+    obstacle: str | None = None
+    """Why no command was planned, such as a limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
     """An inspection, and for each of its models the layers to show."""
 
     inspection: Inspection
     selection: Selection = Selection()
-    fixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """
-    By a model's path, the arguments of ``migrate`` after which the newest Keras loads it, planned.
-    """
-
-    unplanned: Mapping[str, str] = field(default_factory=dict)
-    """By a model's path, why its conversion could not be planned, such as a limit."""
+    fixes: Mapping[str, SuggestedFix] = field(default_factory=dict)
+    """The fix of a model that the newest Keras fails to load, by the model's path."""
 
     @property
     def is_selection(self) -> bool:

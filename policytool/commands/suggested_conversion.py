@@ -1,58 +1,100 @@
-"""The conversion that ``inspect`` suggests for a model that the newest Keras fails to load."""
+"""
+A model with the command that ``audit`` prints for it, if the newest Keras fails to load it.
+
+``inspect`` of a single model shows both. The rules and the planner are imported only if there is a
+command to plan: they take as long to import as ``inspect`` does.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.task import Task
+from policytool.commands.inspect import CACHING, Failure, SuggestedFix, failure_of
+from policytool.formats import REWRITTEN, format_detection
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
+from policytool.model import reading
+from policytool.model.model import Model  # noqa: TC001  # TASK evaluates annotations
 from policytool.releases.releases import KERAS3, newest
+from policytool.support import steps
+from policytool.support.errors import ModelFileError
 from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
-    from policytool.commands.migrate import Result
-    from policytool.formats.discovery import Input
+    from collections.abc import Iterable, Iterator
+
+    from policytool.model.loaded_model import LoadedModel
 
 
-def with_fix(selected: Selected, found: Input) -> Selected:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InspectedModel:
+    """A model, and its fix."""
+
+    model: Model
+    fix: SuggestedFix | None = None
+    """None for a model that the newest Keras loads, and if no command is known to help."""
+
+
+def attempt(found: Input, _request: None = None) -> InspectedModel | Failure | None:
     """
-    Return what was selected of one model, with the command that converts it if the newest Keras
-    fails to load it: planning takes as long as reading, so that several models have none, and
-    repeats the requests for a remote one. If it cannot be planned at all, the model is shown with
-    the reason.
+    Return the model of an input with its fix, its failure, or None for what was found and is no
+    model.
+
+    A remote model has no fix: planning would repeat the requests for it.
     """
-    (model,) = selected.inspection.models
+    try:
+        with steps.budget(found.display_path):
+            document = format_detection.document(found.path, found.display_path)
+            if document.config_part is None or document.format not in REWRITTEN:
+                return InspectedModel(model=reading.model_of(document))
+            loaded = reading.load_model(document)
+            model = loaded.model
+    except ModelFileError as error:
+        return failure_of(found, error)
     newest_keras = newest(KERAS3).id
     if isinstance(found.path, RemotePath) or not any(
-        one.loader == newest_keras and one.reason is not None for one in model.loaders
+        verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
-        return selected
-    # Planning is imported for models that need it: it takes as long to import as inspect does.
-    from policytool.commands import migrate
-    from policytool.commands.batch import isolation
-    from policytool.commands.destinations import Destination
-    from policytool.migration.planning.options import options_from_arguments
-
-    options = options_from_arguments(None, {}, target=KERAS3)
-    request = migrate.MigrateRequest(
-        options=options, destination=Destination(write=False), parts=False
-    )
-    done = isolation.isolated(found.display_path, lambda: migrate.attempt(found, request))
-    if (reason := _beyond_limits(done)) is not None:
-        return replace(selected, unplanned={model.path: reason})
-    if not isinstance(done, migrate.Migration) or done.status is not migrate.Status.PLANNED:
-        return selected
-    if not any(one.loader == newest_keras and one.loads for one in done.plan.loaders_after):
-        return selected
-    return replace(selected, fixes={model.path: ("--target", KERAS3)})
+        return InspectedModel(model=model)
+    fix = isolated(found.display_path, lambda: _planned_fix(loaded, found))
+    if isinstance(fix, Failure):
+        fix = SuggestedFix(obstacle=fix.message)
+    return InspectedModel(model=model, fix=fix)
 
 
-def _beyond_limits(done: Result) -> str | None:
-    """Return why a conversion was not planned though the model was read; None if it was."""
-    from policytool.commands.inspect import Failure
-    from policytool.model import reading
+TASK: Final = Task(
+    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+)
+"""Reading of the only file, with its fix."""
 
-    if isinstance(done, Failure):
-        return done.message
-    refusals = done.plan.refusals if done is not None else ()
-    return next((one.message for one in refusals if one.code == reading.BEYOND), None)
+
+def models(
+    results: Iterable[InspectedModel | Failure | None], fixes: dict[str, SuggestedFix]
+) -> Iterator[Model | Failure | None]:
+    """Yield the models of results, and add their fixes by the models' paths."""
+    for result in results:
+        if isinstance(result, InspectedModel):
+            if result.fix is not None:
+                fixes[result.model.path] = result.fix
+            yield result.model
+        else:
+            yield result
+
+
+def _planned_fix(loaded: LoadedModel, found: Input) -> SuggestedFix | None:
+    from policytool import rules
+    from policytool.commands import model_command
+
+    options = rules.AuditOptions(targets=(newest(KERAS3).id,), target_names=(KERAS3,))
+    case = rules.RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
+    with steps.budget(found.display_path):
+        findings = tuple(rules.findings(case, options))
+        commands = model_command.plan_commands(case, found.path, findings, options)
+    for command in commands:
+        if command.arguments is not None and command.fix is not None:
+            return SuggestedFix(arguments=command.arguments, effect=command.fix.value)
+        if command.is_beyond_limit:
+            return SuggestedFix(obstacle=command.reason)
+    return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
+from policytool.reports import shell
 from policytool.reports.page import Fact
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ def bytes_words(count: int) -> str:
             break
         size /= 1024
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+EFFECTS: Final = {
+    "safe": "predictions unchanged",
+    "unsafe": "changes predictions or training",
+}
+"""What a fix does to what the model computes."""
+
+
+def migrate_words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command that changes a model."""
+    return ("policytool", "migrate", shell.file(path), *arguments)
 
 
 LOADS: Final = "loads in"

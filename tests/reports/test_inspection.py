@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.commands import inspect as inspection
-from policytool.commands.inspect import Selected, Selection, select
+from policytool.commands.inspect import Selected, Selection, SuggestedFix, select
 from policytool.model.model import Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View, _words
@@ -147,7 +147,7 @@ def test_a_fix_is_a_command_of_one_line() -> None:
     """It follows the verdict."""
     selected = inspected("tf2.3/exp_mf16_fixed128.h5")
     path = selected.inspection.models[0].path
-    fixed = replace(selected, fixes={path: ("--target", "keras3")})
+    fixed = replace(selected, fixes={path: SuggestedFix(arguments=("--target", "keras3"))})
     assert f"  fix: policytool migrate {path} --target keras3\n" in TABLE.render(
         fixed, View(width=120)
     )

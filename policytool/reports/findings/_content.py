@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases.releases import release_name
 from policytool.reports import shell
-from policytool.reports._words import generation_words
+from policytool.reports._words import EFFECTS, generation_words, migrate_words
 from policytool.reports.page import Tone
 from policytool.rules.finding import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Audited, Finding, Remedy
     from policytool.rules.fixes import FixedModel
 
-EFFECTS: Final = {
-    Fix.SAFE: "predictions unchanged",
-    Fix.UNSAFE: "changes predictions or training",
-}
 TONES: Final = {
     Severity.ERROR: Tone.BAD,
     Severity.WARNING: Tone.CAUTION,
@@ -133,11 +129,6 @@ def advice(findings: Iterable[Finding]) -> list[str]:
     return list(dict.fromkeys(finding.advice for finding in findings if finding.advice is not None))
 
 
-def words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of a command that changes a model."""
-    return ("policytool", "migrate", shell.file(path), *arguments)
-
-
 def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     Yield the commands for a model, each with a label: those after which it passes, or the remedies
@@ -146,10 +137,13 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
     for command in audited.commands:
         if command.arguments is not None and command.fix is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
-            yield f"fix{target} ({EFFECTS[command.fix]})", words(audited.path, command.arguments)
+            yield (
+                f"fix{target} ({EFFECTS[command.fix]})",
+                migrate_words(audited.path, command.arguments),
+            )
     for remedy in remedies(audited.findings) if not audited.commands else ():
         if not remedy.retrace:
-            yield f"fix ({EFFECTS[remedy.fix]})", words(audited.path, remedy.arguments)
+            yield f"fix ({EFFECTS[remedy.fix]})", migrate_words(audited.path, remedy.arguments)
 
 
 def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
@@ -163,7 +157,7 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
 def fixing(audited: Audited, finding: Finding) -> str:
     """Return how a finding is fixed, in sentences; nothing if no fix is known."""
     sentences = [
-        f"`{shell.command(words(audited.path, command.arguments))}` fixes the model "
+        f"`{shell.command(migrate_words(audited.path, command.arguments))}` fixes the model "
         f"({EFFECTS[command.fix]})."
         for command in audited.commands
         if command.arguments is not None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.commands.inspect import SuggestedFix
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
 from policytool.releases.releases import CURRENT
-from policytool.reports import shell
 from policytool.reports._words import (
+    EFFECTS,
     FAILS,
     LOADS,
     UNKNOWN,
@@ -21,6 +22,7 @@ from policytool.reports._words import (
     loader_lines,
     loader_ranges,
     loss_scale_words,
+    migrate_words,
     training_lines,
 )
 from policytool.reports.inspection._charts import charts
@@ -69,9 +71,10 @@ def _model(
     selected: Selected, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
     yield _verdict(model)
-    if (arguments := selected.fixes.get(model.path)) is not None:
-        words = ("policytool", "migrate", shell.file(model.path), *arguments)
-        yield Command(label="fix", words=words)
+    fix = selected.fixes.get(model.path, SuggestedFix())
+    if fix.arguments is not None:
+        effect = f" ({EFFECTS[fix.effect]})" if fix.effect != "safe" else ""
+        yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
     yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
     if view.is_searchable:
         yield from charts(layers)
@@ -92,8 +95,8 @@ def _model(
             tone=Tone.DIM,
         )
     sentences = attention(model)
-    if (reason := selected.unplanned.get(model.path)) is not None:
-        sentences.append(f"the conversion to Keras 3 was not planned: {reason}")
+    if fix.obstacle is not None:
+        sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
     if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
 

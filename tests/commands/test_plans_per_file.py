@@ -1,0 +1,86 @@
+"""How often one command reads a model, judges it and plans its conversion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.migration.convert import conversion_plan
+from policytool.model import reading
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+STEPS: Final[tuple[tuple[ModuleType, str], ...]] = (
+    (format_detection, "document"),
+    (reading, "load_model"),
+    (conversion_plan, "_conversion_plan"),
+    (planning, "_verdicts_after"),
+)
+"""Reading of a file and of a model, a conversion, and a plan of edits: none is cached itself."""
+
+EDITED: Final = "tf2.3/global_mixed_float16.h5"
+CONVERTED: Final = "keras2.3.1/shared_layer.h5"
+RESPELLED: Final = "tf2.4/nested_models.h5"
+"""Its policies are edited before it is converted, so that it is read once more."""
+
+LOADED: Final = "keras3.15/mha.keras"
+COMMANDS: Final = {
+    "inspect": ("inspect",),
+    "audit": ("audit",),
+    "audit --target": ("audit", "--target", "keras3"),
+    "migrate": ("migrate", "--dry-run"),
+    "migrate --target": ("migrate", "--dry-run", "--target", "keras3"),
+}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return how often each step was called."""
+    counts = Counter[str]()
+    for module, name in STEPS:
+        original = getattr(module, name)
+
+        def counted(
+            *arguments: Any,  # as the function
+            original: Any = original,  # as above
+            name: str = name,
+            **options: Any,  # as above
+        ) -> Any:  # as above
+            counts[name] += 1
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, wraps(original)(counted))
+    return counts
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", [EDITED, CONVERTED, RESPELLED, LOADED])
+def test_a_file_is_read_and_converted_at_most_once(
+    command: str, name: str, calls: Counter[str]
+) -> None:
+    """Whatever the command prints of it; a model is built for the file and for the result."""
+    run(*COMMANDS[command], FIXTURES / name)
+    assert calls["document"] == 1
+    assert calls["load_model"] <= (3 if name == RESPELLED else 2)
+    assert calls["_conversion_plan"] <= 1
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit --target", "migrate --target"])
+def test_a_model_that_loads_is_not_converted(command: str, calls: Counter[str]) -> None:
+    """The judgement is enough."""
+    run(*COMMANDS[command], FIXTURES / LOADED)
+    assert not calls["_conversion_plan"]
+
+
+def test_edits_that_suffice_need_no_conversion(calls: Counter[str]) -> None:
+    """Nor does inspect plan one."""
+    assert "fix: policytool migrate" in run("inspect", FIXTURES / EDITED).out
+    assert not calls["_conversion_plan"]

@@ -1,0 +1,80 @@
+"""The fix that ``inspect`` prints is the command that ``audit --target`` prints."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import policytool
+from policytool.commands import suggested_conversion
+from policytool.commands.suggested_conversion import InspectedModel
+from policytool.formats import discovery
+from tests.conftest import run
+from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.discovery import Input
+
+
+def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
+    """Yield the fixtures that the newest Keras fails to load, with their fixes."""
+    for found in discovery.inputs([str(FIXTURES)]):
+        read = suggested_conversion.attempt(found)
+        if isinstance(read, InspectedModel) and any(
+            verdict.loader == "keras3.15" and verdict.reason is not None
+            for verdict in read.model.loaders
+        ):
+            yield found, read
+
+
+@THOROUGH
+def test_each_fixture_has_the_fix_of_its_audit() -> None:
+    """Or none, if audit has none."""
+    different = []
+    fixes = 0
+    for found, read in failing_models():
+        [command] = policytool.audit(found.local_path, target="keras3").commands
+        fix = read.fix
+        fixes += fix is not None
+        planned = None if fix is None else (fix.arguments, fix.effect)
+        if planned != (None if command.arguments is None else (command.arguments, command.fix)):
+            different.append(found.display_path)
+    assert not different
+    assert fixes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tf2.3/global_mixed_float16.h5",
+        "tf2.4/wrappers_mixed.json",
+        "tf2.15/rnn.h5",
+        "tf2.15/per_layer",
+    ],
+)
+def test_both_print_the_same_line(name: str) -> None:
+    """With the same path and the same effect on predictions."""
+    lines = [
+        re.findall(r"fix(?: for Keras 3)?(?: \(([^)]*)\))?:\s+(policytool migrate [^\n]*)", text)
+        for text in (
+            run("inspect", FIXTURES / name, "--color", "never").out,
+            run("audit", FIXTURES / name, "--target", "keras3").out,
+        )
+    ]
+    [[(effect, command)], [(same_effect, same_command)]] = lines
+    assert command == same_command
+    assert (effect or "predictions unchanged") == same_effect
+
+
+@pytest.mark.parametrize(
+    "name", ["tf2.1/exp_mf16_none.h5", "tf2.15/subclassed", "keras3.15/default_float32.export"]
+)
+def test_a_model_without_a_command_has_no_fix(name: str) -> None:
+    """Audit has the reason."""
+    assert "\n  fix" not in run("inspect", FIXTURES / name).out
+    assert "no command fixes it" in run("audit", FIXTURES / name, "--target", "keras3").out
