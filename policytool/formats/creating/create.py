@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
-from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.edits import WriteOptions
@@ -130,6 +129,8 @@ def _compare(
 def _is_same(
     placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
 ) -> bool:
+    from policytool.formats.creating import values as _values  # NumPy, which no document needs
+
     try:
         return written is not None and _values.same(
             (block for block, _ in _values.stored_blocks(placement, values)), written.blocks(tensor)
