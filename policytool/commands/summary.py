@@ -11,14 +11,13 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Task
 from policytool.commands.inspect import CACHING, Failure, failure_of, take
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
-from policytool.model.model import Obstacle  # noqa: TC001  # TASK evaluates annotations
+from policytool.model.model import Obstacle, Outcome  # TASK evaluates annotations
 from policytool.releases import dtypes
 from policytool.releases.releases import CURRENT, LOADERS
 from policytool.support import steps
@@ -53,14 +52,6 @@ OTHER: Final = "other"
 """The name under which all further ones are counted together; no policy or dtype has it."""
 
 
-class Loading(StrEnum):
-    """Whether a release loads a model, without its training configuration."""
-
-    LOADS = "loads"
-    INCOMPATIBLE = "incompatible"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryRequest:
     """What a summary counts."""
@@ -79,7 +70,7 @@ class ReleaseOutcome:
     """Whether one release loads one model, and the reason if it may not."""
 
     release: str
-    loading: Loading
+    loading: Outcome
     cause: Obstacle | None = None
     """What of the model the reason is about; None if the release loads it."""
 
@@ -125,7 +116,7 @@ class PolicyCount:
 class ReasonCount:
     """How many models a release may not load for one reason; each model has one reason."""
 
-    loading: Loading
+    loading: Outcome
     cause: Obstacle | None
     """What of the models it is about; None for reasons beyond ``DISTINCT``."""
 
@@ -233,15 +224,12 @@ def model_record(model: Model, request: SummaryRequest) -> ModelRecord:
 
 
 def _outcome(verdict: Verdict) -> ReleaseOutcome:
-    if verdict.loads:
-        return ReleaseOutcome(release=verdict.loader, loading=Loading.LOADS)
-    is_known = verdict.reason is not None
-    first = (verdict.causes if is_known else verdict.doubts)[0]
+    decisive = verdict.causes if verdict.outcome is Outcome.INCOMPATIBLE else verdict.doubts
     return ReleaseOutcome(
         release=verdict.loader,
-        loading=Loading.INCOMPATIBLE if is_known else Loading.UNKNOWN,
-        cause=first.kind,
-        reason=verdict.reason if is_known else verdict.not_judged,
+        loading=verdict.outcome,
+        cause=next((cause.kind for cause in decisive), None),
+        reason=verdict.explanation,
     )
 
 
@@ -313,8 +301,8 @@ class _Counts:
         self.policy_models, self.policy_layers = Counter[str | None](), Counter[str | None]()
         self.stored = Counter[str]()
         self.saving, self.saved = Counter[str](), Counter[str]()
-        self.loading = Counter[tuple[str, Loading]]()
-        self.reasons: dict[str, Counter[tuple[Loading, Obstacle | None, str]]] = {}
+        self.loading = Counter[tuple[str, Outcome]]()
+        self.reasons: dict[str, Counter[tuple[Outcome, Obstacle | None, str]]] = {}
         self.largest: list[ModelRecord] = []
 
     def add(self, record: ModelRecord) -> None:
@@ -354,7 +342,7 @@ class _Counts:
 
     def release(self, name: str) -> ReleaseCount:
         """Return how many models a release loads."""
-        loads, incompatible, unknown = (self.loading[name, loading] for loading in Loading)
+        loads, incompatible, unknown = (self.loading[name, loading] for loading in Outcome)
         reasons = self.reasons.get(name, Counter())
         return ReleaseCount(
             release=name,

@@ -24,6 +24,8 @@ __all__ = [
     "Observation",
     "Obstacle",
     "Optimizer",
+    "Outcome",
+    "PartVerdict",
     "Signature",
     "Source",
     "Summary",
@@ -188,25 +190,45 @@ class Cause:
     """The config keys that it is about."""
 
 
+class Outcome(StrEnum):
+    """What a release does with a file, or with a part of it."""
+
+    LOADS = "loads"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingVerdict:
-    """Whether a loader takes the training configuration as well, with ``compile=True``."""
+class PartVerdict:
+    """What a release does with a part of a file that it reads beside the model."""
 
     reason: str | None = None
-    """Why it refuses; None where no reason is known."""
+    """Why it fails on the part; None where no reason is known."""
 
     doubt: str | None = None
-    """What leaves open whether it takes it; None where that is known."""
+    """What leaves open whether it reads the part; None where that is known."""
 
     @property
-    def loads(self) -> bool:
-        """Whether it takes it for certain."""
-        return self.reason is None and self.doubt is None
+    def outcome(self) -> Outcome:
+        """What the release does with the part; a reason to fail outweighs every doubt."""
+        if self.reason is not None:
+            return Outcome.INCOMPATIBLE
+        return Outcome.LOADS if self.doubt is None else Outcome.UNKNOWN
+
+    @property
+    def explanation(self) -> str | None:
+        """The reason of the outcome; None for a part that the release reads."""
+        return self.doubt if self.reason is None else self.reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Whether a loader takes a file, without its training configuration: ``compile=False``."""
+    """
+    What a release does with a file: the one value from which all reports take their words.
+
+    The outcome is that of ``compile=False``; each part that is read beside the model has an outcome
+    of its own.
+    """
 
     loader: str
     """A release, such as ``tf2.4`` or ``keras3.6``."""
@@ -220,23 +242,35 @@ class Verdict:
     doubts: tuple[Cause, ...] = ()
     """What may stand in its way, and cannot be known from the file."""
 
-    training: TrainingVerdict | None = None
+    training: PartVerdict | None = None
     """
-    What it makes of the training configuration; None where there is none, or where it refuses the
-    file for anything but its policies, which fixes rewrite in place.
+    What it makes of the training configuration, with ``compile=True``; None where there is none, or
+    where it refuses the file for anything but its policies, which fixes rewrite in place.
     """
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the release does with the file; a reason to fail outweighs every doubt."""
+        if self.reason is not None:
+            return Outcome.INCOMPATIBLE
+        return Outcome.UNKNOWN if self.doubts else Outcome.LOADS
+
+    @property
+    def explanation(self) -> str | None:
+        """The reason of the outcome; None for a file that the release loads."""
+        return self.reason if self.reason is not None else self.not_judged
 
     @property
     def loads(self) -> bool:
         """
         Whether it takes the file for certain: nothing stands in the way, and nothing is left open.
         """
-        return self.reason is None and not self.doubts
+        return self.outcome is Outcome.LOADS
 
     @property
     def not_judged(self) -> str | None:
         """What leaves open whether it takes the file; None where that is known."""
-        return self.doubts[0].reason if self.reason is None and self.doubts else None
+        return self.doubts[0].reason if self.outcome is Outcome.UNKNOWN else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.model import Outcome
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
 from policytool.reports import shell
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from policytool.commands.inspect import Failure
-    from policytool.model.model import Verdict
+    from policytool.model.model import PartVerdict, Verdict
 
 
 def generation_words(generation: str | None) -> str:
@@ -69,6 +70,9 @@ UNKNOWN: Final = "unknown in"
 COMPILE: Final = "compile"
 """Labels of what releases make of a file, and of its training configuration."""
 
+OUTCOMES: Final = {Outcome.LOADS: LOADS, Outcome.UNKNOWN: UNKNOWN, Outcome.INCOMPATIBLE: FAILS}
+"""The label of each outcome, in the order of reports."""
+
 
 def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
@@ -77,16 +81,14 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
     if not found:
         return []
-    loading = [verdict.loader for verdict in found if verdict.loads]
-    failing = [(verdict.loader, verdict.reason) for verdict in found if verdict.reason is not None]
-    open_ = [
-        (verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None
-    ]
-    none = [] if open_ else [(LOADS, "none of the tested releases")]
+    judged = [(verdict.loader, verdict) for verdict in found]
+    loading = [verdict.loader for verdict in found if verdict.outcome is Outcome.LOADS]
+    unknown = _by_reason(Outcome.UNKNOWN, judged)
+    none = [] if unknown else [(LOADS, "none of the tested releases")]
     return [
         *([(LOADS, loader_ranges(loading))] if loading else none),
-        *_by_reason(UNKNOWN, open_),
-        *_by_reason(FAILS, failing),
+        *unknown,
+        *_by_reason(Outcome.INCOMPATIBLE, judged),
         *training_lines(found),
     ]
 
@@ -96,21 +98,23 @@ def training_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     training = [
         (verdict.loader, verdict.training) for verdict in found if verdict.training is not None
     ]
-    failing = [(loader, one.reason) for loader, one in training if one.reason is not None]
-    open_ = [(loader, one.doubt) for loader, one in training if one.doubt and one.reason is None]
     return [
         (COMPILE, f"compile=True {label} {text}")
-        for label, text in (*_by_reason(FAILS, failing), *_by_reason(UNKNOWN, open_))
+        for outcome in (Outcome.INCOMPATIBLE, Outcome.UNKNOWN)
+        for label, text in _by_reason(outcome, training)
     ]
 
 
-def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return a line for each reason, with the loaders that have it."""
-    reasons = dict.fromkeys(reason for _, reason in found)
-    return [
-        (label, f"{loader_ranges([loader for loader, said in found if said == reason])}: {reason}")
-        for reason in reasons
-    ]
+def _by_reason(
+    outcome: Outcome, judged: Sequence[tuple[str, Verdict | PartVerdict]]
+) -> list[tuple[str, str]]:
+    """Return a line for each reason of an outcome, with the releases that have it."""
+    releases: dict[str | None, list[str]] = {}
+    for release, verdict in judged:
+        if verdict.outcome is outcome:
+            releases.setdefault(verdict.explanation, []).append(release)
+    label = OUTCOMES[outcome]
+    return [(label, f"{loader_ranges(names)}: {reason}") for reason, names in releases.items()]
 
 
 def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str:

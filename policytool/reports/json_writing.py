@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.commands.inspect import Failure
-from policytool.model.model import TrainingVerdict, Verdict
+from policytool.model.model import PartVerdict, Verdict
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 from policytool.support.version import VERSION
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 FAILURES: Final[Forms] = {Failure: attributes("path", "code", "message")}
 """The form that failures have in every report."""
 
-_AnyVerdict = Verdict | TrainingVerdict
-
 
 def _verdict_values(verdict: Verdict) -> dict[str, Any]:
     training = verdict.training
     return {
         "release": verdict.loader,
-        **_outcome(verdict, verdict.not_judged),
-        "training": training and _outcome(training, training.doubt),
+        **_outcome(verdict),
+        "training": training and _outcome(training),
     }
 
 
-def _outcome(verdict: _AnyVerdict, doubt: str | None) -> dict[str, Any]:
-    unloaded = "unknown" if verdict.reason is None else "incompatible"
-    return {"verdict": "loads" if verdict.loads else unloaded, "reason": verdict.reason or doubt}
+def _outcome(verdict: Verdict | PartVerdict) -> dict[str, Any]:
+    return {"verdict": verdict.outcome, "reason": verdict.explanation}
 
 
 VERDICTS: Final[Forms] = {Verdict: _verdict_values}

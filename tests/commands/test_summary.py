@@ -20,7 +20,6 @@ from policytool.commands.summary import (
     OTHER,
     POLICIES,
     FleetSummary,
-    Loading,
     ModelRecord,
     ReleaseOutcome,
     SummaryRequest,
@@ -29,7 +28,7 @@ from policytool.commands.summary import (
     summarize,
 )
 from policytool.formats import discovery
-from policytool.model.model import Model, Obstacle
+from policytool.model.model import Model, Obstacle, Outcome
 from policytool.releases.releases import CURRENT, LOADERS
 from policytool.reports import View
 from policytool.reports.inspection import json_report
@@ -125,7 +124,7 @@ def test_verdicts_are_those_of_each_model() -> None:
             if verdict["release"] == release["release"]
         ]
         counts = Counter(verdict for verdict, _ in verdicts)
-        assert {name: release[name] for name in Loading} == {name: counts[name] for name in Loading}
+        assert {name: release[name] for name in Outcome} == {name: counts[name] for name in Outcome}
         assert release["not_applicable"] == len(each["models"]) - len(verdicts)
         reasons = Counter[tuple[str, str]]()
         for one in release["reasons"]:
@@ -150,8 +149,8 @@ _AMOUNTS: Final = st.dictionaries(
 def records(draw: st.DrawFn) -> ModelRecord:
     """Return what is known of a model."""
     policies = draw(st.dictionaries(st.sampled_from(["float32", "float16"]), st.integers(1, 9)))
-    loading = draw(st.sampled_from([None, *Loading]))
-    doubtful = loading in {Loading.INCOMPATIBLE, Loading.UNKNOWN}
+    loading = draw(st.sampled_from([None, *Outcome]))
+    doubtful = loading in {Outcome.INCOMPATIBLE, Outcome.UNKNOWN}
     outcome = loading and ReleaseOutcome(
         release=CURRENT[1],
         loading=loading,
@@ -267,7 +266,7 @@ def _with_names(count: int) -> Iterable[ModelRecord]:
     for number in range(count):
         outcome = ReleaseOutcome(
             release=CURRENT[1],
-            loading=Loading.UNKNOWN,
+            loading=Outcome.UNKNOWN,
             cause=Obstacle.CLASS,
             reason=f"reason {number}",
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import training_incompatibilities
-from policytool.model.model import TrainingVerdict
+from policytool.model.model import PartVerdict
 from policytool.releases import training_names
 from policytool.releases.releases import KERAS2, family_of
 from policytool.support.errors import short
@@ -72,21 +72,21 @@ class Named:
         return f"the {_NOUNS[self.kind]} {name}"
 
 
-def verdict(found: TrainingEvidence, loader: str) -> TrainingVerdict:
+def verdict(found: TrainingEvidence, loader: str) -> PartVerdict:
     """Return what a loader makes of a training configuration."""
     row = training_incompatibilities.first(training_incompatibilities.REFUSALS, found, loader)
     if row is not None:
-        return TrainingVerdict(reason=row.reason)
+        return PartVerdict(reason=row.reason)
     objects = tuple(one for one in named(found) if _is_looked_up(found, loader, one))
     missing = next((one for one in objects if _misses(found, loader, one)), None)
     if missing is not None:
-        return TrainingVerdict(
+        return PartVerdict(
             reason=f"{missing.words} cannot be found by its name in this file format"
         )
     own = next((one for one in objects if one.is_own), None)
     if own is not None:
-        return TrainingVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
-    return TrainingVerdict(doubt=_ownerless(found))
+        return PartVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
+    return PartVerdict(doubt=_ownerless(found))
 
 
 def named(found: TrainingEvidence) -> Iterator[Named]:

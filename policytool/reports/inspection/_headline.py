@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.releases import CURRENT
-from policytool.reports._words import FAILS, LOADS, UNKNOWN, loader_ranges
+from policytool.reports._words import OUTCOMES, loader_ranges
 
 if TYPE_CHECKING:
     from policytool.model.model import Model
@@ -18,11 +18,12 @@ def headline(model: Model) -> str:
     """Return the line, without the path of the model."""
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     outcomes = {
-        LOADS: [one.loader for one in current if one.loads],
-        UNKNOWN: [one.loader for one in current if one.not_judged is not None],
-        FAILS: [one.loader for one in current if one.reason is not None],
+        label: [verdict.loader for verdict in current if verdict.outcome is outcome]
+        for outcome, label in OUTCOMES.items()
     }
-    loading = [f"{label} {loader_ranges(found)}" for label, found in outcomes.items() if found]
+    loading = [
+        f"{label} {loader_ranges(releases)}" for label, releases in outcomes.items() if releases
+    ]
     return "; ".join([_layers(model), *loading])
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.summary import OTHER, Loading
+from policytool.commands.summary import OTHER
 from policytool.formats import TITLES
+from policytool.model.model import Outcome
 from policytool.releases.releases import CURRENT
 from policytool.reports._words import (
     FAILS,
@@ -46,7 +47,7 @@ _SHOWN: Final = 10
 """Reasons of a release, and policies; JSON and HTML have all."""
 
 _NO_POLICY: Final = "(no policy)"
-_WORDS: Final = {Loading.INCOMPATIBLE: FAILS, Loading.UNKNOWN: UNKNOWN}
+_WORDS: Final = {Outcome.INCOMPATIBLE: FAILS, Outcome.UNKNOWN: UNKNOWN}
 _ASSUMPTION: Final = (
     "Savings assume that each floating-point variable in a dtype wider than the policy's variable "
     "dtype is stored in that dtype. Other variables, optimizer state and file headers do not count."

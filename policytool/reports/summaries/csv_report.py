@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.commands.summary import POLICIES, Loading, saved_bytes
+from policytool.commands.summary import POLICIES, saved_bytes
+from policytool.model.model import Outcome
 from policytool.reports.parquet import parquet_reporter
 from policytool.reports.rows import CellType, RowColumn, csv_reporter
 
@@ -21,7 +22,7 @@ COLUMNS: Final = (
     RowColumn("bytes", CellType.INTEGER),
     RowColumn("stored_dtypes", CellType.WORDS),
     RowColumn("policies", CellType.TEXTS),
-    *(RowColumn(loading.value, CellType.WORDS) for loading in Loading),
+    *(RowColumn(loading.value, CellType.WORDS) for loading in Outcome),
     RowColumn("reasons", CellType.TEXTS),
     *(RowColumn(f"savings.{policy}", CellType.INTEGER) for policy, _ in POLICIES),
 )
@@ -40,7 +41,7 @@ def _values(record: ModelRecord) -> list[Any]:
         list(record.policies),
         *(
             " ".join(one.release for one in record.outcomes if one.loading is loading)
-            for loading in Loading
+            for loading in Outcome
         ),
         [f"{one.release}: {one.reason}" for one in record.outcomes if one.reason is not None],
         *(saved_bytes(record.stored, dtype) for _, dtype in POLICIES),
