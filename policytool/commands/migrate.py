@@ -16,6 +16,7 @@ from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration.plan import Plan  # noqa: TC001  # TASK evaluates annotations
 from policytool.migration.planning.options import Options  # noqa: TC001  # as above
 from policytool.model import reading
+from policytool.model.model import Outcome
 from policytool.numerics.predictions import PredictionComparison  # noqa: TC001  # as above
 from policytool.numerics.tensorflow_run import (
     Reexport,
@@ -23,6 +24,7 @@ from policytool.numerics.tensorflow_run import (
     TensorFlowTools,
     ToleranceMissedError,
 )
+from policytool.releases.releases import library_and_version
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files.remote_path import AnyPath, local
@@ -30,6 +32,7 @@ from policytool.support.text.jsontext import Json  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Verdict
 
 
 CONFIG: Final = "config"
@@ -280,6 +283,10 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
         plan = replace(
             plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders
         )
+    if run.comparison is not None:
+        ran = run.comparison.versions_after or run.comparison.versions
+        after = tuple(_with_observation(verdict, ran) for verdict in plan.loaders_after)
+        plan = replace(plan, loaders_after=after)
     return replace(
         done,
         plan=plan,
@@ -288,3 +295,14 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
         not_verified=run.obstacle or done.not_verified,
         memory_limit=run.memory_limit,
     )
+
+
+def _with_observation(verdict: Verdict, versions: Mapping[str, str]) -> Verdict:
+    """
+    Return the verdict of a release on a result; nothing is open of the release that predicted with
+    it.
+    """
+    library, version = library_and_version(versions)
+    release = f"{library}{'.'.join((version or '').split('.')[:2])}"
+    is_observed = verdict.loader == release and verdict.outcome is Outcome.UNKNOWN
+    return replace(verdict, doubts=()) if is_observed else verdict

@@ -16,6 +16,7 @@ from policytool.formats.edits import Cast, Edit, StateSlot  # noqa: TC001  # for
 from policytool.formats.new_model import Content  # noqa: TC001  # for the codec
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
+from policytool.releases.targets import target_and_containers
 
 
 class NoteSeverity(StrEnum):
@@ -87,8 +88,8 @@ class Conversion:
 
     agreeing: tuple[str, ...] = ()
     """
-    The releases of the target's family that load the result and were measured to predict with it
-    what the target does; nothing if a layer was not measured.
+    The releases of the target's family that are not known to fail on the result and were measured
+    to predict with it what the target does; nothing if a layer was not measured.
     """
 
 
@@ -128,6 +129,20 @@ class Plan:
     Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes
     of its metadata.
     """
+
+    @property
+    def matching_releases(self) -> tuple[str, ...]:
+        """
+        Those of the agreeing releases of a conversion that load the result for certain.
+
+        A release that runs a file which is written as for an older one has that one's verdict.
+        """
+        if self.conversion is None:
+            return ()
+        loading = {verdict.loader for verdict in self.loaders_after if verdict.loads}
+        return tuple(
+            name for name in self.conversion.agreeing if target_and_containers(name)[0] in loading
+        )
 
     @property
     def is_empty(self) -> bool:

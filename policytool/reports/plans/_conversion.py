@@ -17,7 +17,7 @@ from policytool.reports.page import Fact, Item, Listing, Section, Tone
 from policytool.support.shorten import join_and_count, join_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from policytool.formats.new_model import Placement
     from policytool.migration.plan import Conversion
@@ -48,8 +48,12 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
     )
 
 
-def facts(conversion: Conversion) -> Iterator[Fact]:
-    """Yield what the new file holds, and how well such conversions are tested."""
+def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
+    """
+    Yield what the new file holds, and how well such conversions are tested.
+
+    :param matching: the releases that load the new file and predict with it what the target does
+    """
     content = conversion.content
     container = TITLES.get(content.container, content.container)
     variables = f" with {_many(len(content.placements), 'variable')}" if content.placements else ""
@@ -59,9 +63,9 @@ def facts(conversion: Conversion) -> Iterator[Fact]:
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
             yield Fact(label=label, text=words.format(join_first(classes, 8)), tone=tone)
-    if conversion.agreeing:
+    if matching:
         among = measured_releases(family_of(conversion.target))
-        yield Fact(label="same in", text=loader_ranges(conversion.agreeing, among))
+        yield Fact(label="same in", text=loader_ranges(matching, among))
 
 
 def _many(count: int, noun: str) -> str:

@@ -47,7 +47,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
         for note in plan.notes
     )
     if plan.conversion is not None and not plan.refusals:
-        yield from _conversion.facts(plan.conversion)
+        yield from _conversion.facts(plan.conversion, plan.matching_releases)
     if storage := _storage(migration):
         yield Fact(label="values", text=storage)
     yield from _reexport(migration)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import Edit
-from policytool.migration.plan import Conversion, ConversionChange
+from policytool.migration.plan import ConversionChange
 from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
 from policytool.reports.json_writing import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.migrate import Migration
     from policytool.formats.edits import Cast
+    from policytool.migration.plan import Conversion, Plan
     from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
     from policytool.support.text.codec import Forms
@@ -64,7 +65,7 @@ def plan_values(migration: Migration) -> dict[str, Any]:
         "casts": [_cast(cast, migration) for cast in plan.casts],
         **_NOTES(plan),
         "releases": {"before": plan.loaders_before, "after": plan.loaders_after},
-        "conversion": plan.conversion,
+        "conversion": _conversion(plan, plan.conversion) if plan.conversion is not None else None,
         "retrace": plan.retrace,
         "reexport": migration.retraced,
         "verification": migration.comparison,
@@ -72,7 +73,7 @@ def plan_values(migration: Migration) -> dict[str, Any]:
     }
 
 
-def _conversion(conversion: Conversion) -> dict[str, Any]:
+def _conversion(plan: Plan, conversion: Conversion) -> dict[str, Any]:
     return {
         "target": conversion.target,
         "container": conversion.content.container,
@@ -82,7 +83,7 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
         "proofs": [
             {"class_name": class_name, "proof": proof} for class_name, proof in conversion.proofs
         ],
-        "matching_releases": conversion.agreeing,
+        "matching_releases": plan.matching_releases,
     }
 
 
@@ -122,7 +123,6 @@ FORMS: Final[Forms] = {
     PredictionComparison: attributes(
         "tolerance", "samples", "versions", "versions_after", "missed", "calls"
     ),
-    Conversion: _conversion,
     Edit: _edit,
     Reexport: _retrace_values,
 }

@@ -1,0 +1,253 @@
+"""No report makes two statements about one release and one part of a file that contradict."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.commands import audit, inspect, migrate
+from policytool.commands.audit import Audit, audit_options
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Selection, collect, select
+from policytool.commands.migrate import MigrateRequest, Migration
+from policytool.formats import discovery
+from policytool.migration.planning.options import options_from_arguments
+from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
+from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_name
+from policytool.reports import View, _words
+from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.inspection import REPORTERS
+from policytool.reports.inspection._headline import headline
+from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.rules.finding import Audited
+from tests.helpers.drawn_models import models, whole
+from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.commands.inspect import Selected
+    from policytool.formats.discovery import Input
+
+TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4")
+SAMPLE: Final = 12
+"""Of so many fixtures, each commit renders one; ``make test-thorough`` renders all."""
+
+WORDS: Final = {"loads in": "loads", "same in": "loads", "unknown in": "unknown"} | dict.fromkeys(
+    ("fails in", "now fails in", "fails to load in"), "incompatible"
+)
+_RELEASE: Final = r"(?:TF|Keras|tf_keras) \d+\.\d+(?: to \d+\.\d+)?"
+_STATEMENT: Final = re.compile(
+    r"(compile=True )?\b(now fails in|fails in|loads in|unknown in|same in)\s+"
+    rf"({_RELEASE}(?:, {_RELEASE})*)"
+)
+_NAMES: Final = [release_name(release.id) for release in RELEASES]
+
+
+def releases_of(words: str) -> Iterator[str]:
+    """Yield the releases that a sentence names, those between two ends as well."""
+    for part in words.split(", "):
+        first, _, version = part.partition(" to ")
+        library = first.split()[0]
+        last = f"{library} {version}" if version else first
+        yield from _NAMES[_NAMES.index(first) : _NAMES.index(last) + 1]
+
+
+def statements(text: str) -> dict[str, set[str]]:
+    """Return what a text says of each release: of the model, and of its training configuration."""
+    found = defaultdict[str, set[str]](set)
+    for part, label, releases in _STATEMENT.findall(re.sub(r"\s+", " ", text)):
+        for release in releases_of(releases):
+            found[f"{part}{release}"].add(WORDS[label])
+    return found
+
+
+def check_text(text: str, *verdicts: Verdict) -> None:
+    """Make sure that a text says one thing of a release, and what its verdict says."""
+    said = statements(text)
+    assert all(len(words) == 1 for words in said.values()), said
+    for verdict in verdicts:
+        name = release_name(verdict.loader)
+        assert said.get(name, {verdict.outcome}) == {verdict.outcome}
+        if verdict.training is not None:
+            outcome = verdict.training.outcome
+            assert said.get(f"compile=True {name}", {outcome}) == {outcome}
+
+
+def check_values(values: Any, verdicts: Iterable[Verdict]) -> None:  # JSON
+    """Make sure that JSON has the outcome and the reason of each verdict."""
+    expected = {verdict.loader: verdict for verdict in verdicts}
+    assert [value["release"] for value in values] == list(expected)
+    for value in values:
+        verdict = expected[value["release"]]
+        for part, judged in ((value, verdict), (value["training"], verdict.training)):
+            assert (part is None) == (judged is None)
+            if part is not None and judged is not None:
+                assert (part["verdict"], part["reason"]) == (judged.outcome, judged.explanation)
+                assert (part["reason"] is None) == (part["verdict"] == "loads")
+
+
+def rendered(reporters: Iterable[Any], name: str, value: object) -> str:
+    """Return a report, wide enough for every sentence."""
+    reporter = next(reporter for reporter in reporters if reporter.name == name)
+    text: str = reporter.render(value, View(width=10_000))
+    return text
+
+
+def check_inspection(selected: Selected) -> None:
+    """Compare all that inspect says of the only model with its verdicts."""
+    [model] = selected.inspection.models
+    check_text(rendered(REPORTERS, "table", selected), *model.loaders)
+    check_text(rendered(REPORTERS, "markdown", selected), *model.loaders)
+    check_text(headline(model), *model.loaders)
+    [values] = json.loads(rendered(REPORTERS, "json", selected))["models"]
+    check_values(values["releases"], model.loaders)
+
+
+def check_audit(audited: Audited, model: Model, target: str) -> None:
+    """Compare the findings about loading with the verdict of the target."""
+    verdict = next((one for one in model.loaders if one.loader == target), None)
+    kinds = {"PT104": "incompatible", "PT501": "incompatible", "PT502": "unknown"}
+    found = {
+        kinds[finding.rule]
+        for finding in audited.findings
+        if finding.rule in kinds and finding.detail.split()[0] == target
+    }
+    if verdict is None or not found:
+        assert not found
+        assert verdict is None or verdict.outcome == "loads" or model.generation is None
+    else:
+        assert found == {verdict.outcome}
+    trained = [finding for finding in audited.findings if finding.rule == "PT205"]
+    assert bool(trained) == bool(verdict and verdict.training and verdict.training.reason)
+
+
+def check_migration(migration: Migration) -> None:
+    """Compare all that migrate says of the result with its verdicts."""
+    plan = migration.plan
+    found = Migrations(migrations=(migration,), failures=())
+    check_text(rendered(PLAN_REPORTERS, "table", found), *plan.loaders_after)
+    [values] = json.loads(rendered(PLAN_REPORTERS, "json", found))["plans"]
+    check_values(values["releases"]["before"], plan.loaders_before)
+    check_values(values["releases"]["after"], plan.loaders_after)
+    after = {value["release"]: value["verdict"] for value in values["releases"]["after"]}
+    matching = values["conversion"]["matching_releases"] if values["conversion"] else []
+    assert all(after.get(release, "loads") == "loads" for release in matching)
+
+
+def check_file(found: Input) -> None:
+    """Compare all reports about a file."""
+    model = inspect.attempt(found)
+    if not isinstance(model, Model):
+        return
+    for every_release in (True, False):
+        check_inspection(select(collect([model]), Selection(every_release=every_release)))
+    for target in TARGETS:
+        options = audit_options(target=target)
+        audited = audit.attempt(found, options)
+        assert isinstance(audited, Audited)
+        check_audit(audited, model, options.targets[0])
+        check_text(rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,))))
+    for name in (None, *TARGETS):
+        request = MigrateRequest(
+            options=options_from_arguments(None, {}, target=name),
+            destination=Destination(write=False),
+        )
+        migration = migrate.attempt(found, request)
+        if isinstance(migration, Migration):
+            check_migration(migration)
+
+
+def fixtures() -> list[Input]:
+    """Return every fixture."""
+    return list(discovery.inputs([str(FIXTURES)]))
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_reports_of_some_fixtures_agree(start: int) -> None:
+    """Text, Markdown and JSON of inspect, audit and migrate."""
+    for found in fixtures()[start * 4 :: SAMPLE * 8]:
+        check_file(found)
+
+
+@pytest.mark.parametrize("name", ["keras2.1.6/custom_layer.h5", "keras2.1.6/shared_layer.json"])
+def test_a_release_that_may_fail_is_not_one_with_the_same_predictions(name: str) -> None:
+    """Its layers were measured, but it is unknown whether it loads the result."""
+    [found] = discovery.inputs([str(FIXTURES / name)])
+    check_file(found)
+
+
+def test_a_release_that_predicted_with_a_result_loads_it() -> None:
+    """What the file leaves open is known then, of this release alone."""
+    doubt = Cause(kind=Obstacle.CLASS, reason="Net is a custom class")
+    judged = [
+        Verdict(loader=loader, reason=None, doubts=(doubt,)) for loader in ("keras3.6", "keras3.15")
+    ]
+    versions = {"library": "keras", "keras": "3.15.1", "tensorflow": "2.21.0"}
+    after = [migrate._with_observation(one, versions) for one in judged]  # noqa: SLF001  # no process
+    assert [one.outcome for one in after] == ["unknown", "loads"]
+
+
+@THOROUGH
+@pytest.mark.parametrize("start", range(SAMPLE))
+def test_reports_of_all_fixtures_agree(start: int) -> None:
+    """As above, for every fixture."""
+    for found in fixtures()[start::SAMPLE]:
+        check_file(found)
+
+
+REASONS: Final = st.sampled_from(
+    ["Net is a custom class", "LSTM has no argument `time_major`", "policies use Keras 2 dicts"]
+)
+CAUSES: Final = st.lists(
+    st.builds(Cause, kind=st.sampled_from(Obstacle), reason=REASONS), max_size=2
+).map(tuple)
+
+
+@st.composite
+def verdicts(draw: st.DrawFn) -> tuple[Verdict, ...]:
+    """Return a verdict for each release, with any causes and doubts."""
+
+    def verdict(loader: str) -> Verdict:
+        causes = draw(CAUSES)
+        return Verdict(
+            loader=loader,
+            reason=causes[0].reason if causes else None,
+            causes=causes,
+            doubts=draw(CAUSES),
+            training=draw(
+                st.none()
+                | st.builds(PartVerdict, reason=st.none() | REASONS, doubt=st.none() | REASONS)
+            ),
+        )
+
+    return tuple(map(verdict, LOADERS))
+
+
+@given(selected=models(), judged=verdicts())
+def test_reports_of_any_verdicts_agree(selected: Selected, judged: tuple[Verdict, ...]) -> None:
+    """Whatever the causes and doubts are, also where a release has both."""
+    [model] = selected.inspection.models
+    check_inspection(whole(_with_verdicts(model, judged)))
+    lines = _words.loader_lines(judged)
+    check_text("\n".join(f"{label} {text}" for label, text in lines), *judged)
+    said = statements("\n".join(f"{label} {text}" for label, text in lines))
+    assert {name for name in said if "=" not in name} >= {release_name(name) for name in CURRENT}
+
+
+def _with_verdicts(model: Model, judged: tuple[Verdict, ...]) -> Model:
+    return Model(
+        path="m.h5",
+        format=model.format,
+        generation=None,
+        writer=model.writer,
+        layers=(),
+        loaders=judged,
+    )
