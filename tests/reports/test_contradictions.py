@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -26,12 +27,14 @@ from policytool.reports.inspection import REPORTERS
 from policytool.reports.inspection._headline import headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.rules.finding import Audited
+from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from policytool.commands.inspect import Selected
     from policytool.formats.discovery import Input
@@ -201,6 +204,16 @@ def test_reports_of_all_fixtures_agree(start: int) -> None:
     """As above, for every fixture."""
     for found in fixtures()[start::SAMPLE]:
         check_file(found)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_reports_of_random_models_agree(seed: int, tmp_path: Path) -> None:
+    """With any classes and arguments that a release of either library writes."""
+    config = sound_configs.model(Random(seed), (2, 3)[seed % 2])  # noqa: S311  # no secret
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    [found] = discovery.inputs([str(path)])
+    check_file(found)
 
 
 REASONS: Final = st.sampled_from(
