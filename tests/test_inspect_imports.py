@@ -21,6 +21,7 @@ from tests.conftest import (
     run_process,
 )
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,25 @@ def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[s
     no rich.
     """
     assert not among(imported("inspect", FILES[format_name], "--format", "json"), unneeded)
+
+
+PLANNER: Final = {"policytool.migration", "policytool.rules"}
+CONVERSION: Final = {"policytool.migration.convert"}
+
+
+@pytest.mark.parametrize(
+    ("name", "unneeded"),
+    [
+        ("keras3.15/mha.keras", PLANNER),
+        ("keras3.15/default_float32.export", PLANNER),
+        ("tf2.15/weights_only.weights.h5", PLANNER),
+        ("tf2.15/global_mixed_float16.h5", CONVERSION | {"policytool.numerics"}),
+        ("tf2.4/wrappers_mixed.json", {"policytool.numerics", "numpy", "h5py"}),
+    ],
+)
+def test_inspect_imports_the_planner_only_for_a_fix(name: str, unneeded: set[str]) -> None:
+    """And conversions only where edits do not suffice; nothing that runs TensorFlow."""
+    assert not among(imported("inspect", FIXTURES / name), unneeded)
 
 
 def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:

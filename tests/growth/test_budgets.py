@@ -60,6 +60,7 @@ def _plan(path: Path) -> Plan:
 
 REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
     "inspect": lambda path: (discovery.one(str(path)), None),
+    "suggested_conversion": lambda path: (discovery.one(str(path)), None),
     "summary": lambda path: (discovery.one(str(path)), SummaryRequest()),
     "audit": lambda path: (discovery.one(str(path)), AuditOptions()),
     "fix": lambda path: (
