@@ -1,76 +1,289 @@
 """
-Which classes are Keras' own layers, and which entries of a graph are operations and no layers.
+Facts of layer classes and of the classes of Keras 3's operations, such as what a class does with
+the values and the masks of its inputs.
+
+``data/layer_classes.json`` and ``data/operation_classes.json`` have one entry for each class that a
+config can name; the schemas in ``data/schemas/`` describe each property. What the releases' own
+layers answer about arguments, variables, masks, dtypes and results is in the other data files.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.releases import data, keras_objects
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.support.text.jsontext import Json
 
-LOOKUPS: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
-"""Layers that make ids of words and numbers by a vocabulary."""
-
-ENCODERS: Final = LOOKUPS | {"CategoryEncoding", "Discretization", "HashedCrossing", "Hashing"}
-"""
-Layers that make ids of words and numbers, or vectors of ids: lookups in tables and counts, which
-have no 16-bit form.
-"""
-
-IDENTITIES: Final = frozenset(
-    {
-        "ActivityRegularization",
-        "AlphaDropout",
-        "Dropout",
-        "GaussianDropout",
-        "GaussianNoise",
-        "Identity",
-        "SpatialDropout1D",
-        "SpatialDropout2D",
-        "SpatialDropout3D",
-    }
-)
-"""Layers whose output is the very tensor that they were given, except in training."""
-
-ARRANGING: Final = frozenset(
-    {
-        *("Concatenate", "Flatten", "Masking", "Permute", "RepeatVector", "Reshape"),
-        *("Cropping1D", "Cropping2D", "Cropping3D"),
-        *("UpSampling1D", "UpSampling2D", "UpSampling3D"),
-        *("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
-    }
-)
-"""Layers that move, repeat, join or drop the values of their inputs."""
-
-SHAPING: Final = (
-    IDENTITIES
-    | ARRANGING
-    | {
-        *("Activation", "ELU", "LeakyReLU", "PReLU", "ReLU", "Softmax", "ThresholdedReLU"),
-        *("CenterCrop", "Resizing", "Rescaling", "UnitNormalization"),
-        *("MaxPooling1D", "MaxPooling2D", "MaxPooling3D"),
-        *("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D"),
-        *("AdaptiveMaxPooling1D", "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D"),
-    }
-)
-"""
-Layers whose results are as exact as the values that they get: each is one of these, chosen, scaled
-or interpolated, or what an activation makes of it. Averages and sums are not among them: in those
-the rounding of many values cancels out.
-"""
-
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _NOTHING
+
+
+class Category(StrEnum):
+    """What kind of layer a class is."""
+
+    ACTIVATION = "activation"
+    ATTENTION = "attention"
+    AUGMENTATION = "augmentation"
+    """Changes images in training only."""
+
+    BASE = "base"
+    """Other classes derive from it; no layer of a sound file is one."""
+
+    CELL = "cell"
+    CONVOLUTION = "convolution"
+    CORE = "core"
+    ENCODER = "encoder"
+    """Makes ids, or vectors of ids, of numbers and words, without a vocabulary."""
+
+    FOREIGN = "foreign"
+    """Runs code or a graph of someone else's."""
+
+    INPUT = "input"
+    LOOKUP = "lookup"
+    """Makes ids of words and numbers by a vocabulary."""
+
+    MERGING = "merging"
+    MODEL = "model"
+    NORMALIZATION = "normalization"
+    OP_LAYER = "op_layer"
+    """
+    Keras 2's own layer around a single op. It computes in the dtypes of its inputs, whatever its
+    policy (tf_keras 2.21, src/layers/core/tf_op_layer.py).
+    """
+
+    POOLING = "pooling"
+    PREPROCESSING = "preprocessing"
+    RECURRENT = "recurrent"
+    REGULARIZATION = "regularization"
+    RESHAPING = "reshaping"
+    UNKNOWN = "unknown"
+    """The class has no entry."""
+
+    WRAPPER = "wrapper"
+
+
+class Values(StrEnum):
+    """What the values of a layer's outputs are outside training."""
+
+    UNCHANGED = "unchanged"
+    """The output is the very tensor that the layer was given."""
+
+    MOVED = "moved"
+    """Values of the inputs: moved, repeated, joined, padded or dropped."""
+
+    AS_EXACT = "as_exact"
+    """
+    As exact as the values of the inputs: each is one of these, chosen, scaled or interpolated, or
+    what an activation makes of it. Averages and sums are not: in those the rounding of many values
+    cancels out.
+    """
+
+
+class Wrapping(StrEnum):
+    """How a wrapper uses its layer."""
+
+    STEPS = "steps"
+    """Calls it on each step of a sequence."""
+
+    DIRECTIONS = "directions"
+    """Runs it forwards, and a second one backwards."""
+
+    KERNEL = "kernel"
+    """Normalizes its kernel, which is a variable of the wrapper too."""
+
+
+class WrappedOp(StrEnum):
+    """How the config of an op layer names its op."""
+
+    FUNCTION = "function"
+    CLASS_METHOD = "class_method"
+    ATTRIBUTE = "attribute"
+    NODE_DEF = "node_def"
+
+
+class ListOfOne(StrEnum):
+    """What Keras 3 does with a layer of a Sequential behind a list of one tensor."""
+
+    KEPT = "kept"
+    """It builds the layer, which returns a list again."""
+
+    FAILS = "fails"
+
+
+class ExtraAxis(StrEnum):
+    """What Keras 3 does with a layer that it builds for inputs with a dimension too many."""
+
+    KEPT = "kept"
+    """It builds the layer, whose output has the dimension too."""
+
+    FAILS = "fails"
+
+
+class MadeLayer(NamedTuple):
+    """A layer that a layer makes by itself and does not write into its config."""
+
+    class_name: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Risk:
+    """Why a layer computes wrongly under some 16-bit policies, as measured."""
+
+    families: tuple[str, ...]
+    policies: tuple[str, ...]
+    reason: str
+    source: str
+    arguments: Mapping[str, tuple[object, ...]] = field(default_factory=_nothing)
+    """The values of arguments with which it does; without any, it always does."""
+
+    depends_on_values: bool = False
+    """Whether sizes or numbers decide that a config does not have."""
+
+    def concerns(self, family: str, policy: str, config: Mapping[str, object]) -> bool:
+        """Return whether it concerns a layer with a config in a library, under a policy."""
+        return (
+            family in self.families
+            and policy in self.policies
+            and all(config.get(key) in values for key, values in self.arguments.items())
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerFacts:
+    """What is known of a class; the schema of the data describes the fields."""
+
+    category: Category = Category.UNKNOWN
+    averages_over: int | None = None
+    call: tuple[str, ...] = ("inputs", "training")
+    cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
+    cuts: bool = False
+    extra_axis: ExtraAxis | None = None
+    first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
+    holds: Mapping[str, str] = field(default_factory=_nothing)
+    id_count: str | None = None
+    inner_lookup: str | None = None
+    keeps_integers: bool = False
+    later_name: str | None = None
+    list_of_one: ListOfOne | None = None
+    makes_mask: str | None = None
+    network: str | None = None
+    opens: Mapping[str, str] = field(default_factory=_nothing)
+    predicts_as: str | None = None
+    public_name: str | None = None
+    rank: int | str | None = None
+    renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)
+    renamed_variables: Mapping[str, str] = field(default_factory=_nothing)
+    risks: tuple[Risk, ...] = ()
+    state_in_config: bool = False
+    statistics: tuple[str, ...] = ()
+    stepwise: bool = False
+    sublayers: Mapping[str, MadeLayer] = field(default_factory=_nothing)
+    sublayers_to_tf25: Mapping[str, MadeLayer] = field(default_factory=_nothing)
+    takes_ids: bool = False
+    untrained: bool = False
+    uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
+    values: Values | None = None
+    vocabulary_dtype: str | None = None
+    without_autocast: tuple[str, ...] = ()
+    wrapped_op: WrappedOp | None = None
+    wraps: Wrapping | None = None
+
+    @property
+    def is_model(self) -> bool:
+        """Whether the config lists layers."""
+        return self.category is Category.MODEL
+
+    @property
+    def is_op_layer(self) -> bool:
+        """Whether it is Keras 2's own layer around a single op."""
+        return self.category is Category.OP_LAYER
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether its layers compute as foreign code or an op says, whatever their policy."""
+        return self.category in {Category.FOREIGN, Category.OP_LAYER}
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether it makes ids of words and numbers by a vocabulary."""
+        return self.category is Category.LOOKUP
+
+    @property
+    def makes_ids(self) -> bool:
+        """
+        Whether it makes ids, or vectors of ids, by lookups in tables and counts, which have no
+        16-bit form.
+        """
+        return self.category in {Category.LOOKUP, Category.ENCODER}
+
+    @property
+    def shapes_values(self) -> bool:
+        """Whether its results are as exact as the values that it gets."""
+        return self.values is not None
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether its call has an argument ``mask``."""
+        return "mask" in self.call
+
+    @property
+    def takes_states(self) -> bool:
+        """Whether it is called on a sequence with states."""
+        return "initial_state" in self.call
+
+    def masks_values(self, config: Mapping[str, object]) -> bool:
+        """Return whether a layer with a config makes a mask of the values that it is given."""
+        return self.makes_mask == "always" or (
+            self.makes_mask is not None and config.get(self.makes_mask) is True
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationFacts:
+    """What is known of a class of operations; the schema of the data describes the fields."""
+
+    module: str | None = None
+    half_kernels: bool = True
+    promotes: bool = True
+    read_as_layer: bool = False
+
+
+UNKNOWN: Final = LayerFacts()
+
+
+def layer_facts(class_name: str) -> LayerFacts:
+    """Return what is known of a class; :data:`UNKNOWN` for one that has no entry."""
+    return _known_facts(class_name) if class_name in _entries() else UNKNOWN
+
+
+def operation_facts(class_name: str) -> OperationFacts:
+    """Return what is known of a class of operations; the defaults for one that has no entry."""
+    return OperationFacts(**data.read("operation_classes")["operations"].get(class_name, {}))
+
+
+def known_classes() -> frozenset[str]:
+    """Return all classes that have an entry."""
+    return frozenset(_entries())
 
 
 @cache
 def builtin_classes() -> frozenset[str]:
     """
-    Return the layer and model classes of every release, which ``fixtures/generate.py`` asks of the
-    releases themselves.
+    Return the public layer and model classes of every release, which ``fixtures/generate.py`` asks
+    of the releases themselves.
     """
     return frozenset(data.read("layer_classes")["classes"])
 
@@ -78,10 +291,9 @@ def builtin_classes() -> frozenset[str]:
 @cache
 def operation_classes() -> frozenset[str]:
     """
-    Return the classes of Keras 3's operations, asked in the same way; some share their name with a
-    layer (Add, Softmax).
+    Return the classes of Keras 3's operations; some share their name with a layer (Add, Softmax).
     """
-    return frozenset(data.read("layer_classes")["operations"])
+    return frozenset(data.read("operation_classes")["operations"])
 
 
 def is_operation(entry: dict[str, Json]) -> bool:
@@ -106,3 +318,45 @@ def is_operation(entry: dict[str, Json]) -> bool:
     return isinstance(nodes, list) and any(
         isinstance(node, dict) and "args" in node for node in nodes
     )
+
+
+@cache
+def _entries() -> Mapping[str, Mapping[str, Any]]:
+    table = data.read("layer_classes")
+    return {**table["classes"], **table["unlisted"]}
+
+
+@cache
+def _known_facts(class_name: str) -> LayerFacts:
+    """Return the facts of a class with an entry: of no others, because files name the classes."""
+    entry = {key: _frozen(value) for key, value in _entries()[class_name].items()}
+    for key, kind in _ENUMS.items():
+        if key in entry:
+            entry[key] = kind(entry[key])
+    for key in ("sublayers", "sublayers_to_tf25"):
+        if key in entry:
+            entry[key] = MappingProxyType(
+                {attribute: MadeLayer(**made) for attribute, made in entry[key].items()}
+            )
+    if "risks" in entry:
+        rows = data.read("layer_classes")["risks"]
+        entry["risks"] = tuple(Risk(**_frozen(rows[name])) for name in entry["risks"])
+    return LayerFacts(**entry)
+
+
+_ENUMS: Final[Mapping[str, type[StrEnum]]] = {
+    "category": Category,
+    "extra_axis": ExtraAxis,
+    "list_of_one": ListOfOne,
+    "values": Values,
+    "wrapped_op": WrappedOp,
+    "wraps": Wrapping,
+}
+
+
+def _frozen(value: Any) -> Any:  # noqa: ANN401  # JSON in, fields of any type out
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return value

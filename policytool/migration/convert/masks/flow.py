@@ -40,7 +40,7 @@ from policytool.migration.convert.traversal import walk
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
-from policytool.releases.layer_classes import IDENTITIES
+from policytool.releases.layer_classes import Values, layer_facts
 from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
 
@@ -369,7 +369,9 @@ class MaskFlow:
             unit.class_name == "Activation"
             and function_name(unit.config.get("activation")) == "linear"
         )
-        if unit.custom or not (is_linear or unit.class_name in IDENTITIES):
+        if unit.custom or not (
+            is_linear or layer_facts(unit.class_name).values is Values.UNCHANGED
+        ):
             return False
         return not self._is_cast(unit, tensor)
 

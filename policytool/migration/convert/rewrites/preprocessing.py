@@ -21,7 +21,7 @@ from policytool.migration.convert.rewrites._splicing import Split, layer_beside,
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, known_arguments
-from policytool.releases.layer_classes import ENCODERS, LOOKUPS
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, policy_from_name
 from policytool.releases.releases import release_name
 
@@ -71,7 +71,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
-        if unit.class_name in ENCODERS:
+        if layer_facts(unit.class_name).makes_ids:
             return _encoder(unit, situation, vocabularies)
         if unit.class_name == "Normalization":
             return normalization(unit, situation)
@@ -103,7 +103,7 @@ def _with_floats(unit: Unit) -> Split | None:
     Return a lookup with a layer behind it that casts: counts and the like are int64 in Keras 3,
     though the layer says float32, and floats in Keras 2 (Keras 3.0 to 3.15, tf_keras 2.21).
     """
-    if unit.custom or unit.class_name not in LOOKUPS:
+    if unit.custom or not layer_facts(unit.class_name).is_lookup:
         return None
     if unit.config.get("output_mode") not in _COUNTS:
         return None
@@ -143,7 +143,7 @@ def _encoder(
     if _is_missing(unit.class_name, situation):
         return unit  # refused where classes are judged, and for that alone
     modern = _in_stored_dtype(_without_dtype(_modern(unit), situation), situation)
-    if unit.class_name in LOOKUPS:
+    if layer_facts(unit.class_name).is_lookup:
         modern = _vocabularies.with_vocabulary(modern, situation, vocabularies.get(unit.path))
     if (
         unit.class_name == "Hashing"
@@ -258,7 +258,7 @@ def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     """
     gives_integers = unit.config.get("output_mode", "int") == "int"
     takes_one_alone = unit.class_name == "TextVectorization" or (
-        unit.class_name in LOOKUPS and not situation.target.since("tf2.9")
+        layer_facts(unit.class_name).is_lookup and not situation.target.since("tf2.9")
     )
     if "dtype" not in unit.config or not (gives_integers or takes_one_alone):
         return unit

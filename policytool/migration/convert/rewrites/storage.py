@@ -14,6 +14,7 @@ from policytool.migration.convert._numbering import has_graph
 from policytool.migration.convert.architecture import Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ The first release of Keras 3 asked whose Sequential tells a TimeDistributed its 
 _BFLOAT16_SINCE: Final = "tf2.5"
 """The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
 
-_TABLES: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
 _TABLES_SINCE: Final = "tf2.9"
 """
 The first loader asked that reads lookup layers from HDF5.
@@ -123,7 +123,7 @@ def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
 def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
     if target.container == "h5" and not target.since(_TABLES_SINCE):
         for unit in walk(root):
-            if unit.class_name in _TABLES and not unit.custom:
+            if layer_facts(unit.class_name).is_lookup and not unit.custom:
                 yield (
                     unit,
                     "class",

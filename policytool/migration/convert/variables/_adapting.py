@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.variables._slots import VariableSlot
-from policytool.releases.layer_classes import LOOKUPS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from policytool.migration.convert.target import Target
 
 _WEIGHTS: Final = "idf_weights"
-_ADAPTING: Final = LOOKUPS | {"Discretization"}
 
 
 def has_its_state_in_config(unit: Unit) -> bool:
     """Return whether what a layer stores is in its config by now."""
-    return not unit.custom and unit.class_name in _ADAPTING
+    return not unit.custom and layer_facts(unit.class_name).state_in_config
 
 
 def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
@@ -33,8 +32,9 @@ def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
     if _WEIGHTS not in unit.given or (target.is_keras3 and target.container == "h5"):
         return
     yield _slot(())
-    if unit.class_name == "TextVectorization" and target.container == "keras":
-        yield _slot(("_lookup_layer",))
+    inner = layer_facts(unit.class_name).inner_lookup
+    if inner is not None and target.container == "keras":
+        yield _slot((inner,))
 
 
 def _slot(within: tuple[str, ...]) -> VariableSlot:

@@ -17,7 +17,7 @@ from policytool.model import custom_classes, inbound_nodes
 from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import MODEL_CLASSES
-from policytool.releases.layer_classes import SHAPING
+from policytool.releases.layer_classes import layer_facts
 from policytool.support import steps
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Search:
             )
         return (
             here is not None
-            and sites[here].class_name in SHAPING
+            and layer_facts(sites[here].class_name).shapes_values
             and not custom_classes.is_opaque(sites[here])
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.model import custom_classes
-from policytool.releases.layer_classes import ENCODERS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
     for index, site in enumerate(loaded.sites):
-        if site.class_name in ENCODERS and not custom_classes.is_opaque(site):
+        if layer_facts(site.class_name).makes_ids and not custom_classes.is_opaque(site):
             yield index, "it encodes IDs or categories with ops that have no 16-bit kernel"
 
 

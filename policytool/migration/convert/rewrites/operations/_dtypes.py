@@ -14,7 +14,7 @@ from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
-from policytool.releases.layer_classes import ARRANGING, ENCODERS, LOOKUPS
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.rewrites.operations._rows import OperationRow
     from policytool.model.calls import Argument, Call
-
-_PASSING: Final = ARRANGING | {
-    *("Add", "Average", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
-    *("Activation", "Dropout", "Identity", "Lambda", "ReLU"),
-    *("GlobalMaxPooling1D", "MaxPooling1D", "MaxPooling2D"),
-}
-"""
-Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point
-inputs alone.
-"""
 
 _UNSAID: Final = frozenset(
     {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
@@ -211,18 +201,19 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
     policy = unit.config.get("dtype")
-    if unit.class_name in ENCODERS:
+    facts = layer_facts(unit.class_name)
+    if facts.makes_ids:
         # Integers, or floats in the modes that count: Keras 3 has those of lookups as integers
         # too, but writes them as floats, and makes floats of them with others.
         counts = unit.config.get("output_mode", "int") != "int"
-        known = (_FLOATX,) if unit.class_name in LOOKUPS else (_FLOATX, "float64")
+        known = (_FLOATX,) if facts.is_lookup else (_FLOATX, "float64")
         name = policy.name if isinstance(policy, Policy) else None
         return name if counts and name in known else None
     if isinstance(policy, PolicyMap):
         policy = policy.default
     computed = policy.compute_dtype if isinstance(policy, Policy) else _FLOATX
     if computed is None or (
-        unit.class_name in _PASSING and given is not None and given not in dtypes.FLOATS
+        facts.keeps_integers and given is not None and given not in dtypes.FLOATS
     ):
         return given
     return computed
