@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import normalization
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from policytool.comparison.sides import ComparedLayer, ComparedModel
@@ -17,64 +18,6 @@ if TYPE_CHECKING:
 _SEQUENTIAL: Final = "Sequential"
 _STEPS: Final = 64
 """How far the way back is followed; models have a convolution or an input sooner."""
-
-_MAKES: Final = {
-    **dict.fromkeys(
-        (
-            "Conv1D",
-            "Conv1DTranspose",
-            "SeparableConv1D",
-            "DepthwiseConv1D",
-            "MaxPooling1D",
-            "AveragePooling1D",
-            "ZeroPadding1D",
-        ),
-        3,
-    ),
-    **dict.fromkeys(
-        (
-            "Conv2D",
-            "Conv2DTranspose",
-            "SeparableConv2D",
-            "DepthwiseConv2D",
-            "MaxPooling2D",
-            "AveragePooling2D",
-            "ZeroPadding2D",
-        ),
-        4,
-    ),
-    **dict.fromkeys(
-        ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D", "ZeroPadding3D"), 5
-    ),
-    "Flatten": 2,
-}
-"""Layers of Keras whose output always has so many dimensions."""
-
-_KEEPS: Final = frozenset(
-    {
-        "Dense",
-        "Dropout",
-        "Activation",
-        "ReLU",
-        "LeakyReLU",
-        "ELU",
-        "PReLU",
-        "Softmax",
-        "BatchNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-    }
-) | {
-    "UnitNormalization",
-    "GaussianNoise",
-    "GaussianDropout",
-    "SpatialDropout1D",
-    "SpatialDropout2D",
-    "SpatialDropout3D",
-    "Rescaling",
-    "Normalization",
-}
-"""Layers of Keras whose output has as many dimensions as their one input."""
 
 
 def is_same_axis(
@@ -111,10 +54,9 @@ def of_input(subject: ComparedModel, held: ComparedLayer) -> int | None:
             return None
         if held.layer.class_name == INPUT_CLASS:
             return _shape_rank(held)
-        if held.layer.class_name in _MAKES:
-            return _MAKES[held.layer.class_name]
-        if held.layer.class_name not in _KEEPS:
-            return None
+        rank = layer_facts(held.layer.class_name).rank
+        if rank != "input":
+            return rank
     return None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,27 +24,6 @@ if TYPE_CHECKING:
 SEQUENTIAL: Final = "Sequential"
 FUNCTIONAL: Final = frozenset({"Functional", "Model"})
 MODELS: Final = FUNCTIONAL | {SEQUENTIAL}
-
-_PASSING: Final = frozenset(
-    (
-        *("Activation", "ActivityRegularization", "AlphaDropout", "Dropout", "ELU"),
-        *("GaussianDropout", "GaussianNoise", "GlobalAveragePooling1D", "GlobalAveragePooling2D"),
-        *("GlobalMaxPooling1D", "GlobalMaxPooling2D", "InputLayer", "LeakyReLU", "MaxPooling1D"),
-        *("ReLU", "Rescaling", "Softmax", "UnitNormalization"),
-    )
-)
-"""Classes that Keras 3.15 builds behind a list of one tensor, and that give a list again."""
-
-REFUSING: Final = frozenset(
-    (
-        *("AveragePooling2D", "BatchNormalization", "CategoryEncoding", "CenterCrop", "Conv1D"),
-        *("Conv2D", "Cropping1D", "Dense", "EinsumDense", "Flatten", "GroupNormalization"),
-        *("LayerNormalization", "Masking", "MaxPooling2D", "Normalization", "PReLU", "Permute"),
-        *("RepeatVector", "Reshape", "Resizing", "TimeDistributed", "UpSampling1D", "UpSampling2D"),
-        *("ZeroPadding1D", "ZeroPadding2D"),
-    )
-)
-"""Classes that Keras 3.15 cannot build behind a list of one tensor."""
 
 
 def misses_calls(config: Mapping[str, Json]) -> bool:
@@ -66,7 +46,7 @@ def behind_models(layers: Sequence[Json]) -> Iterator[str]:
         class_name = keras_objects.class_of(entry)
         if class_name in MODELS:
             listed = class_name != SEQUENTIAL
-        elif listed and class_name not in _PASSING:
+        elif listed and layer_facts(str(class_name)).list_of_one != "kept":
             yield str(class_name)
             listed = False
 

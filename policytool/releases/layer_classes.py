@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from policytool.releases import data, keras_objects
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
+Wrapping = Literal["steps", "directions", "kernel"]
+"""
+How a wrapper uses its layer: it calls it on each step of a sequence, runs it in both directions, or
+normalizes its kernel, which is a variable of the wrapper too.
+"""
+
+WrappedOp = Literal["function", "class_method", "attribute", "node_def"]
+"""How the config of an op layer names its op."""
+
+Outcome = Literal["kept", "fails"]
+"""Whether Keras 3 builds a layer, whose output then is of the same form, or fails."""
+
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -91,46 +103,6 @@ class Values(StrEnum):
     """
 
 
-class Wrapping(StrEnum):
-    """How a wrapper uses its layer."""
-
-    STEPS = "steps"
-    """Calls it on each step of a sequence."""
-
-    DIRECTIONS = "directions"
-    """Runs it forwards, and a second one backwards."""
-
-    KERNEL = "kernel"
-    """Normalizes its kernel, which is a variable of the wrapper too."""
-
-
-class WrappedOp(StrEnum):
-    """How the config of an op layer names its op."""
-
-    FUNCTION = "function"
-    CLASS_METHOD = "class_method"
-    ATTRIBUTE = "attribute"
-    NODE_DEF = "node_def"
-
-
-class ListOfOne(StrEnum):
-    """What Keras 3 does with a layer of a Sequential behind a list of one tensor."""
-
-    KEPT = "kept"
-    """It builds the layer, which returns a list again."""
-
-    FAILS = "fails"
-
-
-class ExtraAxis(StrEnum):
-    """What Keras 3 does with a layer that it builds for inputs with a dimension too many."""
-
-    KEPT = "kept"
-    """It builds the layer, whose output has the dimension too."""
-
-    FAILS = "fails"
-
-
 class MadeLayer(NamedTuple):
     """A layer that a layer makes by itself and does not write into its config."""
 
@@ -170,20 +142,20 @@ class LayerFacts:
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     cuts: bool = False
-    extra_axis: ExtraAxis | None = None
+    extra_axis: Outcome | None = None
     first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
     inner_lookup: str | None = None
     keeps_integers: bool = False
     later_name: str | None = None
-    list_of_one: ListOfOne | None = None
+    list_of_one: Outcome | None = None
     makes_mask: str | None = None
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
     predicts_as: str | None = None
     public_name: str | None = None
-    rank: int | str | None = None
+    rank: int | Literal["input"] | None = None
     renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)
     renamed_variables: Mapping[str, str] = field(default_factory=_nothing)
     risks: tuple[Risk, ...] = ()
@@ -330,9 +302,9 @@ def _entries() -> Mapping[str, Mapping[str, Any]]:
 def _known_facts(class_name: str) -> LayerFacts:
     """Return the facts of a class with an entry: of no others, because files name the classes."""
     entry = {key: _frozen(value) for key, value in _entries()[class_name].items()}
-    for key, kind in _ENUMS.items():
-        if key in entry:
-            entry[key] = kind(entry[key])
+    entry["category"] = Category(entry["category"])
+    if "values" in entry:
+        entry["values"] = Values(entry["values"])
     for key in ("sublayers", "sublayers_to_tf25"):
         if key in entry:
             entry[key] = MappingProxyType(
@@ -342,16 +314,6 @@ def _known_facts(class_name: str) -> LayerFacts:
         rows = data.read("layer_classes")["risks"]
         entry["risks"] = tuple(Risk(**_frozen(rows[name])) for name in entry["risks"])
     return LayerFacts(**entry)
-
-
-_ENUMS: Final[Mapping[str, type[StrEnum]]] = {
-    "category": Category,
-    "extra_axis": ExtraAxis,
-    "list_of_one": ListOfOne,
-    "values": Values,
-    "wrapped_op": WrappedOp,
-    "wraps": Wrapping,
-}
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401  # JSON in, fields of any type out

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import nested_calls
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES
+from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, LOADERS, family_of, releases_in
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
 
 def _meets_rank(found: Evidence) -> bool:
     """Whether a Sequential is built for a dimension more up to a layer that refuses it."""
-    first = next((name for name in found.traits.shaped if name not in _OF_ANY_RANK), None)
-    return first in _OF_ONE_RANK
+    outcomes = (layer_facts(name).extra_axis for name in found.traits.shaped)
+    return next((outcome for outcome in outcomes if outcome != "kept"), None) == "fails"
 
 
 def _is_keras2(found: Evidence) -> bool:
@@ -138,31 +138,6 @@ _KERAS3_POLICIES: Final = (
     "GPTQDTypePolicy",
     "AWQDTypePolicy",
 )
-
-_NAMED_LIKE_LAYERS: Final = frozenset({"Concatenate", "Softmax"})
-"""
-Operations that Keras 3.15 reads from HDF5 as the layers of that name; others that are called like a
-layer take other arguments.
-"""
-
-_OF_ANY_RANK: Final = frozenset(
-    (
-        *("Activation", "BatchNormalization", "Dense", "Dropout", "Embedding", "GaussianNoise"),
-        *("LeakyReLU", "Masking"),
-    )
-)
-"""Layers that Keras 3.15 builds for a dimension more, and that hand it on."""
-
-_OF_ONE_RANK: Final = frozenset(
-    (
-        *("AveragePooling2D", "Conv1D", "Conv2D", "Conv2DTranspose", "Conv3D", "ConvLSTM2D"),
-        *("Cropping2D", "DepthwiseConv2D", "GRU", "GlobalAveragePooling1D"),
-        *("GlobalAveragePooling2D", "LSTM", "MaxPooling1D", "MaxPooling2D", "PReLU", "Permute"),
-        *("RepeatVector", "SeparableConv2D", "SimpleRNN", "UpSampling2D", "ZeroPadding1D"),
-        "ZeroPadding2D",
-    )
-)
-"""Layers that Keras 3.0 and 3.15 do not build for a dimension more."""
 
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
@@ -454,7 +429,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "HDF5 cannot represent the operations in its graph",
-        lambda found: bool(found.traits.operations - _NAMED_LIKE_LAYERS),
+        lambda found: any(
+            not operation_facts(name).read_as_layer for name in found.traits.operations
+        ),
     ),
     # layers of Keras 2 in older Keras 2
     _row(
@@ -545,7 +522,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             "not accept"
         ),
         lambda found: (
-            not found.traits.behind_models.isdisjoint(nested_calls.REFUSING) and not found.is_keras3
+            any(layer_facts(name).list_of_one == "fails" for name in found.traits.behind_models)
+            and not found.is_keras3
         ),
     ),
     _row(

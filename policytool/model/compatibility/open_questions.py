@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import nested_calls
 from policytool.model.custom_classes import OP_LAYERS, OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, releases_in
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ At a program's top, they got 984 to 987 deep (TF 2.4, 2.9, 2.15, tf_keras 2.21, 
 """
 
 _LAMBDA: Final = "Lambda"
-_LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
@@ -162,7 +161,9 @@ def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
 
 
 def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
-    unmeasured = evidence.traits.behind_models - nested_calls.REFUSING
+    unmeasured = [
+        name for name in evidence.traits.behind_models if layer_facts(name).list_of_one != "fails"
+    ]
     if unmeasured and evidence.document.format == "h5" and not evidence.is_keras3:
         reason = (
             "a functional model in a Sequential model returns a list, which was not tested with "
@@ -306,13 +307,13 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         yield _class(alike, f"{name} depends on code or data outside the file")
     elif not known_arguments.is_known(alike.kind, name):
         yield _class(alike, f"{name} was not tested in any release")
-    elif document.format == "savedmodel" and name in _LOOKUPS:
+    elif document.format == "savedmodel" and layer_facts(name).is_lookup:
         yield _class(
             alike,
             f"other releases use a different name for the lookup table of {name} in checkpoints",
         )
     else:
-        if name in _LOOKUPS:
+        if layer_facts(name).is_lookup:
             yield replace(
                 _class(
                     alike,
