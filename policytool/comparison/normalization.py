@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.releases import generations, keras_objects
 from policytool.releases.generations import GENERATIONS
+from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -116,15 +117,7 @@ RULES: Final = (
 """What is normalised: a name for the rule, and what it takes to be the same."""
 
 _KEYS: Final = {"batch_input_shape": "batch_shape", "lr": "learning_rate"}
-_CLASS_KEYS: Final[Mapping[str, Mapping[str, str]]] = {"LeakyReLU": {"alpha": "negative_slope"}}
-_CLASSES: Final = {
-    "Model": "Functional",
-    "Network": "Functional",
-    "OrthogonalInitializer": "Orthogonal",
-    "IdentityInitializer": "Identity",
-    "BatchNormalizationV1": "BatchNormalization",
-    "BatchNormalizationV2": "BatchNormalization",
-}
+_INITIALIZERS: Final = {"OrthogonalInitializer": "Orthogonal", "IdentityInitializer": "Identity"}
 _SCALINGS: Final = {
     (1.0, "fan_avg", "uniform"): "GlorotUniform",
     (1.0, "fan_avg", "normal"): "GlorotNormal",
@@ -233,7 +226,7 @@ def keys(
     Return the keys of a config in the one spelling, each with the key and the value as they are
     spelled, and the normal value; layers are left out.
     """
-    renamed = {**_KEYS, **_CLASS_KEYS.get(class_name or "", {})}
+    renamed = {**_KEYS, **layer_facts(class_name or "").renamed_arguments}
     found = {}
     for key, value in config.items():
         if (
@@ -328,7 +321,7 @@ def _object(value: dict[str, Json]) -> Json:
         serialized.module is None
         or serialized.module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
     )
-    named = _CLASSES.get(serialized.own_class, serialized.own_class)
+    named = _present_name(serialized.own_class)
     inner = normal(config) if config is not None else None
     said = (
         {key: item for key, item in inner.items() if not is_unsaid(key, item)}
@@ -394,4 +387,8 @@ def _policy_name(value: dict[str, Json]) -> str | None:
 
 def class_of(name: str | None) -> str | None:
     """Return a class by the name that it has today."""
-    return _CLASSES.get(name, name) if name is not None else None
+    return _present_name(name) if name is not None else None
+
+
+def _present_name(class_name: str) -> str:
+    return layer_facts(class_name).later_name or _INITIALIZERS.get(class_name, class_name)

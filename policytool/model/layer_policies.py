@@ -17,6 +17,7 @@ from policytool.model.model import Layer, Source, Variable
 from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
 from policytool.releases import dtypes, generations, keras_objects, policy
 from policytool.releases.generations import SubPolicy, Unsaid
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Policy, PolicyMap
 from policytool.releases.releases import KERAS3
 from policytool.support.errors import SpellingError
@@ -29,16 +30,6 @@ if TYPE_CHECKING:
     from policytool.releases.releases import Release
 
 _DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
-_LOOKUP_DTYPES: Final = {
-    "StringLookup": "string",
-    "TextVectorization": "string",
-    "IntegerLookup": "int64",
-}
-"""
-Keras 3 ignores the policy of lookup layers; they say the dtype of their vocabulary
-(keras/src/layers/preprocessing/index_lookup.py).
-"""
-
 _FULL_MATCH_SINCE: Final = 12
 """The minor of Keras 3 from which policy maps match keys in full."""
 
@@ -192,7 +183,7 @@ class Resolver:
     def _dtypes(self, site: Site, found: Policy | None) -> tuple[str | None, str | None]:
         if found is None:
             return None, None
-        lookup = _LOOKUP_DTYPES.get(site.class_name)
+        lookup = layer_facts(site.class_name).vocabulary_dtype
         if lookup and self.origins[-1].family == KERAS3:
             return lookup, lookup
         return found.compute_dtype, found.variable_dtype

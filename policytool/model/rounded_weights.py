@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes
 from policytool.releases import dtype_support, dtypes
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ def deciding(loaded: LoadedModel, index: int) -> int:
         loaded.is_keras3
         and site.parent is not None
         and site.attribute == "layer"
-        and loaded.sites[site.parent].class_name == "TimeDistributed"
+        and layer_facts(loaded.sites[site.parent].class_name).wraps == "steps"
     ):
         return deciding(loaded, site.parent)
     return index

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.releases import dtypes
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +16,6 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document, Tensor
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
-
-_SCALED: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
-"""
-Layers with a gamma and a beta, each where the config does not deny it, and two averages that no
-gradient reaches.
-"""
-
-_UNTRAINED: Final = frozenset({"Normalization", "Discretization", "SpectralNormalization"})
-"""Layers whose own variables no gradient reaches."""
 
 _SEED: Final = "seed_generator"
 _STATISTICS: Final = frozenset(
@@ -81,11 +73,12 @@ def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
 
 def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     config = site.config or {}
-    if site.class_name in _SCALED and all(name.isdigit() for name, _ in named):
+    facts = layer_facts(site.class_name)
+    if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named):
         return [tensor for _, tensor in named][
             : (config.get("scale") is not False) + (config.get("center") is not False)
         ]
-    if site.class_name in _UNTRAINED:
+    if facts.untrained:
         return []
     return [
         tensor

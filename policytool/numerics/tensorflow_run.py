@@ -26,6 +26,7 @@ from policytool.numerics.predictions import (
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
 from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 from policytool.support.files.remote_path import local
@@ -246,8 +247,7 @@ class TensorFlowRun:
         own = [
             site
             for site in after.placed.sites
-            if custom_classes.is_opaque(site)
-            and site.class_name not in custom_classes.OPAQUE_CLASSES
+            if custom_classes.is_opaque(site) and not layer_facts(site.class_name).is_opaque
         ]
         self.retraced = Reexport(
             held=compared,

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data, keras_objects
+from policytool.releases.layer_classes import registered_class_name
 from policytool.releases.releases import LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 ANY: Final = "*"
 _MODULE: Final = "+module"
-_PUBLIC: Final = {"GroupedQueryAttention": "GroupQueryAttention"}
-"""The layer whose public name is not the one that files hold."""
-
 _LEFT_OUT: Final = frozenset(
     {
         "name",
@@ -64,7 +62,7 @@ class Objection:
 
 def is_known(kind: str, class_name: str) -> bool:
     """Return whether some release has the class; of others nothing is known."""
-    return _name(class_name) in measurements().get(kind, {})
+    return registered_class_name(class_name) in measurements().get(kind, {})
 
 
 def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,13 +70,13 @@ def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str
     Return the keys that no release was seen to write for the class: what loaders make of them is
     not known.
     """
-    written = _written_keys(kind, _name(class_name))
+    written = _written_keys(kind, registered_class_name(class_name))
     return tuple(key for key in keys if key not in written)
 
 
 def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
     """Return the keys of a class of which some loader takes some values and not others."""
-    return _refused_values(kind, _name(class_name))
+    return _refused_values(kind, registered_class_name(class_name))
 
 
 def objection(
@@ -88,7 +86,7 @@ def objection(
     Return why a loader does not take the config of a class that some release has; None where it
     does.
     """
-    facts: Facts = measurements()[kind][_name(class_name)]
+    facts: Facts = measurements()[kind][registered_class_name(class_name)]
     column = loader + _MODULE if module and loader + _MODULE in _position() else loader
     if column in _columns(facts.get("missing", "")):
         return Objection(missing=True)
@@ -114,7 +112,7 @@ def objection(
 
 def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
     """Return the loaders that refused the one config that they write for the class."""
-    facts: Facts = measurements()[kind][_name(class_name)]
+    facts: Facts = measurements()[kind][registered_class_name(class_name)]
     found = _columns(facts.get("may_fail", ""))
     return frozenset(
         loader
@@ -147,7 +145,7 @@ def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozens
     Return what default instances of a class have for a key, as JSON, and the releases that write
     it.
     """
-    writes: Facts = measurements().get(kind, {}).get(_name(class_name), {}).get("writes", {})
+    writes: Facts = _facts(kind, class_name).get("writes", {})
     return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}
 
 
@@ -156,7 +154,7 @@ def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
     Return what a release writes for a default instance of a class; that of the next later one of
     its family if the release was not measured.
     """
-    writes: Facts = measurements().get(kind, {}).get(_name(class_name), {}).get("writes", {})
+    writes: Facts = _facts(kind, class_name).get("writes", {})
     columns = [
         one
         for one in _position()
@@ -214,5 +212,6 @@ def _refused_values(kind: str, name: str) -> tuple[str, ...]:
     return tuple(key for key, values in refuses.items() if set(values) != {ANY})
 
 
-def _name(class_name: str) -> str:
-    return _PUBLIC.get(class_name, class_name)
+def _facts(kind: str, class_name: str) -> Facts:
+    facts: Facts = measurements().get(kind, {}).get(registered_class_name(class_name), {})
+    return facts

@@ -194,6 +194,16 @@ class LayerFacts:
         return self.category is Category.LOOKUP
 
     @property
+    def keeps_moving_statistics(self) -> bool:
+        """Whether training updates the statistics of its inputs, beside a gamma and a beta."""
+        return bool(self.statistics) and self.category is Category.NORMALIZATION
+
+    @property
+    def adapts_statistics(self) -> bool:
+        """Whether ``adapt`` sets the statistics of its inputs."""
+        return bool(self.statistics) and self.category is Category.PREPROCESSING
+
+    @property
     def makes_ids(self) -> bool:
         """
         Whether it makes ids, or vectors of ids, by lookups in tables and counts, which have no
@@ -236,14 +246,31 @@ class OperationFacts:
 UNKNOWN: Final = LayerFacts()
 
 
-def layer_facts(class_name: str) -> LayerFacts:
+def layer_facts(class_name: str | None) -> LayerFacts:
     """Return what is known of a class; :data:`UNKNOWN` for one that has no entry."""
-    return _known_facts(class_name) if class_name in _entries() else UNKNOWN
+    if class_name is None or class_name not in _entries():
+        return UNKNOWN
+    return _known_facts(class_name)
 
 
 def operation_facts(class_name: str) -> OperationFacts:
     """Return what is known of a class of operations; the defaults for one that has no entry."""
     return OperationFacts(**data.read("operation_classes")["operations"].get(class_name, {}))
+
+
+def classes_of(category: Category) -> frozenset[str]:
+    """Return the classes of a category."""
+    return frozenset(name for name, entry in _entries().items() if entry["category"] == category)
+
+
+def public_class_name(class_name: str) -> str:
+    """Return the public name of a class; its own for all but those registered under another."""
+    return layer_facts(class_name).public_name or class_name
+
+
+def registered_class_name(class_name: str) -> str:
+    """Return the name that Keras 3 registers a class under, by its public name."""
+    return _registered_names().get(class_name, class_name)
 
 
 def known_classes() -> frozenset[str]:
@@ -296,6 +323,13 @@ def is_operation(entry: dict[str, Json]) -> bool:
 def _entries() -> Mapping[str, Mapping[str, Any]]:
     table = data.read("layer_classes")
     return {**table["classes"], **table["unlisted"]}
+
+
+@cache
+def _registered_names() -> Mapping[str, str]:
+    return {
+        entry["public_name"]: name for name, entry in _entries().items() if "public_name" in entry
+    }
 
 
 @cache

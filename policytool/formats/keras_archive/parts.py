@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.formats.keras_archive.file_names import CONFIG, METADATA
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.support.text.jsontext import Json
-
-_LISTING: Final = frozenset({"Functional", "Model", "Sequential"})
-"""Classes whose configs list the layers of the model."""
 
 
 def read_parts(
@@ -36,7 +34,9 @@ def read_parts(
 def needs_layer_names(parts: Mapping[str, Json]) -> bool:
     """Return whether the config does not list the layers of the model."""
     config = parts[CONFIG]
-    return isinstance(config, dict) and keras_objects.class_of(config) not in _LISTING
+    return (
+        isinstance(config, dict) and not layer_facts(str(keras_objects.class_of(config))).is_model
+    )
 
 
 def document(

@@ -14,10 +14,10 @@ from policytool.migration.convert._numbering import from_keras2, from_keras3
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model import calls, inbound_nodes
 from policytool.model.calls import Reference
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, layer_classes
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.naming import snake_case
 from policytool.support.errors import SpellingError
 
@@ -306,7 +306,7 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
     own = (
         class_name in layer_classes.builtin_classes()
         or class_name in MODEL_CLASSES
-        or class_name in OP_LAYERS
+        or layer_facts(class_name).is_op_layer
     )
     return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
 

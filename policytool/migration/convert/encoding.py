@@ -8,8 +8,8 @@ from policytool.migration.convert import keras2_graph, keras3_graph
 from policytool.migration.convert._numbering import first_calls_keras2
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model.tree import LAYERS
-from policytool.model.tree.site import PUBLIC_NAMES
 from policytool.releases import keras_objects, keras_operations
+from policytool.releases.layer_classes import layer_facts, registered_class_name
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import SpellingError
 
@@ -103,7 +103,7 @@ class _Writer:
             unit.role is Role.MODEL
             and unit.package is None
             and unit.network is not None
-            and unit.class_name in {"Model", "Functional", "Network", "Sequential"}
+            and layer_facts(unit.class_name).is_model
         ):
             if unit.network.is_chain:
                 return _SEQUENTIAL
@@ -126,15 +126,9 @@ class _Writer:
         if not modules:
             return keras_objects.short(class_name, config)
         module = self._module(unit, class_name)
-        if class_name in keras2_graph.KEEPS_STRUCTURE:
+        if keras2_graph.keeps_structure(class_name):
             return keras_objects.full(module, class_name, config, class_name)
-        file_name = (
-            next(
-                (name for name, public in PUBLIC_NAMES.items() if public == class_name), class_name
-            )
-            if self._target.is_keras3
-            else class_name
-        )
+        file_name = registered_class_name(class_name) if self._target.is_keras3 else class_name
         return keras_objects.full(module, file_name, config, self._registered_name(class_name))
 
     def _module(self, unit: Unit, class_name: str) -> str:
@@ -144,7 +138,7 @@ class _Writer:
                 if self._target.is_keras3
                 else f"{self._target.package}.engine.functional"
             )
-        if class_name in keras2_graph.KEEPS_STRUCTURE:
+        if keras2_graph.keeps_structure(class_name):
             return f"{self._target.package}.layers.core.tf_op_layer"
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 

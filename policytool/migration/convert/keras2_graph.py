@@ -9,11 +9,12 @@ is ``[layer, call, output]``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.migration.convert._numbering import first_calls_keras2
 from policytool.model.calls import CONSTANT, Constant, Dtype, Reference, Slice
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from policytool.model.calls import Argument
     from policytool.support.text.jsontext import Json
 
-KEEPS_STRUCTURE: Final = frozenset(
-    {"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty"}
-)
-"""
-Layers of ops, whose single tensor stands in no list (``_preserve_input_structure_in_config``).
-"""
+
+def keeps_structure(class_name: str) -> bool:
+    """
+    Return whether a layer of an op has its single tensor in no list
+    (``_preserve_input_structure_in_config``).
+    """
+    return layer_facts(class_name).wrapped_op not in {None, "node_def"}
 
 
 class UnwritableCallError(ValueError):
@@ -60,7 +62,7 @@ def nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
         kwargs: dict[str, Json] = {key: _encode(item, offsets) for key, item in call.kwargs.items()}
         first = _written_first(call.args[0], kwargs, offsets)
         alone = isinstance(call.args[0], Reference | Constant)
-        found.append([first] if alone and unit.class_name not in KEEPS_STRUCTURE else first)
+        found.append([first] if alone and not keeps_structure(unit.class_name) else first)
     return found
 
 

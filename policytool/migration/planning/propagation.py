@@ -18,9 +18,9 @@ from policytool.migration.planning import operation_edits, operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
 from policytool.model import custom_classes
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model_cache import once_per_model
 from policytool.releases import dtype_support, dtypes
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.support import steps
 
@@ -88,7 +88,7 @@ class _Dtypes:
     def output_dtypes(self, node: GraphNode, found: Flow, within: frozenset[int]) -> frozenset[str]:
         """Return the dtypes that a node makes of those that its parents make."""
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
-        if node.site is None or self.loaded.sites[node.site].class_name in OP_LAYERS:
+        if node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer:
             cast_to = operations.cast_target(node)
             if cast_to is not None:
                 return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
@@ -194,7 +194,7 @@ def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ..
         return operations.parents_of_one_dtype(
             node, is_operation=loaded.is_keras3 and node.site is None
         )
-    if loaded.sites[node.site].class_name in OP_LAYERS:
+    if layer_facts(loaded.sites[node.site].class_name).is_op_layer:
         return node.parents, operations.begins_with_constant(node)
     if _is_strict(loaded, node):
         return (*node.parents, node.name), False
@@ -328,7 +328,7 @@ def _refusal(
         for name in dict.fromkeys(names)
         if (site := graph.nodes[name].site) is not None
     ]
-    own = node.site is not None and loaded.sites[node.site].class_name not in OP_LAYERS
+    own = node.site is not None and not layer_facts(loaded.sites[node.site].class_name).is_op_layer
     suggested = path if own else next(iter(paths), path)
     message = (
         f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "

@@ -18,9 +18,9 @@ from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
 from policytool.model import custom_classes, custom_names
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.releases.releases import is_since
 
@@ -116,7 +116,7 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
     config.
     """
     site = loaded.sites[index]
-    if site.class_name in OP_LAYERS or _is_graph_network(loaded, index):
+    if layer_facts(site.class_name).is_op_layer or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
         return f"uses the custom class {site.class_name}"

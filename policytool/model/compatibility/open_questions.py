@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.custom_classes import OP_LAYERS, OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
@@ -249,7 +248,10 @@ def _axes(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
         return
     for site in sites:
         if site.config is not None and site.parent is not None and sites[site.parent].is_model:
-            axis, inner = site.config.get("axis", _LAST), site.class_name not in OP_LAYERS
+            axis, inner = (
+                site.config.get("axis", _LAST),
+                not layer_facts(site.class_name).is_op_layer,
+            )
             yield from _axis(site.class_name, axis, _INNER if inner else (), (path_of(site.names),))
     for class_name, written in sorted(evidence.traits.operation_axes):
         axis = json.loads(written)
@@ -301,9 +303,9 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         yield _class(alike, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
         yield _class(alike, "a Lambda contains bytecode, which depends on the Python version")
-    elif name in OP_LAYERS:
+    elif layer_facts(name).is_op_layer:
         yield _class(alike, f"{name} calls TensorFlow functions that do not exist in every release")
-    elif name in OPAQUE_CLASSES:
+    elif layer_facts(name).is_opaque:
         yield _class(alike, f"{name} depends on code or data outside the file")
     elif not known_arguments.is_known(alike.kind, name):
         yield _class(alike, f"{name} was not tested in any release")

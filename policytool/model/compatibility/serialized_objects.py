@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import custom_classes
 from policytool.model.tree import path_of
 from policytool.releases import known_arguments
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -57,9 +58,7 @@ def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
     for site in sites:
         if site.config is None:
             continue
-        custom = site.class_name not in custom_classes.OPAQUE_CLASSES and custom_classes.is_opaque(
-            site
-        )
+        custom = not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site)
         for kind, name, module, config in (
             (LAYERS, site.class_name, site.module is not None, site.config),
             *_parts(site.config),

@@ -21,10 +21,10 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
-from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
     for class_name, policy in sorted(
         found
         for found in traits.layer_policies
-        if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES
+        if found[1] != _EVERYWHERE and not layer_facts(found[0]).is_opaque
     ):
         if dtype_support.unbuildable(loader, class_name, policy) is not None:
             yield Cause(

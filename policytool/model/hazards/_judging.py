@@ -11,6 +11,7 @@ from policytool.model import inbound_nodes
 from policytool.model.hazards import _wrapped
 from policytool.model.hazards._harm import Harm
 from policytool.releases import keras_objects, known_arguments
+from policytool.releases.layer_classes import layer_facts, public_class_name
 from policytool.releases.symbols import class_names
 from policytool.releases.symbols.harmful import is_foreign, is_harmful, is_own
 from policytool.support.errors import short
@@ -25,23 +26,12 @@ LAMBDA: Final = "Lambda"
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 
-_LOOKUPS: Final = ("Lookup", "TextVectorization")
 _PAYLOAD: Final = "__lambda__"
 _TYPE_SPEC: Final = "__typespec__"
 _SPEC: Final = "TypeSpec"
 _TYPE: Final = "_type"
 _BYTE_CODE: Final = "byte code"
 _FUNCTION: Final = "function"
-_OPENING: Final = {
-    "TFSMLayer": ("filepath", "loads the SavedModel at {} and runs its graph"),
-    "TorchModuleWrapper": (
-        "module",
-        "contains a pickled PyTorch module, which is unpickled when the model loads",
-    ),
-    "KerasLayer": ("handle", "loads {} from TensorFlow Hub and runs its graph"),
-}
-"""Class to the config key that names what is loaded, and what it does."""
-
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
 """
 Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has
@@ -71,8 +61,6 @@ Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN
 """
 
 _LAYERS: Final = "layers"
-_PUBLIC: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
-"""The one class of Keras 3 that is registered under another name than it is found by."""
 
 
 def find(value: dict[str, Json]) -> Iterator[Found]:
@@ -123,14 +111,14 @@ def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json])
         _of_lambda(config)
         if class_name == LAMBDA
         else _wrapped.find(class_name, config, value)
-        if class_name in _wrapped.WRAPPERS
+        if layer_facts(class_name).is_op_layer
         else _find_file(class_name, config)
     )
     met = False
     for one in special:
         met = True
         yield one
-    if not met or class_name not in _OPENING:
+    if not met or not layer_facts(class_name).opens:
         yield from _of_class(value, class_name)
     yield from _arguments(class_name, config)
 
@@ -164,17 +152,20 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
     """Yield what other file a layer of Keras opens when it is built."""
-    if class_name in _OPENING:
-        key, what = _OPENING[class_name]
+    facts = layer_facts(class_name)
+    if facts.opens:
+        key = facts.opens["argument"]
         told = config.get(key)
         if told:
             yield (
                 Harm.FILE,
                 key,
-                what.format(short(told) if isinstance(told, str) else "another file"),
+                facts.opens["effect"].format(
+                    short(told) if isinstance(told, str) else "another file"
+                ),
             )
     elif (
-        class_name.endswith(_LOOKUPS)
+        (facts.is_lookup or class_name.endswith("Lookup"))
         and isinstance(config.get("vocabulary"), str)
         and config["vocabulary"]
     ):
@@ -269,13 +260,13 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
-    judged = name == LAMBDA or name in _wrapped.WRAPPERS  # by what they call
+    judged = name == LAMBDA or layer_facts(name).is_op_layer  # by what they call
     if isinstance(module, str) and (
         is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
     ):
         yield from _of_other_module(value, module, name, own)
     elif ">" in name or (
-        _PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)
+        public_class_name(own) != public_class_name(class_name) and not is_own(own)
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
     elif not judged and (reason := class_names.left_out(name)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import inbound_nodes
 from policytool.model.calls import CONSTANT
 from policytool.model.hazards._harm import Harm
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.symbols import functions as _functions
 from policytool.releases.symbols import ops
 from policytool.releases.symbols.harmful import in_tensorflow, op
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from policytool.model.hazards._harm import Found
     from policytool.support.text.jsontext import Json
 
-_CALLS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
-_CLASS_METHOD: Final = "ClassMethod"
-_ATTRIBUTES: Final = frozenset({"InstanceMethod", "InstanceProperty"})
-_NODE_DEF: Final = "TensorFlowOpLayer"
-WRAPPERS: Final = _CALLS | _ATTRIBUTES | {_CLASS_METHOD, _NODE_DEF}
 
 _RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the allow-list of functions"
@@ -40,11 +36,12 @@ def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> It
 
     :param entry: the layer's entry in its model, with its calls (``inbound_nodes``).
     """
-    if class_name in _CALLS:
+    named_by = layer_facts(class_name).wrapped_op
+    if named_by == "function":
         yield from _of_function(config.get("function"))
-    elif class_name == _CLASS_METHOD:
+    elif named_by == "class_method":
         yield from _of_class_method(config)
-    elif class_name in _ATTRIBUTES:
+    elif named_by == "attribute":
         yield from _of_attribute(class_name, config.get("attr_name"))
     else:
         yield from _of_node_def(config.get("node_def"))

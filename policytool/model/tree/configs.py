@@ -25,7 +25,7 @@ from policytool.model.tree.site import (
     with_shared_places,
 )
 from policytool.releases import keras_objects
-from policytool.releases.layer_classes import is_operation
+from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.releases.naming import snake_case
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError
@@ -145,7 +145,8 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     walk.sites.append(site)
     steps = (*place.steps, "config")
     if site.config is not None and (
-        site.class_name == "Bidirectional" or site.config.keys() >= _BIDIRECTIONAL_KEYS
+        layer_facts(site.class_name).wraps == "directions"
+        or site.config.keys() >= _BIDIRECTIONAL_KEYS
     ):
         _visit_directions(walk, site.config, steps, index)
     else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases.layer_classes import Category, classes_of, public_class_name
 from policytool.support import limits
 from policytool.support.errors import LimitError
 
@@ -17,15 +18,12 @@ if TYPE_CHECKING:
     from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
 
-MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
+MODEL_CLASSES: Final = classes_of(Category.MODEL)
 """
 Classes of Keras whose config lists layers.
 
 ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
 """
-
-PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
-"""The only layer of Keras 3 whose public name, which ``.keras`` holds, is not its class's."""
 
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
@@ -128,7 +126,7 @@ def split_class(serialized: KerasObject) -> tuple[str, str | None]:
     Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as
     the class name.
     """
-    class_name = PUBLIC_NAMES.get(serialized.class_name, serialized.class_name)
+    class_name = public_class_name(serialized.class_name)
     if ">" in class_name:
         return serialized.own_class, serialized.registered_name or class_name
     return class_name, serialized.registered_name

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.model.model import Variable
 from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.naming import USUAL_VARIABLES, snake_case
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
@@ -30,7 +31,6 @@ _CONTAINERS: Final = (LAYERS, "_layer_checkpoint_dependencies")
 
 _VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
-_ADAPTING: Final = "Normalization"
 _ADAPTED: Final = frozenset({"mean", "variance", "count"})
 STATE: Final = "optimizer"
 """The group at the root that holds an optimizer's variables."""
@@ -198,7 +198,9 @@ class _Below:
         """Return the layers below a site whose ``adapt`` makes variables without a scope."""
         if start not in self._adapted:
             self._adapted[start] = [
-                index for index in self.all(start) if self.sites[index].class_name == _ADAPTING
+                index
+                for index in self.all(start)
+                if layer_facts(self.sites[index].class_name).adapts_statistics
             ]
         return self._adapted[start]
 
@@ -262,7 +264,7 @@ def _holder(below: _Below, index: int, name: str) -> int:
             return index
         own = (
             sites[inner[0]].attribute == "layer"
-            and sites[index].class_name != "TimeDistributed"
+            and layer_facts(sites[index].class_name).wraps != "steps"
             and name not in USUAL_VARIABLES
         )
         if own:

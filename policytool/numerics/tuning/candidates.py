@@ -11,10 +11,9 @@ from policytool.migration.planning.keep import outputs
 from policytool.migration.planning.options import Assignment, checked_policy
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
-from policytool.model.custom_classes import OP_LAYERS
-from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import policy
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +111,8 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
         for index, layer in _separate(loaded)
         if converted.layers[index].compute_dtype in HALVES
         and index not in assigned
-        and layer.class_name not in OP_LAYERS | MODEL_CLASSES
+        and not layer_facts(layer.class_name).is_op_layer
+        and not layer_facts(layer.class_name).is_model
     }
     if not paths:
         raise UsageError(

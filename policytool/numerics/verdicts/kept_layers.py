@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.numerics.verdicts import origins
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ class Choices:
                 if layer.compute_dtype in HALVES
                 and loaded.can_say(index)
                 and not loaded.is_input(index)
-                and layer.class_name not in OP_LAYERS
+                and not layer_facts(layer.class_name).is_op_layer
             )
         )
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.custom_classes import OP_LAYERS
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.releases import KERAS2
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -25,18 +26,15 @@ if TYPE_CHECKING:
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
-_ALWAYS: Final = OP_LAYERS | {"CenterCrop", "Embedding", "RandomCrop"}
-"""
-Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked).
-"""
-
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers."""
     if case.loaded is None:
         return
     for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
-        if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
+        facts = layer_facts(site.class_name)
+        disabled = facts.is_op_layer or KERAS2 in facts.without_autocast
+        if layer.autocast is False and not site.is_model and not disabled:
             message = (
                 f"{layer.path} has autocast=False, which is lost if the model is saved in a "
                 "format other than SavedModel or loaded in TF 2.9 or older"

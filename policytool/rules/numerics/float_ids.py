@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep import identifiers
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.rounded_weights import compute_dtype
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import judged_model, to_float32
@@ -50,7 +50,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES
-            and loaded.sites[index].class_name not in OP_LAYERS
+            and not layer_facts(loaded.sites[index].class_name).is_op_layer
             and loaded.layers[index].autocast is not False
         )
         if casts and index not in told and _ids(loaded, lookup) > _EXACT[dtype]:

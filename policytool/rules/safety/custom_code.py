@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import custom_classes
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import Harm
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -56,7 +57,7 @@ def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     """Return name to how many layers have it, and the first of them."""
     found: dict[str, dict[int | None, None]] = defaultdict(dict)
     for index, site in enumerate(loaded.sites):
-        if site.class_name not in custom_classes.OPAQUE_CLASSES and custom_classes.is_opaque(site):
+        if not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site):
             found[site.registered_name or site.class_name].setdefault(index)
     for hazard in loaded.hazards:
         if hazard.harm is Harm.CUSTOM:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import operations
 from policytool.model import custom_classes, inbound_nodes
-from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.layer_classes import layer_facts
@@ -134,7 +133,7 @@ class _Search:
 
     def _is_operation(self, node: GraphNode) -> bool:
         """Return whether a node has no policy, so that its inputs decide what it computes in."""
-        return node.site is None or self.loaded.sites[node.site].class_name in OP_LAYERS
+        return node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer
 
     def _operands(self, graph: Graph, sources: Sequence[Node]) -> list[Node]:
         """

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning import operations
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.migration.planning.keep._output_origins import output_origins
-from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,15 +31,6 @@ SOFTMAX: Final = (
     "it is a softmax before the output, and its small probabilities would be lost in 16 bits"
 )
 BETWEEN: Final = "it is between a softmax and the output"
-_OPERATIONS: Final = OPAQUE_CLASSES - {
-    "Lambda",
-    "KerasLayer",
-    "TFSMLayer",
-    "TorchModuleWrapper",
-    "JaxLayer",
-    "FlaxLayer",
-}
-"""Ops of a graph wrapped as layers: their inputs decide what they compute in."""
 
 
 def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
@@ -71,7 +62,7 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
             continue
         seen.add(name)
         node = graph.nodes[name]
-        if node.site is None or loaded.sites[node.site].class_name in _OPERATIONS:
+        if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
             pending += () if operations.cast_target(node) else reversed(node.parents)
         else:
             yield name
