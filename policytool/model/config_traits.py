@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes, nested_calls
 from policytool.releases import keras_objects
-from policytool.releases.layer_classes import is_operation
+from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
-_RECURRENT: Final = frozenset(
-    {"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "GRU", "LSTM", "RNN", "SimpleRNN"}
-)
 _NORMALIZATION: Final = "BatchNormalization"
 _INPUT: Final = "InputLayer"
 
@@ -329,7 +326,8 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
     elif nested:
         found.missed_calls |= nested_calls.misses_calls(config)
     found.given_states |= any(
-        keras_objects.class_of(layer) in _RECURRENT and inbound_nodes.takes_several(layer)
+        layer_facts(keras_objects.class_of(layer)).takes_states
+        and inbound_nodes.takes_several(layer)
         for layer in layers
     )
     if class_name == "Sequential" and layers and "build_input_shape" not in config:

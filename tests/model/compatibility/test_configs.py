@@ -42,29 +42,34 @@ BY_NAME: Final[Config] = {
     },
 }
 
-GIVEN_STATES: Final[Config] = {
-    "class_name": "Model",
-    "config": {
-        **BY_NAME["config"],
-        "layers": [
-            {**FLOATS, "name": "a", "inbound_nodes": []},
-            {
-                "class_name": "InputLayer",
-                "config": {"batch_input_shape": [None, 3], "dtype": "float32", "name": "s"},
-                "name": "s",
-                "inbound_nodes": [],
-            },
-            {
-                "class_name": "GRU",
-                "config": {"name": "b", "trainable": True, "dtype": "float32", "units": 3},
-                "name": "b",
-                "inbound_nodes": [[["a", 0, 0, {}], ["s", 0, 0, {}]]],
-            },
-        ],
-        "input_layers": [["a", 0, 0], ["s", 0, 0]],
-    },
+
+def with_states(layer: Config) -> Config:
+    """
+    Return a model with a recurrent layer on a sequence and a state, as Keras 2.3.1 writes it; Keras
+    3.6 and 3.15 refuse it so, and 3.0 and 3.3 for another reason.
+    """
+    state = {
+        "class_name": "InputLayer",
+        "config": {"batch_input_shape": [None, 3], "dtype": "float32", "name": "s"},
+        "name": "s",
+        "inbound_nodes": [],
+    }
+    called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}], ["s", 0, 0, {}]]]}
+    inputs = {**FLOATS, "name": "a", "inbound_nodes": []}
+    return {
+        "class_name": "Model",
+        "config": {
+            **BY_NAME["config"],
+            "layers": [inputs, state, called],
+            "input_layers": [["a", 0, 0], ["s", 0, 0]],
+        },
+    }
+
+
+GRU: Final[Config] = {
+    "class_name": "GRU",
+    "config": {"name": "b", "trainable": True, "dtype": "float32", "units": 3},
 }
-"""As Keras 2.3.1 writes it; Keras 3.6 and 3.15 refuse it so, and 3.0 and 3.3 for another reason."""
 
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
@@ -124,12 +129,21 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
             "dimension, and another layer does not accept the extra dimension"
         ),
     ),
-    (
-        GIVEN_STATES,
+    *(
         (
-            "a recurrent layer receives its input and states as one list, which Keras 3 does "
-            "not support in Keras 2 HDF5 files"
-        ),
+            with_states(layer),
+            (
+                "a recurrent layer receives its input and states as one list, which Keras 3 does "
+                "not support in Keras 2 HDF5 files"
+            ),
+        )
+        for layer in (
+            GRU,
+            {
+                "class_name": "Bidirectional",
+                "config": {"name": "b", "trainable": True, "dtype": "float32", "layer": GRU},
+            },
+        )
     ),
     (
         sequential(
