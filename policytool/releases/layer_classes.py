@@ -217,6 +217,11 @@ class LayerFacts:
         return self.values is not None
 
     @property
+    def makes_projections(self) -> bool:
+        """Whether it makes the layers that project its queries, keys, values and outputs."""
+        return bool(self.sublayers) and self.category is Category.ATTENTION
+
+    @property
     def takes_mask(self) -> bool:
         """Whether its call has an argument ``mask``."""
         return "mask" in self.call

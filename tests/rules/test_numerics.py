@@ -18,9 +18,9 @@ from policytool.formats.discovery import Input
 from policytool.formats.document import GraphOp, Trace
 from policytool.model import optimizer_config, reading
 from policytool.releases import dtype_support, kernels
+from policytool.releases.layer_classes import known_classes, layer_facts
 from policytool.rules import BY_ID, AuditOptions, Device, RuleInput
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.numerics import _constants
 from policytool.support.errors import SpellingError
 from policytool.support.text import protobuf_messages
 from tests.contracts.rule_contract import RuleContract, found
@@ -768,7 +768,8 @@ def test_an_optimizer_that_no_release_writes_has_no_epsilon(tmp_path: Path) -> N
 
 def test_constants_are_keys_of_keras_own_classes() -> None:
     """The table of constants names classes that are there."""
-    assert {"Rescaling", "Masking"} <= set(_constants.CAST)
+    cast = {name for name in known_classes() if layer_facts(name).cast_arguments}
+    assert {"Rescaling", "Masking"} <= cast
 
 
 @pytest.mark.parametrize(

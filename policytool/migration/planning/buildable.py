@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.plan import Refusal
 from policytool.model import custom_classes
 from policytool.releases import dtype_support, keras_objects, policy
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
             for child in loaded.children[index]
             if loaded.sites[child].attribute in _PARTS and loaded.sites[child].sub_policy is None
         ]
-        joined = below if site.class_name == "Bidirectional" else [index, *below] if below else []
+        both = layer_facts(site.class_name).wraps == "directions"
+        joined = below if both else [index, *below] if below else []
         before = {loaded.layers[part].compute_dtype for part in joined}
         after = {decisions.compute_dtype(loaded, part) for part in joined}
         configs = {

@@ -12,6 +12,7 @@ from policytool.migration.planning.stored_dtypes import stores_dtypes
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes, policy
 from policytool.releases.generations import SubPolicy
+from policytool.releases.layer_classes import layer_facts
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ YAML_REWRITTEN: Final = "yaml-layout-rewritten"
 
 _SIXTEEN_BITS: Final = 2
 """Bytes of float16 and bfloat16."""
-
-_ATTENTION: Final = "MultiHeadAttention"
 
 
 def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterator[Note]:
@@ -184,7 +183,9 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
         if site.sub_policy is SubPolicy.GLOBAL and (parent := site.parent) is not None
     }
     owners |= {
-        maker for maker in loaded.makers.values() if loaded.sites[maker].class_name == _ATTENTION
+        maker
+        for maker in loaded.makers.values()
+        if layer_facts(loaded.sites[maker].class_name).makes_projections
     }
     for index in sorted(owners & decisions.by_site.keys()):
         path = loaded.layers[index].path

@@ -31,22 +31,6 @@ if TYPE_CHECKING:
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
 
-_STATEFUL: Final = frozenset(
-    {
-        "RNN",
-        "LSTM",
-        "GRU",
-        "SimpleRNN",
-        "ConvLSTM1D",
-        "ConvLSTM2D",
-        "ConvLSTM3D",
-        "Bidirectional",
-        "CuDNNLSTM",
-        "CuDNNGRU",
-    }
-)
-"""Recurrent layers of Keras 2, which cast their inputs and take initial states as they come."""
-
 _CONSTANT: Final = "float32"
 """What Keras 2 makes of a constant that is an op's first argument, and the dtype of an island."""
 
@@ -198,7 +182,7 @@ def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ..
         return node.parents, operations.begins_with_constant(node)
     if _is_strict(loaded, node):
         return (*node.parents, node.name), False
-    if loaded.sites[node.site].class_name in _STATEFUL and len(node.parents) > 1:
+    if layer_facts(loaded.sites[node.site].class_name).takes_states and len(node.parents) > 1:
         return (*node.parents[1:], node.name), False
     return (), False
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from policytool.formats.saved_model.files import CHECKPOINT
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, graph_ops
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Cast
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer, Model
-
-_MAKERS: Final = frozenset({"MultiHeadAttention"})
-"""
-Built-in layers that make others and keep no word of their policies: in TF 2.5 these took the global
-one, in TF 2.15 that of their maker.
-"""
 
 Key = tuple[str, str]
 """A layer's path and its variable's name."""
@@ -306,11 +301,15 @@ def _planned_layers(wanted: Model) -> Iterator[Layer]:
 
 def _is_part(wanted: Model, layer: Layer) -> bool:
     """
-    Return whether a layer is one that a built-in layer makes by itself: its class decides the
-    policy, and did otherwise in some releases.
+    Return whether a layer is one that a built-in layer makes by itself and keeps no word of its
+    policy: in TF 2.5 it took the global one, in TF 2.15 that of its maker.
     """
     holder = _by_path(wanted).get(layer.path.rpartition("/")[0])
-    return holder is not None and holder.class_name in _MAKERS and not holder.opaque
+    return (
+        holder is not None
+        and layer_facts(holder.class_name).makes_projections
+        and not holder.opaque
+    )
 
 
 def _by_path(model: Model) -> dict[str, Layer]:

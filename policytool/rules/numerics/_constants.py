@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.numerics._judging import ROUNDS_TO_INFINITY, ROUNDS_TO_ZERO
 from policytool.support.text.jsontext import number
 
@@ -13,26 +14,10 @@ if TYPE_CHECKING:
 OVERFLOW: Final = "infinite"
 FLUSH: Final = "0"
 
-CAST: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
-    "ELU": {"alpha": frozenset({OVERFLOW})},
-    "LeakyReLU": {"alpha": frozenset({OVERFLOW}), "negative_slope": frozenset({OVERFLOW})},
-    "Masking": {"mask_value": frozenset({OVERFLOW, FLUSH})},
-    "Normalization": {"mean": frozenset({OVERFLOW}), "variance": frozenset({OVERFLOW, FLUSH})},
-    "ReLU": {"negative_slope": frozenset({OVERFLOW})},
-    "Rescaling": {"scale": frozenset({OVERFLOW, FLUSH}), "offset": frozenset({OVERFLOW})},
-}
-"""
-Class to its config keys to what of float16 changes what the layer gives.
-
-Measured on CPU with tf_keras 2.21 and Keras 3.15, which agree: each key with 1e6 and 1e-8, under
-float32 and mixed_float16. An offset or a slope that becomes 0 was next to nothing before, and a
-bound of ReLU that becomes infinite bounds nothing either way.
-"""
-
 
 def out_of_range(class_name: str, config: Mapping[str, object]) -> Iterator[tuple[str, float, str]]:
     """Yield each key of a config with a number that float16 does not hold, and what it becomes."""
-    for key, counts in CAST.get(class_name, {}).items():
+    for key, counts in layer_facts(class_name).cast_arguments.items():
         for value in numbers(config.get(key)):
             becomes = _becomes(value)
             if becomes in counts:

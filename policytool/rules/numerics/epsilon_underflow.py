@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype
-from policytool.releases.releases import KERAS2, newest
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.releases import family_of
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import (
@@ -38,22 +39,11 @@ from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
-
-_USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
-    newest(KERAS2).id: {
-        "GroupNormalization": frozenset({"float16", "mixed_float16"}),
-        "LayerNormalization": frozenset({"float16"}),
-    }
-}
-"""
-Library to the classes that use their epsilon in float16, and under which policies; all classes with
-an epsilon were tried.
-"""
 
 _DIVIDES: Final = frozenset(
     {"Adadelta", "Adam", "AdamW", "Adamax", "Lamb", "Muon", "Nadam", "RMSprop", "ScheduleFreeAdamW"}
@@ -77,7 +67,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             if not custom_classes.is_opaque(site):
                 if any(
                     (loaded.policy_name(index) or "")
-                    in _USED.get(library, {}).get(site.class_name, ())
+                    in layer_facts(site.class_name).uses_epsilon.get(family_of(library), ())
                     for library in asked
                 ):
                     yield _used_finding(loaded, index, epsilon)

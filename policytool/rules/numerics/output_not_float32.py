@@ -21,6 +21,7 @@ from policytool.migration.planning.keep import outputs
 from policytool.model.rounded_weights import compute_dtype
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import computes_half, judged_model, to_float32
@@ -71,7 +72,7 @@ def gives_half(loaded: LoadedModel, index: int) -> bool:
         (
             above
             for above in _above(loaded, index)
-            if loaded.sites[above].class_name == "Bidirectional"
+            if layer_facts(loaded.sites[above].class_name).wraps == "directions"
         ),
         None,
     )

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.rounded_weights import compute_dtype
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import rounded_variables, to_float32
@@ -42,7 +43,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     for found in rounded_variables(case, options):
         layer, name, counts = found.layer, found.name, found.counts
         if name not in _ADDED and _is_lost(
-            counts, each=layer.class_name == "Normalization" and name == "variance"
+            counts, each=layer_facts(layer.class_name).adapts_statistics and name == "variance"
         ):
             rest = counts.values - counts.zero
             severity = (

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep import sensitive, windows
 from policytool.model.rounded_weights import compute_dtype
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._constants import numbers, out_of_range
@@ -39,11 +40,6 @@ A mean of so many standard deviations, whose rounding alone shifts what comes ou
 2**-11, 2.5 * 2**-8.
 """
 
-_DEPENDS: Final = frozenset(
-    {"GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Normalization"}
-)
-"""Classes that go wrong with sizes and numbers that their config does not hold."""
-
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers of such classes."""
@@ -55,11 +51,13 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         reason = _reason(loaded, index, asked) if computes_half(loaded, index) else None
         dtype = compute_dtype(loaded, index) or ""
         if reason is not None and not (
-            layer.class_name == "Normalization" and _is_fine(loaded.config(index), dtype)
+            layer_facts(layer.class_name).adapts_statistics
+            and _is_fine(loaded.sites[index].class_name, loaded.config(index), dtype)
         ):
             severity = (
                 Severity.NOTE
-                if layer.class_name in _DEPENDS and not loaded.config(index).get("mean")
+                if any(risk.depends_on_values for risk in layer_facts(layer.class_name).risks)
+                and not loaded.config(index).get("mean")
                 else Severity.WARNING
             )
             message = f"{layer.path} ({layer.class_name}) computes in {dtype}: {reason}"
@@ -86,7 +84,7 @@ def _reason(loaded: LoadedModel, index: int, asked: Iterable[str]) -> str | None
     return found or (windows.reason(site) if compute_dtype(loaded, index) == "float16" else None)
 
 
-def _is_fine(config: Mapping[str, object], dtype: str) -> bool:
+def _is_fine(class_name: str, config: Mapping[str, object], dtype: str) -> bool:
     """
     Return whether a Normalization was given numbers that the dtype is exact enough for; those that
     it cannot hold are constant-out-of-range's.
@@ -94,7 +92,7 @@ def _is_fine(config: Mapping[str, object], dtype: str) -> bool:
     means, variances = numbers(config.get("mean")), numbers(config.get("variance"))
     if not means or not variances:
         return False
-    if dtype == "float16" and any(out_of_range("Normalization", config)):
+    if dtype == "float16" and any(out_of_range(class_name, config)):
         return True
     pairs = (
         zip(means, variances, strict=True)

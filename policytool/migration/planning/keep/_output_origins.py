@@ -116,7 +116,7 @@ class _Search:
     def _is_shaping(self, node: GraphNode) -> bool:
         """Return whether a layer, or the one in a TimeDistributed, only shapes values."""
         sites, here = self.loaded.sites, node.site
-        while here is not None and sites[here].class_name == "TimeDistributed":
+        while here is not None and layer_facts(sites[here].class_name).wraps == "steps":
             here = next(
                 (
                     child

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule, float_inputs
 from policytool.model.tree import LAYERS, MODEL_CLASSES
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,21 +20,6 @@ if TYPE_CHECKING:
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
-
-_LOOKUPS: Final = frozenset(
-    {
-        "Embedding",
-        "CategoryEncoding",
-        "IntegerLookup",
-        "Hashing",
-        "HashedCrossing",
-        "Discretization",
-    }
-)
-"""
-An Embedding is built with ``autocast=False`` in both libraries, and the others stay in float32
-(``encoders``): what leads there counts.
-"""
 
 
 def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
@@ -84,7 +70,7 @@ class _Search:
         """
         if node.site is None:
             return None
-        if node.class_name in _LOOKUPS:
+        if layer_facts(node.class_name).takes_ids:
             return node.site
         model = self._model_in(node.site)
         if model is None:
@@ -101,7 +87,7 @@ class _Search:
         while (
             here is not None
             and self.loaded.sites[here].class_name not in MODEL_CLASSES
-            and node.class_name not in _LOOKUPS
+            and not layer_facts(node.class_name).takes_ids
         ):
             found.append(here)
             here = next(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.model import custom_classes
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Policy
 
 _LARGEST_SUM: Final = 2048
-_RANKS: Final = {"AveragePooling1D": 1, "AveragePooling2D": 2, "AveragePooling3D": 3}
 
 
 def find(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
@@ -36,10 +36,11 @@ def find(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
 
 def reason(site: Site) -> str | None:
     """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
-    if site.class_name not in _RANKS or custom_classes.is_opaque(site):
+    axes = layer_facts(site.class_name).averages_over
+    if axes is None or custom_classes.is_opaque(site):
         return None
     size = (site.config or {}).get("pool_size")
-    sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]
+    sides = size if isinstance(size, list) else [size] * axes
     numbers = [side for side in sides if isinstance(side, int)]
     if not numbers or math.prod(numbers) <= _LARGEST_SUM:
         return None
