@@ -36,9 +36,6 @@ _KINDS: Final = {
     "_constraint": ObjectKind.CONSTRAINT,
 }
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
-_SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
-"""What the tree calls a Bidirectional's layers that its config has under these keys."""
-
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
@@ -123,9 +120,10 @@ class _Reader:
             place += 1
         self.places[parent, name, attribute] = place  # those before it stay used
         found = fitting[place] if place < len(fitting) else next(iter(fitting), None)
-        if (
-            found is None and attribute in _SLOTS.values()
-        ):  # a SavedModel's objects have the names that they were built with
+        if found is None and attribute in {
+            "forward_layer",
+            "backward_layer",
+        }:  # a SavedModel's objects have the names that they were built with
             found = next(
                 (
                     child
@@ -184,7 +182,7 @@ class _Reader:
                     else self._policy(value)
                 )
             else:
-                attribute = _SLOTS.get(key, key) if class_name == "Bidirectional" else key
+                attribute = layer_facts(class_name).holds.get(key, key)
                 found[key] = self._value(key, value, site, attribute)
         return found
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, function_name
-from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
 from policytool.migration.convert.masks.borders import (
     BEFORE_CHAIN,
     compute_dtype,
@@ -58,16 +58,6 @@ EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
 """The arguments of calls that are masks."""
-
-TAKERS: Final = RECURRENT | {
-    "AdditiveAttention",
-    "Attention",
-    "BatchNormalization",
-    "GlobalAveragePooling1D",
-    "Softmax",
-    "TimeDistributed",
-}
-"""The classes whose calls have an argument ``mask``."""
 
 CallKey = tuple[Scope, str, int]
 """A call of a layer: the nested models around it, the layer's name, the number of the call."""
@@ -236,7 +226,7 @@ class MaskFlow:
             return _InputMasks(built=given, run=given)
         built = tuple(self._built.get(one) for one in inputs)
         run = tuple(self._run.get(one) for one in inputs)
-        takes = unit.class_name in TAKERS or unit.network is not None
+        takes = layer_facts(unit.class_name).takes_mask or unit.network is not None
         if takes and not self._is_source and not self._ignores_masks(unit, arguments):
             run = tuple(map(self._given_when_built, built, run))
         return _InputMasks(built=built, run=run)
@@ -246,7 +236,7 @@ class MaskFlow:
         Return whether a call has several tensors, of which Keras 3 finds no mask for a recurrent
         layer. It hands the mask on nevertheless.
         """
-        is_recurrent = unit.class_name in RECURRENT and not unit.custom
+        is_recurrent = layer_facts(unit.class_name).takes_states and not unit.custom
         has_states = is_recurrent and _has_states(arguments)
         return self._is_keras3 and has_states and arguments.get("mask") is None
 
@@ -401,10 +391,7 @@ def is_softmax(unit: Unit) -> bool:
 
 def makes_mask(unit: Unit) -> bool:
     """Return whether a layer is one that makes masks of values."""
-    return not unit.custom and (
-        unit.class_name == "Masking"
-        or (unit.class_name == "Embedding" and unit.config.get("mask_zero") is True)
-    )
+    return not unit.custom and layer_facts(unit.class_name).masks_values(unit.config)
 
 
 def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
@@ -413,7 +400,7 @@ def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Refere
         named = [arguments.get(name) for name in _ATTENTION_INPUTS]
         return [one for one in named if isinstance(one, Reference)]
     found = list(tensors(next(iter(arguments.values()), None)))
-    return found[:1] if unit.class_name in RECURRENT and not unit.custom else found
+    return found[:1] if layer_facts(unit.class_name).takes_states and not unit.custom else found
 
 
 def _has_states(arguments: Mapping[str, Argument]) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Reference, tensors
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
     from policytool.model.calls import Argument, Call
-
-_STEPWISE: Final = frozenset(
-    {"Activation", "ActivityRegularization", "Add", "AlphaDropout", "Average", "Dense", "Dropout"}
-    | {"ELU", "GaussianDropout", "GaussianNoise", "Identity", "LayerNormalization", "LeakyReLU"}
-    | {"Maximum", "Minimum", "Multiply", "PReLU", "ReLU", "Rescaling", "SpatialDropout1D"}
-    | {"Subtract"}
-)
-"""Layers that compute each step of their output from the same step of their inputs."""
 
 _CAUSAL: Final = "use_causal_mask"
 _FAILS: Final = "error"
@@ -148,11 +141,13 @@ class _Differences:
             return _NOWHERE
         if unit.class_name == ATTENTION and not unit.custom:
             return self._attention_outcome(places, own)
-        if unit.class_name in _STEPWISE and not unit.custom:
+        if layer_facts(unit.class_name).stepwise and not unit.custom:
             return everything
         if unit.class_name == "Concatenate" and unit.config.get("axis", -1) == -1:
             return everything
-        leaves_out = unit.class_name in RECURRENT or unit.class_name == "GlobalAveragePooling1D"
+        leaves_out = (
+            layer_facts(unit.class_name).takes_states or unit.class_name == "GlobalAveragePooling1D"
+        )
         masks = {mask for _, mask in own}
         if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
             return _NOWHERE

@@ -9,6 +9,7 @@ from policytool.migration.convert.call_arguments import ATTENTION
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.releases import keras_objects, masks
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.masks import FullyMaskedResult, MaskRule
 from policytool.releases.releases import KERAS3, family_of
 
@@ -27,15 +28,6 @@ _VISIBLE: Final = frozenset({"uniform", "unmasked"})
 """The results of a mask that is subtracted from all scores alike."""
 
 _PLACES: Final = ("first", "second", "third")
-_WITHOUT_MASKS: Final = frozenset(
-    {"ClassMethod", "InstanceMethod", "InstanceProperty", "SlicingOpLambda"}
-    | {"TFOpLambda", "TensorFlowOpLayer"}
-)
-"""
-The op layers of Keras 2: what leaves them has no mask (``TFOpLambda`` and its like in
-keras/layers/core/tf_op_layer.py do not support masking).
-"""
-
 _NO_MASK: Final = MaskRule(
     out={"1": ("none",)},
     reads=frozenset(),
@@ -53,7 +45,7 @@ def rule_of(
     """Return a layer's rule in a release; None for one that was not measured."""
     if unit.custom:
         return None
-    if unit.class_name in _WITHOUT_MASKS:
+    if layer_facts(unit.class_name).is_op_layer:
         return _NO_MASK
     return masks.mask_rule(
         unit.class_name,

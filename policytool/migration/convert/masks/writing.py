@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.architecture import Network, Unit
+from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
 from policytool.migration.convert.masks.borders import compute_dtype, entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
-from policytool.migration.convert.masks.flow import ATTENTION_MASK, TAKERS, CallKey, Used
+from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
 from policytool.migration.convert.traversal import references, replace_references
 from policytool.model.calls import Call, Reference, tensors
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,14 +90,14 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     inputs = list(references(first))
     if not needed:
         return _copy_tensors(unit, call, set(inputs), builder)
-    takes = unit.class_name in TAKERS and not unit.custom
+    takes = layer_facts(unit.class_name).takes_mask and not unit.custom
     found = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
     if not takes or None in found.values():
         unwanted = [place for place, _ in has - needed] if needed < has else []
         places = [int(place) for place in unwanted if int(place) < len(inputs)]
         return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
     mask: Argument = found.get("0")
-    if isinstance(first, list | tuple) and unit.class_name not in RECURRENT:
+    if isinstance(first, list | tuple) and not layer_facts(unit.class_name).takes_states:
         mask = [found.get(str(place)) for place, _ in enumerate(first)]
     return replace(call, kwargs={**call.kwargs, "mask": mask})
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import (
     ATTENTION,
-    RECURRENT,
     STATE,
     VALUE,
     argument_names,
@@ -24,6 +23,7 @@ from policytool.migration.convert.call_arguments import (
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,11 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     _tell_training(unit, kwargs, situation)
     if unit.class_name == ATTENTION and not unit.custom and len(call.args) == 1 and VALUE in kwargs:
         return Call(args=(*call.args, kwargs.pop(VALUE)), kwargs=kwargs)
-    if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
+    if (
+        not layer_facts(unit.class_name).takes_states
+        or unit.custom
+        or not isinstance(first, list | tuple)
+    ):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
     if isinstance(constants, int) and constants:
@@ -129,7 +133,7 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         kwargs.setdefault(name, value)
     kwargs = {key: value for key, value in kwargs.items() if value is not None and key != _TRAINING}
     args = args[:1]
-    if unit.class_name in RECURRENT and not unit.custom and STATE in kwargs:
+    if layer_facts(unit.class_name).takes_states and not unit.custom and STATE in kwargs:
         state = kwargs.pop(STATE)
         states = list(state) if isinstance(state, list | tuple) else [state]
         situation.log.change("call", unit, f"{STATE} moves to the first argument")

@@ -24,7 +24,6 @@ from typing import Final
 
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
-from policytool.migration.convert.call_arguments import RECURRENT
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._shapes import says_all_sizes
@@ -32,6 +31,7 @@ from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
 _PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
@@ -67,7 +67,11 @@ def _unrolled_over_any(root: Unit) -> frozenset[str]:
 
 
 def _unrolls_any(unit: Unit, *, is_open: bool) -> bool:
-    if unit.class_name not in RECURRENT or unit.custom or unit.config.get("unroll") is not True:
+    if (
+        not layer_facts(unit.class_name).takes_states
+        or unit.custom
+        or unit.config.get("unroll") is not True
+    ):
         return False
     shape = (unit.build or {}).get("input_shape")
     return shape[1] is None if isinstance(shape, list) and len(shape) > 1 else is_open
@@ -168,7 +172,7 @@ def _judge(network: Network, situation: ConversionContext) -> None:
     for unit in network.units:
         policy = unit.config.get("dtype")
         if (
-            unit.class_name not in RECURRENT
+            not layer_facts(unit.class_name).takes_states
             or not isinstance(policy, Policy)
             or policy.compute_dtype not in HALVES
         ):

@@ -22,6 +22,7 @@ from policytool.migration.convert.variables._layouts import assemble, shape_of
 from policytool.migration.convert.variables._slots import VariableSlot, slots
 from policytool.migration.convert.variables._taking_over import is_quantised, refuse, take_over
 from policytool.model.tree import LAYERS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.variables._sources import Key, Sources
 
-_BIDIRECTIONAL: Final = "Bidirectional"
 _PREFIXES: Final = {"forward_layer": "forward_", BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
-_SPECTRAL: Final = "SpectralNormalization"
-"""The wrapper that has its layer's kernel as a variable of its own too."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class HolderBuilder:
             self.holder(inner, slot, listed=in_list) for slot, in_list, inner in self._below(unit)
         )
         own = () if unit.role is Role.OPERATION else self._own(unit, below)
-        if unit.class_name == _SPECTRAL:
+        if layer_facts(unit.class_name).wraps == "kernel":
             below = tuple(
                 replace(
                     inner,
@@ -76,9 +74,9 @@ class HolderBuilder:
                 if inner.role is not Role.OPERATION:
                     yield LAYERS, True, inner
             return
-        directions = unit.class_name == _BIDIRECTIONAL
+        held = layer_facts(unit.class_name).holds
         for key, value in unit.config.items():
-            slot = "forward_layer" if directions and key == "layer" else key
+            slot = held.get(key, key)
             for in_list, inner in _units(value):
                 yield slot, in_list, inner
                 if slot == "forward_layer" and not isinstance(unit.config.get(BACKWARD), Unit):
@@ -110,7 +108,7 @@ class HolderBuilder:
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
             return take_over(unit, plain, self.situation)
-        if unit.class_name == _SPECTRAL and below:
+        if layer_facts(unit.class_name).wraps == "kernel" and below:
             kernels = {
                 stored.slot.key: stored.source
                 for stored in below[0].own

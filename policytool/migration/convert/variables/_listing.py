@@ -23,7 +23,7 @@ from policytool.migration.convert.variables._slots import (
     slots,
 )
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
-from policytool.releases import layer_classes
+from policytool.releases.layer_classes import builtin_classes, layer_facts
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import release_name
 
@@ -38,24 +38,6 @@ if TYPE_CHECKING:
 _DEFAULT_NAME: Final = re.compile(
     r"(?P<base>[a-z][a-z0-9]*(?:_[a-z][a-z0-9]*)*)(?:_(?P<number>[1-9]\d*))?"
 )
-_RANKED: Final = re.compile(r".*Conv.*([123])D.*")
-_RANKS: Final = {
-    **dict.fromkeys(("Dense", "Embedding", "GRU", "LSTM", "SimpleRNN"), 2),
-    **dict.fromkeys(("BatchNormalization", "GroupNormalization"), 1),
-}
-"""The rank of a layer's first variable; that of a convolution follows from its name."""
-
-_GATES: Final = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
-"""How many times as wide as high a recurrent kernel is."""
-
-_HOLDERS: Final = {
-    "Bidirectional": {"forward_layer", "backward_layer"},
-    "RNN": {"cell"},
-    "Sequential": {LAYERS},
-    "TimeDistributed": {"layer"},
-}
-"""Classes that hold layers, with the attributes that do."""
-
 _ABSTRACT: Final = frozenset({"functional", "layer", "model"})
 """What Keras calls objects whose class the name does not say, or whose layers have an order."""
 
@@ -163,7 +145,7 @@ def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str)
     if base is None or base in _ABSTRACT:
         raise UnlistedError(f"the name of {_label(layer)} does not contain its class")
     if class_name is not None:
-        if slots(class_name, release, {}) is None and class_name not in _HOLDERS:
+        if slots(class_name, release, {}) is None and not layer_facts(class_name).holds:
             raise UnlistedError(
                 f"{_label(layer)} is a {class_name}, which {release_name(release)} does not have"
             )
@@ -236,19 +218,21 @@ def _place_in_list(layer: _StoredLayer) -> int:
 
 def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bool:
     """Return whether variables can be those of a layer of a class of Keras."""
-    held = _HOLDERS.get(class_name)
-    if held is not None:
-        return {within[:1] for within, _ in variables} <= {(name,) for name in held}
+    facts = layer_facts(class_name)
+    if facts.holds:
+        held = {(attribute,) for attribute in facts.holds.values()}
+        return {within[:1] for within, _ in variables} <= held
     every = class_slots(class_name)
     if not every or not variables.keys() <= every:
         return False
     order = sorted(variables)
     first = variables[order[0]].shape or ()
-    ranked = _RANKED.fullmatch(class_name)
-    rank = int(ranked[1]) + 2 if ranked is not None else _RANKS.get(class_name, len(first))
-    gates = _GATES.get(class_name)
-    if gates is None or len(first) != rank:
-        return len(first) == rank
+    rank = facts.first_variable.get("rank", "any")
+    gates = facts.first_variable.get("gates")
+    if rank not in {"any", len(first)}:
+        return False
+    if not isinstance(gates, int):
+        return True
     recurrent = variables[order[min(1, len(order) - 1)]].shape or ()
     return recurrent[1:] == tuple(gates * size for size in recurrent[:1])
 
@@ -256,7 +240,7 @@ def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bo
 @cache
 def _builtin() -> Mapping[str, str]:
     """Return the classes of Keras by their names in snake case."""
-    return {snake_case(name): name for name in layer_classes.builtin_classes()}
+    return {snake_case(name): name for name in builtin_classes()}
 
 
 def _label(layer: _StoredLayer) -> str:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 _CELL: Final = "Cell"
 _SET: Final = "*"
 """Stands for every value that is no null."""
-
-_RENAMED: Final = {
-    name: {"depthwise_kernel": "kernel"} for name in ("DepthwiseConv1D", "DepthwiseConv2D")
-}
-"""Variables that Keras 3 calls otherwise."""
 
 _ATTRIBUTE: Final = 3
 """Where a row has the attribute, if it is not the variable's name."""
@@ -86,7 +82,7 @@ def slots(
             for key, value in condition.items()
         ):
             absent.update(positions)
-    renamed = _RENAMED.get(class_name, {})
+    renamed = layer_facts(class_name).renamed_variables
     found = _number_slots(
         [row for position, row in enumerate(record["slots"]) if position not in absent]
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.traversal import walk
 from policytool.migration.convert.variables._slots import plain, slots
 from policytool.model.tree import NOT_WEIGHTS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 Key = tuple[tuple[str, ...], str]
 
 _STACK: Final = "StackedRNNCells"
-_SPECTRAL: Final = "SpectralNormalization"
 _SEEDS: Final = ("seed_generator", "random_generator")
 """What holds the state of random numbers, which every loader makes anew."""
 
@@ -52,8 +52,9 @@ class Sources:
                 )
                 found |= {backward for forward, backward in pairs if forward in found}
                 found.add(site)
-            elif loaded.sites[site].class_name == _SPECTRAL and not found.isdisjoint(below):
-                found.add(site)
+            elif not found.isdisjoint(below):
+                facts = layer_facts(loaded.sites[site].class_name)
+                found |= {site} if facts.wraps == "kernel" else set()
         return frozenset(found)
 
     def of(self, site: int) -> Mapping[Key, Tensor]:

@@ -51,8 +51,6 @@ _ATTENTION: Final = frozenset({"query_dense", "key_dense", "value_dense", "outpu
 What MultiHeadAttention holds its projections by: Keras 2 with an underscore before, Keras 3 with
 one and without one.
 """
-_ANY_RANK: Final = frozenset({"EinsumDense", "LayerNormalization", "Normalization", "PReLU"})
-"""Layers whose first variable has the rank that their config says."""
 
 
 def crosses(situation: ConversionContext) -> bool:
@@ -253,4 +251,5 @@ def _can_be(base: str, group: Group, listed: Collection[Group]) -> bool:
         return False
     ranks = {len(other[(), "0"].shape or ()) for other in listed if ((), "0") in other}
     first = group.get(((), "0"))
-    return own in _ANY_RANK or first is None or not ranks or len(first.shape or ()) in ranks
+    varies = layer_classes.layer_facts(own).first_variable.get("rank") == "any"
+    return varies or first is None or not ranks or len(first.shape or ()) in ranks
