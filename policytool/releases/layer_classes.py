@@ -164,6 +164,7 @@ class LayerFacts:
     stepwise: bool = False
     sublayers: Mapping[str, MadeLayer] = field(default_factory=_nothing)
     sublayers_to_tf25: Mapping[str, MadeLayer] = field(default_factory=_nothing)
+    symbolic_mask: Literal["kept", "converted", "merged", "joined"] | None = None
     takes_ids: bool = False
     untrained: bool = False
     uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)

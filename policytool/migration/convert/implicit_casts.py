@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from policytool.migration.convert._walking import CallGraph, Node, inbound
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.model.calls import Dtype, Reference, tensors
+from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
+from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.policy import Policy
+from policytool.releases.releases import KERAS3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,52 +62,6 @@ _OP_SINCE: Final = "keras3.6"
 _NOTED_BEFORE: Final = "keras3.10"
 _OR_SINCE: Final = "keras3.6"
 _BROADCAST_AFTER: Final = "keras3.6"
-_RECURRENT: Final = frozenset(
-    {"RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Bidirectional"}
-)
-_TAKES: Final = _RECURRENT | {
-    "TimeDistributed",
-    "BatchNormalization",
-    "Softmax",
-    "GlobalAveragePooling1D",
-    "Lambda",
-}
-"""Layers whose call has ``mask``."""
-
-_MERGES: Final = frozenset({"Add", "Average", "Maximum", "Minimum", "Multiply", "Subtract"})
-_PASSES: Final = frozenset(
-    {
-        "Activation",
-        "ActivityRegularization",
-        "AlphaDropout",
-        "BatchNormalization",
-        "Dense",
-        "Dropout",
-        "ELU",
-        "GaussianDropout",
-        "GaussianNoise",
-    }
-    | {
-        "GroupNormalization",
-        "Identity",
-        "LayerNormalization",
-        "LeakyReLU",
-        "PReLU",
-        "ReLU",
-        "Rescaling",
-        "Softmax",
-        "TimeDistributed",
-    }
-    | {"UnitNormalization", "MultiHeadAttention", "GroupedQueryAttention", "Normalization"}
-    | {"SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "SpectralNormalization"}
-)
-_CONVERTS: Final = frozenset({"Attention", "AdditiveAttention"})
-"""Layers that hand on the mask of their query by an op (``Attention.compute_mask``)."""
-
-_KEEPS_DTYPE: Final = frozenset(
-    {"Embedding", "LayerNormalization", "GroupNormalization", "InputLayer"}
-)
-"""Layers that take tensors in whatever dtype they have (``autocast``)."""
 
 
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
@@ -151,7 +108,7 @@ class _Reading:
             else []
         )
         if (
-            (unit.class_name in _TAKES or unit.role is Role.MODEL)
+            (_takes_one_mask(unit) or unit.role is Role.MODEL)
             and len(parents) == len(list(tensors(call.args[:1])))
             and "mask" not in call.kwargs
         ):
@@ -173,7 +130,8 @@ class _Reading:
         policy = unit.config.get("dtype")
         if (
             unit.role is not Role.LAYER
-            or unit.class_name in _KEEPS_DTYPE
+            or unit.class_name == INPUT_CLASS
+            or KERAS3 in layer_facts(unit.class_name).without_autocast
             or not isinstance(policy, Policy)
             or policy.compute_dtype is None
         ):
@@ -220,19 +178,18 @@ class _Reading:
         if not parents:
             return
         cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, parents[0]))
-        if unit.class_name == "Embedding" and unit.config.get("mask_zero") is True:
-            self.masks[node] = [Edge(parents[0], 1)]
-        elif unit.class_name == "Masking":
-            self.masks[node] = [Edge(parents[0], 2 + cast)]
-        elif unit.class_name in _MERGES:
+        facts = layer_facts(unit.class_name)
+        if facts.masks_values(unit.config):
+            ops = 2 + cast if facts.makes_mask == "always" else 1
+            self.masks[node] = [Edge(parents[0], ops)]
+        elif facts.symbolic_mask == "merged":
             self._merge_masks(node, parents)
-        elif unit.class_name == "Concatenate":
+        elif facts.symbolic_mask == "joined":
             self._concatenate_masks(node, parents)
-        elif parents[0] in self.masks and unit.class_name in _CONVERTS:
+        elif parents[0] in self.masks and facts.symbolic_mask == "converted":
             self.masks[node] = [self._edge(parents[0], 1)]
         elif parents[0] in self.masks and (
-            unit.class_name in _PASSES
-            or (unit.class_name in _RECURRENT and _returns_sequences(unit))
+            facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
         ):
             self.masks[node] = [self._edge(parents[0])]
 
@@ -257,6 +214,12 @@ class _Reading:
         if is_broadcast:
             found += [Edge(parent, 4) for parent in masked]
         self.masks[node] = found
+
+
+def _takes_one_mask(unit: Unit) -> bool:
+    """Return whether the call of a layer has an argument for the mask of its only input."""
+    facts = layer_facts(unit.class_name)
+    return facts.takes_mask and facts.category is not Category.ATTENTION
 
 
 def _returns_sequences(unit: Unit) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.calls import Constant
+from policytool.releases.layer_classes import layer_facts, operation_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from policytool.model.layer_graph import GraphNode
     from policytool.support.text.jsontext import Json
 
-NODE_DEF: Final = "TensorFlowOpLayer"
 ENUMS: Final = {
     "float16": "DT_HALF",
     "bfloat16": "DT_BFLOAT16",
@@ -33,60 +33,16 @@ Operations that put several tensors into one, by the name of their class, functi
 letters.
 """
 
-_UNPROMOTED: Final = frozenset(
-    {"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv", "CDist", "Meshgrid", "Polar"}
-)
-"""
-Operations of Keras 3 that promote nothing: an array that is a constant of the graph is float32
-(asked of Keras 3.15's own operations).
-"""
-
-_WIDE: Final = frozenset(
-    {
-        *(
-            "FFT",
-            "FFT2",
-            "IFFT2",
-            "RFFT",
-            "IRFFT",
-            "STFT",
-            "ISTFT",
-            "Cholesky",
-            "CholeskyInverse",
-            "Det",
-            "Eig",
-            "Eigh",
-            "Inv",
-            "Lstsq",
-            "Logdet",
-        ),
-        *(
-            "LuFactor",
-            "MatrixRank",
-            "Pinv",
-            "Qr",
-            "Slogdet",
-            "Solve",
-            "SolveTriangular",
-            "SVD",
-            "I0",
-        ),
-    }
-)
-"""
-Operations of Keras 3 that TensorFlow lacks a 16-bit kernel for: transforms, linear algebra, a
-Bessel function.
-"""
-
 
 def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
     """
     Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and
     whether they have to be float32.
     """
-    if not is_operation or node.class_name not in _UNPROMOTED | _WIDE:
+    facts = operation_facts(node.class_name)
+    if not is_operation or (facts.promotes and facts.half_kernels):
         return (), False
-    return node.parents, node.class_name in _WIDE or len(node.parents) == 1
+    return node.parents, not facts.half_kernels or len(node.parents) == 1
 
 
 def takes(node: GraphNode, met: frozenset[str]) -> bool:
@@ -96,7 +52,7 @@ def takes(node: GraphNode, met: frozenset[str]) -> bool:
 
 def is_wide(node: GraphNode) -> bool:
     """Return whether a node is an operation of Keras 3 that has no 16-bit kernel."""
-    return node.site is None and node.class_name in _WIDE
+    return node.site is None and not operation_facts(node.class_name).half_kernels
 
 
 def joins(node: GraphNode) -> bool:
@@ -115,7 +71,7 @@ def cast_target(node: GraphNode) -> str | None:
     Return the dtype that a casting op makes; None for those whose result is as wide as their
     inputs.
     """
-    if node.class_name == NODE_DEF:
+    if layer_facts(node.class_name).wrapped_op == "node_def":
         return _OF_ENUM.get(str(node_def_type(node.config, "DstT")))
     if node.class_name == "Cast":
         return str(node.config.get("dtype"))

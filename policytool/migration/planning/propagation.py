@@ -134,7 +134,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
             _refusal(loaded, graph, *conflict) for conflict in _conflicts(loaded, graph, old, new)
         ]
         for node in graph.nodes.values():
-            if node.class_name == operations.NODE_DEF:
+            if layer_facts(node.class_name).wrapped_op == "node_def":
                 edits += operation_edits.node_def_edits(
                     loaded, node, _input_dtypes(node, old), _input_dtypes(node, new), decisions
                 )
