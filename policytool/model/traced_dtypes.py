@@ -56,7 +56,7 @@ class Tally:
     def add(self, op: GraphOp, count: int) -> None:
         """Count ops of one kind."""
         self.dtypes.update(op.dtypes)
-        if op.op not in graph_ops.MOVES:
+        if not graph_ops.moves_values(op.op):
             self.computing.update(op.dtypes)
             for dtype in op.dtypes:
                 self.listed[op.op, dtype] += count

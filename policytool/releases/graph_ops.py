@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
 
@@ -21,97 +21,6 @@ The list of ops that gain from 16 bits: matrix products, convolutions, and RNN k
 A layer's verdict is taken from them.
 """
 
-MOVES: Final = frozenset(
-    {
-        *(
-            "Cast",
-            "Const",
-            "EnsureShape",
-            "Identity",
-            "IdentityN",
-            "PlaceholderWithDefault",
-            "PreventGradient",
-            "Snapshot",
-            "StopGradient",
-        ),
-        *(
-            "ReadVariableOp",
-            "ResourceGather",
-            "ResourceGatherNd",
-            "AssignVariableOp",
-            "Assign",
-            "SaveV2",
-            "RestoreV2",
-        ),
-        *(
-            "BroadcastTo",
-            "Concat",
-            "ConcatV2",
-            "ExpandDims",
-            "Fill",
-            "Gather",
-            "GatherNd",
-            "GatherV2",
-            "OnesLike",
-            "Pack",
-            "Reshape",
-            "Reverse",
-        ),
-        *(
-            "ReverseV2",
-            "ReverseSequence",
-            "Slice",
-            "Split",
-            "SplitV",
-            "Squeeze",
-            "StridedSlice",
-            "Tile",
-            "Transpose",
-            "Unpack",
-            "ZerosLike",
-        ),
-        *(
-            "BatchToSpace",
-            "BatchToSpaceND",
-            "DepthToSpace",
-            "MirrorPad",
-            "Pad",
-            "PadV2",
-            "SpaceToBatch",
-            "SpaceToBatchND",
-            "SpaceToDepth",
-        ),
-        *("Rank", "Shape", "ShapeN", "Size", "Print", "PrintV2"),
-        *("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"),
-        *(
-            "TensorListConcatV2",
-            "TensorListFromTensor",
-            "TensorListGather",
-            "TensorListGetItem",
-            "TensorListPushBack",
-            "TensorListPopBack",
-        ),
-        *(
-            "TensorListReserve",
-            "TensorListScatterIntoExistingList",
-            "TensorListSetItem",
-            "TensorListStack",
-            "EmptyTensorList",
-        ),
-        *(
-            "TensorArrayV3",
-            "TensorArrayGatherV3",
-            "TensorArrayReadV3",
-            "TensorArrayScatterV3",
-            "TensorArrayWriteV3",
-        ),
-    }
-)
-"""
-Ops that carry, shape or store values and compute none: their dtypes say nothing of what a graph
-computes in.
-"""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ops:
@@ -121,6 +30,19 @@ class _Ops:
     fixed: Mapping[str, Sequence[str]]
     held: Mapping[str, Sequence[str]]
     defaults: Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def moves_values(op: str) -> bool:
+    """Return whether an op carries, shapes or stores values and computes none."""
+    return "moves_values" in _facts(op)
+
+
+def path_inputs(op: str, inputs: Sequence[str]) -> Sequence[str]:
+    """Return the inputs of an op that have to be paths so that its result is one."""
+    which = _facts(op).get("path_inputs")
+    if which is None:
+        return ()
+    return {"first": inputs[:1], "all": inputs, "all_but_first": inputs[1:]}[which]
 
 
 def amp_list(op: str, dtype: str) -> str | None:
@@ -160,3 +82,8 @@ def _ops() -> _Ops:
     return _Ops(
         amp=facts["amp"], fixed=facts["fixed"], held=facts["held"], defaults=facts["defaults"]
     )
+
+
+def _facts(op: str) -> Mapping[str, Any]:
+    facts: Mapping[str, Any] = data.read("graph_op_facts")["ops"].get(op, {})
+    return facts

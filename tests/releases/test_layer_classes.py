@@ -27,7 +27,7 @@ OPERATIONS: Final = data.read("operation_classes")["operations"]
 ENTRIES: Final[dict[str, Any]] = {**CLASSES["classes"], **CLASSES["unlisted"]}
 
 
-@pytest.mark.parametrize("name", ["layer_classes", "operation_classes"])
+@pytest.mark.parametrize("name", ["layer_classes", "operation_classes", "graph_op_facts"])
 def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
     """Every property is known, and each has one of its values."""
     schema = json.loads((DATA / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
@@ -35,7 +35,7 @@ def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
     jsonschema.validate(data.read(name), schema, cls=jsonschema.Draft202012Validator)
 
 
-@pytest.mark.parametrize("name", ["layer_classes", "operation_classes"])
+@pytest.mark.parametrize("name", ["layer_classes", "operation_classes", "graph_op_facts"])
 def test_data_has_an_entry_on_each_line_in_order(name: str) -> None:
     """A class is added with one line, and a reader finds its place."""
     text = (DATA / f"{name}.json").read_text(encoding="utf-8").splitlines()

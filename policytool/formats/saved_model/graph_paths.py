@@ -34,6 +34,7 @@ from policytool.formats.saved_model.graph_bodies import (
     text,
     text_of,
 )
+from policytool.releases.graph_ops import path_inputs
 from policytool.releases.symbols import ops
 from policytool.support import steps
 from policytool.support.errors import short
@@ -53,24 +54,6 @@ _TEXT: Final = re.compile(rb"(model|\.part|_temp/part|_temp_[0-9a-f]{32}/part)?"
 Texts in the paths of savers: what stands for the path until the loader fills it in, and what is
 joined to it.
 """
-
-_FIRST: Final = frozenset(
-    {
-        "Identity",
-        "PlaceholderWithDefault",
-        "ExpandDims",
-        "Reshape",
-        "ShardedFilename",
-        "ShardedFilespec",
-    }
-)
-"""Ops whose result is a path if their first input is one."""
-
-_ALL: Final = frozenset({"StringJoin", "Pack"})
-"""Ops whose result is a path if all of their inputs are paths, or texts that savers join to one."""
-
-_CHOICES: Final = frozenset({"Select", "SelectV2"})
-"""Ops whose result is one of their inputs, all but the first."""
 
 _RUN: Final = frozenset({b"saved_model_main_op", b"legacy_init_op", b"saved_model_train_op"})
 """
@@ -286,16 +269,7 @@ class _Paths:
             return [(MAIN, inputs[0] if inputs else "", _Kind.VARIABLE)]
         if attribute(node, "separator") not in {None, ""}:
             return None
-        taken = (
-            inputs[:1]
-            if op in _FIRST
-            else inputs
-            if op in _ALL
-            else inputs[1:]
-            if op in _CHOICES
-            else []
-        )
-        return [(within, source, kind) for source in taken] or None
+        return [(within, source, kind) for source in path_inputs(op, inputs)] or None
 
     def _stored_values(self, handle: str) -> Sequence[_Need] | None:
         """

@@ -62,7 +62,7 @@ def _text(by_reason: dict[str, list[str]]) -> str:
 
 
 def _ops(kept: KeptScope) -> list[str]:
-    return [op for op in kept.ops if op not in graph_ops.MOVES]
+    return [op for op in kept.ops if not graph_ops.moves_values(op)]
 
 
 def _are(ops: list[str]) -> str:
