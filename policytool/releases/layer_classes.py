@@ -147,6 +147,7 @@ class LayerFacts:
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
     inner_lookup: str | None = None
+    interpolates: bool = False
     keeps_integers: bool = False
     later_name: str | None = None
     list_of_one: Outcome | None = None

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .layer_classes import class_facts
 from .library import paths
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
-
-LOOKUPS = ("StringLookup", "IntegerLookup", "TextVectorization")
 
 
 class Lookups:
@@ -21,7 +20,7 @@ class Lookups:
 
     def __init__(self, original: Any, assets: str) -> None:
         self.layers = {
-            layer.name: layer for _, layer in paths(original) if type(layer).__name__ in LOOKUPS
+            layer.name: layer for _, layer in paths(original) if _is_lookup(type(layer).__name__)
         }
         self.assets = assets
         self.files: dict[str, str] = {}
@@ -41,7 +40,7 @@ class Lookups:
         made = {key: self.known(one) for key, one in config.items()}
         inner = made.get("config")
         if (
-            made.get("class_name") in LOOKUPS
+            _is_lookup(made.get("class_name"))
             and isinstance(inner, dict)
             and inner.get("name") in self.layers
             and "vocabulary" in inner
@@ -74,6 +73,10 @@ class Lookups:
         if config.get("output_mode") == "tf_idf" and weights is not None:
             found["idf_weights"] = [float(weight) for weight in weights.numpy()[-len(words) :]]
         return found
+
+
+def _is_lookup(class_name: Any) -> bool:
+    return isinstance(class_name, str) and class_facts(class_name).get("category") == "lookup"
 
 
 def _vocabulary(layer: Any, config: Mapping[str, Any]) -> list[Any]:

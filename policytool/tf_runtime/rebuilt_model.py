@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from . import model_calls, shared_layers
 from .checkpoint import Checkpoint, unrestored_names
 from .feeding import seeded
+from .layer_classes import adapts_statistics
 from .library import Refused, is_revived, paths
 from .lookups import Lookups
 from .sentences import sentence
@@ -112,7 +113,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
             ),
         )
     for _, layer in paths(model):
-        if type(layer).__name__ == "Normalization" and hasattr(layer, "finalize_state"):
+        if adapts_statistics(layer) and hasattr(layer, "finalize_state"):
             layer.finalize_state()
     return found
 

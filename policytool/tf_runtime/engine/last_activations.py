@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..feeding.reached_layers import SHAPING, kinds, node_inputs
+from ..feeding.reached_layers import node_inputs
+from ..layer_classes import category, kinds, passes_values
 
 if TYPE_CHECKING:
     from typing import Any
 
-_PASSING = SHAPING | {"Activation", "ActivityRegularization", "Dropout", "Identity"}
 _DEEPEST = 100
 """Layers that are looked through, at most."""
 
 _ACTIVATIONS = ("softmax", "sigmoid", "hard_sigmoid", "relu", "tanh", "exponential", "softplus")
-_UNKNOWN = {"TFOpLambda", "TensorFlowOpLayer", "Lambda", "SlicingOpLambda"}
 
 
 def last_activations(model: Any, count: int) -> list[str | None]:
@@ -38,16 +37,20 @@ def _activation(tensor: Any) -> str | None:
             tensor = inner[position if position < len(inner) else 0]
             continue
         found = _own(layer)
-        if found not in (None, "linear") or not kinds(layer) & _PASSING or len(inputs) != 1:
+        if found not in (None, "linear") or not _is_passing(layer) or len(inputs) != 1:
             return found
         tensor = inputs[0]
     return None
 
 
+def _is_passing(layer: Any) -> bool:
+    return passes_values(layer) or "Activation" in kinds(layer)
+
+
 def _own(layer: Any) -> str | None:
     """Return the activation of a layer itself."""
     layer = getattr(layer, "layer", layer)  # of a wrapper
-    if kinds(layer) & _UNKNOWN:
+    if category(layer) in {"foreign", "op_layer"}:
         return None
     activation = getattr(layer, "activation", None)
     if activation is not None:

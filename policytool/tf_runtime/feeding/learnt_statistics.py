@@ -6,23 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..layer_classes import category, facts
 from .element_paths import open_as_one
-from .reached_layers import CHANGED, has_statistics, kinds
+from .reached_layers import CHANGED, has_statistics
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
     from .reached_layers import Reached
     from .slots import Slot
-
-_LEARNT = {
-    "Normalization": ("mean", "variance"),
-    "BatchNormalization": ("moving_mean", "moving_variance"),
-    "SyncBatchNormalization": ("moving_mean", "moving_variance"),
-}
-"""Layers that hold the statistics of their inputs, and the attributes that they are in."""
-
-BATCH_LAYERS = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 
 
 class Statistics(NamedTuple):
@@ -72,17 +64,17 @@ def _of_layer(slot: Slot, one: Reached) -> tuple[Any, Any, Any] | None:
     """
     if not has_statistics(one.layer):
         return None
-    name = next(name for name in _LEARNT if name in kinds(one.layer))
-    if name in BATCH_LAYERS and one.way == CHANGED:
+    is_batch_layer = category(one.layer) == "normalization"
+    if is_batch_layer and one.way == CHANGED:
         return None  # they are of what an operation or a class of someone else's made
     elements = one.elements
     if elements is None:
         sizes = open_as_one(slot.shape) or ()
         elements = np.arange(int(np.prod(sizes))).reshape(sizes)
-    axis = _axis(one, elements.shape) if name in BATCH_LAYERS else None
+    axis = _axis(one, elements.shape) if is_batch_layer else None
     fitted = [
         _fitted(_array(getattr(one.layer, attribute, None)), elements.shape, axis)
-        for attribute in _LEARNT[name]
+        for attribute in facts(one.layer)["statistics"]
     ]
     if any(array is None or not np.isfinite(array).all() for array in fitted):
         return None

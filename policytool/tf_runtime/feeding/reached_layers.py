@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..layer_classes import category, facts, kinds, passes_values
 from ..library import paths
 from .element_paths import (
     NOTHING,
@@ -36,23 +37,6 @@ All of the input's values as they are; some of them; or something near them, an 
 workings of a class of someone else's between.
 """
 
-SHAPING = frozenset(
-    {
-        *("InputLayer", "Reshape", "Flatten", "Permute", "RepeatVector", "Concatenate", "Masking"),
-        *("Identity", "ActivityRegularization", "Dropout"),
-        *("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"),
-        *("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
-        *("Resizing", "RandomFlip", "RandomTranslation", "RandomRotation", "RandomZoom"),
-        *("RandomContrast", "RandomBrightness"),
-    }
-)
-"""
-Layers that predict with their input's own values; augmentation does so where nothing is trained.
-"""
-
-CUTTING = frozenset(
-    {"Cropping1D", "Cropping2D", "Cropping3D", "CenterCrop", "RandomCrop", "SlicingOpLambda"}
-)
 SHAPING_OPS = frozenset(
     {
         *("cast", "reshape", "concat", "concatv2", "concatenate", "expanddims", "squeeze"),
@@ -73,15 +57,6 @@ CHANGING_OPS = frozenset(
 )
 _MASK = "mask"
 """What the names of the arguments contain that take masks: ``mask``, ``attention_mask``."""
-
-IDS = {"Embedding": "input_dim", "CategoryEncoding": "num_tokens"}
-"""Layers that take ids, and the attribute that says how many there are."""
-
-
-LOOKUPS = {"StringLookup", "IntegerLookup"}
-
-STATISTICS = frozenset({"Normalization", "BatchNormalization", "SyncBatchNormalization"})
-"""Layers that hold the mean and the variance of what they are made for."""
 
 
 class Passed(NamedTuple):
@@ -139,17 +114,9 @@ class Reached:
         """
 
 
-def kinds(layer: Any) -> set[str]:
-    """
-    Return the names of a layer's class and of those that it derives from, so that a class of
-    someone else's counts as what it extends.
-    """
-    return {one.__name__ for one in type(layer).__mro__}
-
-
 def takes_ids(layer: Any) -> bool:
     """Return whether a layer itself takes ids."""
-    return any(name in kinds(layer) for name in IDS) or _is_inverted(layer)
+    return "id_count" in facts(layer) or _is_inverted(layer)
 
 
 def is_operation(layer: Any) -> bool:
@@ -159,7 +126,7 @@ def is_operation(layer: Any) -> bool:
 
 def has_statistics(layer: Any) -> bool:
     """Return whether a layer holds the statistics of what it is made for."""
-    return bool(kinds(layer) & STATISTICS) and not getattr(layer, "invert", False)
+    return "statistics" in facts(layer) and not getattr(layer, "invert", False)
 
 
 def ids(layer: Any) -> int | None:
@@ -169,17 +136,16 @@ def ids(layer: Any) -> int | None:
     """
     counts: list[Any] = [len(layer.get_vocabulary())] if _is_inverted(layer) else []
     counts += [
-        getattr(one, IDS[name], None)
+        getattr(one, facts(one)["id_count"], None)
         for _, one in paths(layer)
-        for name in IDS
-        if name in kinds(one)
+        if "id_count" in facts(one)
     ]
     return min((count for count in counts if isinstance(count, int) and count > 0), default=None)
 
 
 def _is_inverted(layer: Any) -> bool:
     """Return whether a lookup gives words for ids."""
-    return bool(kinds(layer) & LOOKUPS and getattr(layer, "invert", False))
+    return category(layer) == "lookup" and bool(getattr(layer, "invert", False))
 
 
 def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
@@ -191,7 +157,7 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     if one is None:
         return None
     walk = _Walk(library, len(one.inputs))
-    follows = any(kinds(layer) & STATISTICS for _, layer in paths(model))
+    follows = any("statistics" in facts(layer) for _, layer in paths(model))
     elements = [elements_of_input(tensor.shape) if follows else None for tensor in one.inputs]
     walk.through(
         one, [{place: Passed(WHOLE, elements=held)} for place, held in enumerate(elements)]
@@ -210,7 +176,7 @@ class _Walk:
         for depth in sorted(one._nodes_by_depth, reverse=True):  # noqa: SLF001  # the order in which both generations run their graphs
             for node in one._nodes_by_depth[depth]:  # noqa: SLF001  # as above
                 layer = _layer(node)
-                if layer is None or type(layer).__name__ == "InputLayer":
+                if layer is None or category(layer) == "input":
                     continue
                 tensors = self.flatten(node_inputs(node))
                 given = [_Given(held.get(id(tensor), {}), tensor.shape) for tensor in tensors]
@@ -248,7 +214,7 @@ class _Walk:
         inner = graph(layer)
         if inner is not None and len(inner.inputs) == len(given):
             return self.through(inner, [one.flow for one in given])
-        if "TimeDistributed" in kinds(layer):
+        if facts(layer).get("wraps") == "steps":
             return self.out_of(layer.layer, None, [one.unfollowed() for one in given], shapes)
         flow = _joined([one.flow for one in given])
         symbol = _symbol(layer)
@@ -355,9 +321,9 @@ def _joined(given: Sequence[Flow]) -> dict[int, Passed]:
 
 def _way(layer: Any, symbol: str) -> int | None:
     """Return what a layer does to values that pass it; None for one that computes others."""
-    if kinds(layer) & SHAPING or symbol in SHAPING_OPS:
+    if passes_values(layer) or symbol in SHAPING_OPS:
         return WHOLE
-    if kinds(layer) & CUTTING or symbol in CUTTING_OPS:
+    if facts(layer).get("cuts") or symbol in CUTTING_OPS:
         return PART
     return CHANGED if symbol in CHANGING_OPS or "Lambda" in kinds(layer) else None
 

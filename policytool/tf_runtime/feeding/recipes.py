@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..layer_classes import kinds
 from ..library import below, paths
 from .learnt_statistics import input_statistics
-from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
+from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, takes_ids
 from .slots import are_ids
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from ..layer_classes import is_embedding
 from ..library import Refused, is_revived, paths
 
 if TYPE_CHECKING:
@@ -117,11 +118,7 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     It does where an Embedding was built with that shape, or where none tells what it was built
     with: numbers of ids do no harm in other layers.
     """
-    tables = [
-        layer
-        for _, layer in paths(model)
-        if any(one.__name__ == "Embedding" for one in type(layer).__mro__)
-    ]
+    tables = [layer for _, layer in paths(model) if is_embedding(layer)]
     built = [_built_with(layer) for layer in tables]
     known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
     return len(shape) <= _IDS_RANK and bool(tables) and (not known or list(shape)[1:] in known)
