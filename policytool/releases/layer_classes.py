@@ -138,6 +138,7 @@ class LayerFacts:
     """What is known of a class; the schema of the data describes the fields."""
 
     category: Category = Category.UNKNOWN
+    activation: str | None = None
     averages_over: int | None = None
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
@@ -168,6 +169,7 @@ class LayerFacts:
     symbolic_mask: Literal["kept", "converted", "merged", "joined"] | None = None
     takes_ids: bool = False
     untrained: bool = False
+    unused_arguments: tuple[str, ...] = ()
     uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     values: Values | None = None
     vocabulary_dtype: str | None = None

@@ -285,7 +285,7 @@ class MaskFlow:
         if not makes_mask(unit) or not inputs:
             return None
         tensor = self._operations.tensor(self._operations.before_cast(inputs[0]))
-        if unit.class_name == "Embedding":
+        if layer_facts(unit.class_name).takes_ids:
             return self._table.mask(MaskOp.NONZERO, tensor, 0.0)
         dtype = compute_dtype(unit)
         value = unit.config.get("mask_value", 0.0)
@@ -386,7 +386,7 @@ def has_masks(root: Unit) -> bool:
 
 def is_softmax(unit: Unit) -> bool:
     """Return whether a unit is the library's own Softmax layer."""
-    return unit.class_name == "Softmax" and not unit.custom
+    return layer_facts(unit.class_name).activation == "softmax" and not unit.custom
 
 
 def makes_mask(unit: Unit) -> bool:

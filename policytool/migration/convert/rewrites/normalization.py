@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-
-_CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     return map_units(
         root,
         lambda unit: (
-            _convert(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit
+            _convert(unit, situation)
+            if layer_facts(unit.class_name).keeps_moving_statistics and not unit.custom
+            else unit
         ),
     )
 

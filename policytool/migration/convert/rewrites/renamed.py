@@ -8,30 +8,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
-
-_KEYS: Final = {"LeakyReLU": (("alpha", "negative_slope"),)}
-"""By class, keys of Keras 2 with those of Keras 3."""
-
-_UNUSED: Final = {
-    **dict.fromkeys(
-        ("SeparableConv1D", "SeparableConv2D"),
-        ("kernel_initializer", "kernel_regularizer", "kernel_constraint"),
-    ),
-    **dict.fromkeys(
-        ("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"),
-        ("trainable",),
-    ),
-}
-"""
-By class, keys that Keras 2 writes and does nothing with, and that Keras 3 refuses: a separable
-convolution has a depthwise and a pointwise kernel.
-"""
-
-_ALIASES: Final = {"SyncBatchNormalization": "BatchNormalization"}
-"""Classes of Keras 2 that predict as another one does."""
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
@@ -44,7 +24,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 
 
 def _convert(unit: Unit, situation: ConversionContext) -> Unit:
-    for keras2, keras3 in _KEYS.get(unit.class_name, ()):
+    facts = layer_facts(unit.class_name)
+    for keras2, keras3 in facts.renamed_arguments.items():
         here, there = (keras2, keras3) if situation.to_keras3 else (keras3, keras2)
         if here in unit.config:
             situation.log.change("key-renamed", unit, f"{here} becomes {there}")
@@ -54,7 +35,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
             )
     if not situation.to_keras3:
         return unit
-    unused = [key for key in _UNUSED.get(unit.class_name, ()) if key in unit.config]
+    unused = [key for key in facts.unused_arguments if key in unit.config]
     if unused:
         situation.log.change(
             "key-dropped",
@@ -64,14 +45,13 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         unit = unit.without(*unused)
     if unit.class_name == "ThresholdedReLU":
         return _relu(unit, situation)
-    if unit.class_name in _ALIASES:
+    if facts.predicts_as is not None:
         situation.log.change(
             "class-renamed",
             unit,
-            f"{unit.class_name} becomes the equivalent {_ALIASES[unit.class_name]} with "
-            "synchronized=True",
+            f"{unit.class_name} becomes the equivalent {facts.predicts_as} with synchronized=True",
         )
-        return replace(unit.with_config(synchronized=True), class_name=_ALIASES[unit.class_name])
+        return replace(unit.with_config(synchronized=True), class_name=facts.predicts_as)
     return unit
 
 

@@ -51,9 +51,6 @@ TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an ins
 `tf.Variable` is not supported in h5``.
 """
 
-_FLOAT32: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
-"""Layers whose variables Keras 2 has in float32 under any 16-bit policy."""
-
 _SHAPE: Final = "input_shape"
 _OLD_SHAPE: Final = "build_input_shape"
 """Where a Sequential of Keras 2 has it in its own config."""
@@ -177,8 +174,8 @@ def _in_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[Unit]:
         stores = (
             unit.site is not None
             and bool(placed.get(unit.site))
-            and unit.class_name not in _FLOAT32
-        )
+            and not layer_facts(unit.class_name).keeps_moving_statistics
+        )  # Keras 2 has the variables of those in float32 under any 16-bit policy
         if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
             yield unit
 

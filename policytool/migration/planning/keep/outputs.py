@@ -125,9 +125,9 @@ def _has_weights_below(loaded: LoadedModel, index: int) -> bool:
 
 def is_softmax(loaded: LoadedModel, index: int) -> bool:
     """Return whether the layer is a softmax, or ends in one."""
-    if loaded.sites[index].class_name == "Softmax":
-        return True
-    activation = keras_objects.name_of(loaded.config(index).get("activation"))
+    activation = layer_facts(loaded.sites[index].class_name).activation or keras_objects.name_of(
+        loaded.config(index).get("activation")
+    )
     return activation is not None and activation.lower() in {"softmax", "log_softmax"}
 
 
