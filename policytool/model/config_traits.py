@@ -237,7 +237,7 @@ def _note_config(class_name: str, config: dict[str, Json], found: ConfigTraits) 
         found.half_ops = True
     if "layers" in config:
         _note_model(class_name, config, found)
-    if class_name == "TimeDistributed":
+    if layer_facts(class_name).wraps == "steps":
         found.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
 
 

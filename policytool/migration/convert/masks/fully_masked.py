@@ -17,7 +17,7 @@ from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Reference, tensors
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import Category, layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,13 +141,12 @@ class _Differences:
             return _NOWHERE
         if unit.class_name == ATTENTION and not unit.custom:
             return self._attention_outcome(places, own)
-        if layer_facts(unit.class_name).stepwise and not unit.custom:
+        facts = layer_facts(unit.class_name)
+        if facts.stepwise and not unit.custom:
             return everything
-        if unit.class_name == "Concatenate" and unit.config.get("axis", -1) == -1:
+        if facts.symbolic_mask == "joined" and unit.config.get("axis", -1) == -1:
             return everything
-        leaves_out = (
-            layer_facts(unit.class_name).takes_states or unit.class_name == "GlobalAveragePooling1D"
-        )
+        leaves_out = facts.takes_states or (facts.category is Category.POOLING and facts.takes_mask)
         masks = {mask for _, mask in own}
         if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
             return _NOWHERE
