@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model import hazards
-from policytool.model.hazards import _wrapped
 from policytool.releases import data
+from policytool.releases.layer_classes import Category, classes_of
 from policytool.releases.symbols import class_names, harmful
 from policytool.releases.symbols import functions as _functions
 
@@ -234,7 +234,7 @@ def classes() -> tuple[str, ...]:
     """Return names of classes that are on no list, and need no special config to be harmful."""
     left_out = list(data.read("pure_classes")["left_out"])
     found = (*left_out, *functions(), *_EMPTY)
-    special = {*_wrapped.WRAPPERS, "KerasLayer", "TypeSpec", "__typespec__", "function"}
+    special = {*classes_of(Category.OP_LAYER), "KerasLayer", "TypeSpec", "__typespec__", "function"}
     return tuple(
         dict.fromkeys(
             name

@@ -12,8 +12,8 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model.hazards import _wrapped
 from policytool.releases import data, known_arguments
+from policytool.releases.layer_classes import Category, classes_of
 from policytool.releases.symbols import class_names
 from policytool.releases.symbols import functions as _functions
 
@@ -277,7 +277,7 @@ def _input(generation: int, layers: list[Config]) -> Config:
 @cache
 def layer_classes(generation: int) -> tuple[str, ...]:
     """Return the layers that only compute and stand for themselves, of a generation."""
-    known = known_arguments.measurements()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
+    known = known_arguments.measurements()[_LAYERS].keys() - HOLDERS - classes_of(Category.OP_LAYER)
     return tuple(
         sorted(
             name

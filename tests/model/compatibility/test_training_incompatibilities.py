@@ -26,6 +26,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     first,
 )
 from policytool.model.compatibility.training_verdicts import verdict
+from policytool.model.model import Outcome
 from policytool.model.tree import storage
 from policytool.releases.releases import KERAS3, LOADERS
 from tests.helpers.marks import THOROUGH
@@ -195,7 +196,7 @@ def test_schedules() -> None:
         }
         other = replace(found, optimizer=optimizer, configuration={"loss": "mean_squared_error"})
         assert (verdict(other, "keras3.15").reason is not None) is refused
-        assert verdict(other, "tf2.15").loads
+        assert verdict(other, "tf2.15").outcome is Outcome.LOADS
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_losses(loss: Any, *, refused: bool) -> None:
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     found = replace(_evidence(document), configuration={"loss": loss})
     assert (verdict(found, "keras3.15").reason is not None) is refused
-    assert verdict(found, "tf2.15").loads
+    assert verdict(found, "tf2.15").outcome is Outcome.LOADS
 
 
 @pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])

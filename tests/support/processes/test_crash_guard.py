@@ -51,24 +51,24 @@ STUCK: Final = (
 )
 
 CRASH: Final = (
-    "import os, policytool.model.reading as reading\n"
-    "was = reading.read\n"
-    "def read(path, shown):\n"
+    "import os, policytool.formats.format_detection as detection\n"
+    "was = detection.document\n"
+    "def document(path, shown):\n"
     "    if path.name.startswith('bad'):\n"
     "        os.kill(os.getpid(), {number})\n"
     "    return was(path, shown)\n"
-    "reading.read = read\n"
+    "detection.document = document\n"
 )
 
 WAIT: Final = (
-    "import os, pathlib, sys, time, policytool.model.reading as reading\n"
-    "def read(path, shown):\n"
+    "import os, pathlib, sys, time, policytool.formats.format_detection as detection\n"
+    "def document(path, shown):\n"
     "    pathlib.Path(os.environ['BEGUN']).write_text(str(os.getpid()))\n"
     "    try:\n"
     "        time.sleep(60)\n"
     "    finally:\n"
     "        pathlib.Path(os.environ['BEGUN'] + '.end').write_text('tidied')\n"
-    "reading.read = read\n"
+    "detection.document = document\n"
 )
 """Reads for a minute, says by which process, and tidies up."""
 
