@@ -79,7 +79,7 @@ def _check(
         )
         found = replace(found, notes=(*found.notes, *([said] if said is not None else [])))
     with steps.budget(model.display_path):
-        return replace(found, migration=_migration(found, measured.source, wanted.candidate))
+        return replace(found, migration=migration_options(found, measured.source, wanted.candidate))
 
 
 def _explain(
@@ -132,8 +132,11 @@ def _explain(
     )
 
 
-def _migration(found: Check, source: LoadedModel, candidate: Options) -> Options | None:
-    """Return the options of ``migrate`` with which nothing that was measured speaks against it."""
+def migration_options(found: Check, source: LoadedModel, candidate: Options) -> Options | None:
+    """
+    Return the options of ``migrate`` with which nothing that was measured speaks against it; None
+    if there are none, or they change nothing, as with all layers in float32.
+    """
     if any(run.missing for run in found.runs):
         return None
     options = replace(
@@ -142,18 +145,20 @@ def _migration(found: Check, source: LoadedModel, candidate: Options) -> Options
     )
     advice = found.advice
     if advice is not None and advice.policy is not None:
-        return replace(options, to=advice.policy)
-    if advice is not None and advice.layers:
-        return short_options.with_layers(
+        options = replace(options, to=advice.policy)
+    elif advice is not None and advice.layers:
+        options = short_options.with_layers(
             source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
         )
-    if any(
+    elif any(
         not run.holds if run.is_on_data else run.is_troubled and _shows_error(run)
         for run in found.runs
     ):
         return None
-    is_changed = candidate.to is not None or candidate.assignments
-    return options if is_changed and not planning.draft(source, candidate).is_empty else None
+    if options.to is None and not options.assignments:
+        return None
+    plan = planning.draft(source, replace(options, retrace=candidate.retrace))
+    return None if plan.is_empty else options
 
 
 def _is_explicable(found: Check) -> bool:
