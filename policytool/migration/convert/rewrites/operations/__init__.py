@@ -2,10 +2,11 @@
 Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` layers from TF 2.4 and
 later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
-Rows say which function of TensorFlow computes what an operation does, in modules by family;
-``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
-each its way. Op layers and operations follow no policy: what they compute in is their tensors'
-dtype, which ``_dtypes`` infers where the two libraries make something else of it.
+Rows say which function of TensorFlow computes what an operation does
+(:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with several.
+``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no
+policy: what they compute in is their tensors' dtype, which ``_dtypes`` infers where the two
+libraries make something else of it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.operations import BY_FUNCTION
+from policytool.migration.convert.operations.calls import (
+    LAMBDA,
+    SLICING,
+    module_of,
+    with_dtype_in_config,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.operations import (
-    _table,
     casts,
     composed,
     node_defs,
@@ -28,12 +35,6 @@ from policytool.migration.convert.rewrites.operations import (
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
-)
-from policytool.migration.convert.rewrites.operations._calls import (
-    LAMBDA,
-    SLICING,
-    module_of,
-    with_dtype_in_config,
 )
 from policytool.migration.convert.rewrites.operations._dtypes import (
     Dtypes,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
     from policytool.model.calls import Call, Reference
 
-FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
+FUNCTIONS: Final = frozenset({*BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
 """The functions of TensorFlow that are known here."""
 
 CASTING: Final = "keras3.6"

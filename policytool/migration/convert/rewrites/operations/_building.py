@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites.operations._calls import LAMBDA
+from policytool.migration.convert.operations.calls import LAMBDA
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name

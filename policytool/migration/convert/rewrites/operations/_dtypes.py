@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.architecture import Role
-from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
-from policytool.migration.convert.rewrites.operations._rows import ParameterKind
+from policytool.migration.convert.operations.calls import named2, named3, row_of
+from policytool.migration.convert.operations.rows import ParameterKind
 from policytool.migration.convert.rewrites.operations.composed_functions import gives_as_it_gets
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.migration.convert.architecture import Network, Unit
-    from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.model.calls import Argument, Call
 
 _UNSAID: Final = frozenset(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.operations.calls import SLICING
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._calls import SLICING
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Reference, Slice
 

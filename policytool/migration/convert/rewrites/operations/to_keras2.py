@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.operations.calls import named3, row_of
+from policytool.migration.convert.operations.rows import (
+    REQUIRED,
+    Pair,
+    ParameterKind,
+    Place,
+)
 from policytool.migration.convert.rewrites.operations import (
     composed_functions,
     einsum_products,
@@ -13,14 +20,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._calls import named3, row_of
 from policytool.migration.convert.rewrites.operations._dtypes import of_tensors, split
-from policytool.migration.convert.rewrites.operations._rows import (
-    REQUIRED,
-    Pair,
-    ParameterKind,
-    Place,
-)
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -30,8 +30,8 @@ from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
-    from policytool.migration.convert.rewrites.operations._rows import OperationRow
     from policytool.model.calls import Argument, Call
 
 _TURNED: Final = {

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites.operations import slicing
-from policytool.migration.convert.rewrites.operations._building import (
-    OperationBuilder,
-    UnsayableError,
-)
-from policytool.migration.convert.rewrites.operations._calls import SLICING, named2, number, row_of
-from policytool.migration.convert.rewrites.operations._dtypes import of_tensors
-from policytool.migration.convert.rewrites.operations._rows import (
+from policytool.migration.convert.operations.calls import SLICING, named2, number, row_of
+from policytool.migration.convert.operations.rows import (
     REQUIRED,
     Pair,
     ParameterKind,
     Place,
 )
+from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations._building import (
+    OperationBuilder,
+    UnsayableError,
+)
+from policytool.migration.convert.rewrites.operations._dtypes import of_tensors
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
@@ -24,8 +24,8 @@ from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
+    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
-    from policytool.migration.convert.rewrites.operations._rows import OperationRow
     from policytool.model.calls import Argument, Call
 
 _NAME: Final = "name"

@@ -1,16 +1,19 @@
-"""All rows, found by either side."""
+"""
+The functions of TensorFlow and the operations of Keras 3 that compute the same, one row each, found
+by either side.
+"""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites.operations import elementwise, neural, reductions, shapes
+from policytool.migration.convert.operations import elementwise, neural, reductions, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.migration.convert.operations.rows import OperationRow
 
 ROWS: Final[tuple[OperationRow, ...]] = (
     *elementwise.ROWS,

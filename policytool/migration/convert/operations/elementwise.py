@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.migration.convert.rewrites.operations._rows import (
+from policytool.migration.convert.operations.rows import (
     OperationRow,
     ParameterKind,
     binary,

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role
-from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Place
-from policytool.migration.convert.rewrites.operations._table import BY_FUNCTION, BY_OPERATION
+from policytool.migration.convert.operations import BY_FUNCTION, BY_OPERATION
+from policytool.migration.convert.operations.rows import REQUIRED, Place
 from policytool.model.calls import Constant
 from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites.operations._rows import OperationRow
+    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.model.calls import Argument, Call
 
 LAMBDA = "TFOpLambda"
