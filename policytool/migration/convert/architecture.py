@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from policytool.model.calls import Argument, Call
     from policytool.releases.policy import Policy, PolicyMap
@@ -26,6 +26,9 @@ Value: TypeAlias = (
     "| None"
 )
 """What stands in a config: JSON, with objects in their places."""
+
+
+Result = TypeVar("Result")
 
 
 class ObjectKind(StrEnum):
@@ -199,6 +202,21 @@ class Unit:
         return replace(
             self, config={key: value for key, value in self.config.items() if key not in keys}
         )
+
+
+def once_per_network(derive: Callable[[Network], Result]) -> Callable[[Network], Result]:
+    """Return a function of a network as one whose result the network keeps."""
+    place = f"{derive.__module__}.{derive.__qualname__}"
+
+    @wraps(derive)
+    def find_or_derive(network: Network) -> Result:
+        kept = vars(network)  # as a cached property does; the copies of `replace` begin without it
+        if place not in kept:
+            kept[place] = derive(network)
+        result: Result = kept[place]
+        return result
+
+    return find_or_derive
 
 
 def function_name(value: Value) -> str | None:

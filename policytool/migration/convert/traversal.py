@@ -6,14 +6,30 @@ a config, the tensors in an argument; each seen, or changed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Thing, Unit, Value
-from policytool.model.calls import Argument, Call, Reference, Slice
+from policytool.model.calls import Argument, Call, Reference, Slice, tensors
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+
+BEFORE_CHAIN: Final = Reference(layer="")
+"""What the first layer of a chain is called on; no layer has this name."""
+
+
+def entries(network: Network) -> list[Reference]:
+    """Return the tensors of a network that stand for those that it is called on."""
+    return [BEFORE_CHAIN] if network.is_chain else list(tensors(network.inputs))
+
+
+def exits(network: Network) -> list[Reference]:
+    """Return the tensors that a network gives; none for a chain without layers."""
+    if network.is_chain:
+        return [Reference(layer=unit.name) for unit in network.units[-1:]]
+    return list(tensors(network.outputs))
 
 
 def below(unit: Unit) -> Iterator[Unit]:

@@ -13,8 +13,8 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.operations import ROWS
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.rewrites.operations import FUNCTIONS
-from policytool.migration.convert.rewrites.operations._dtypes import promoted_dtype
 from policytool.migration.convert.target import Target
+from policytool.migration.convert.tensor_dtypes import promoted_dtype
 from policytool.model import reading
 from policytool.releases import keras_operations
 

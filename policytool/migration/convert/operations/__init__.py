@@ -30,3 +30,37 @@ BY_FUNCTION: Final[Mapping[str, OperationRow]] = MappingProxyType(
 BY_OPERATION: Final[Mapping[tuple[str, str], OperationRow]] = MappingProxyType(
     {(row.module, row.op): row for row in reversed(ROWS)}
 )
+
+RESULTS: Final[Mapping[str, str | None]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                *("math.InTopK", "numpy.AllClose", "numpy.IsIn", "numpy.Isclose"),
+                *("numpy.Isneginf", "numpy.Isposinf", "numpy.Isreal", "numpy.Signbit"),
+            ),
+            "bool",
+        ),
+        **dict.fromkeys(
+            (
+                *("linalg.MatrixRank", "numpy.Argpartition", "numpy.CountNonzero"),
+                *("numpy.Digitize", "numpy.Nanargmax", "numpy.Nanargmin", "numpy.Nonzero"),
+                *("numpy.SearchSorted", "numpy.Size"),
+            ),
+            "int32",
+        ),
+        **dict.fromkeys(("nn.MultiHot", "nn.PSNR", "nn.Polar", "numpy.Full"), "float32"),
+        "math.ViewAsComplex": "complex64",
+        **dict.fromkeys(
+            (
+                *("core.AssociativeScan", "core.Cond", "core.ForiLoop", "core.Map", "core.Scan"),
+                *("core.Switch", "core.VectorizedMap", "core.WhileLoop", "function.Function"),
+                *("math.ViewAsReal", "nn.CTCDecode", "nn.CTCLoss", "numpy.Ndim"),
+            )
+        ),
+    }
+)
+"""
+What operations without a row give that do not give floats of the dtype of their tensors, where
+their config says no dtype (``compute_output_spec`` of each in Keras 3.15); None where it depends on
+more than that.
+"""

@@ -5,8 +5,8 @@ later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operation
 Rows say which function of TensorFlow computes what an operation does
 (:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with several.
 ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no
-policy: what they compute in is their tensors' dtype, which ``_dtypes`` infers where the two
-libraries make something else of it.
+policy: what they compute in is their tensors' dtype, which is asked where the two libraries make
+something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._dtypes import (
-    Dtypes,
-    Inferred,
-    of_network,
-)
+from policytool.migration.convert.tensor_dtypes import TensorDtypes, of_network
 from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
@@ -63,17 +59,15 @@ _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    inferred: Inferred = {}
-
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        return replace(unit, network=_network(unit.network, situation, inferred))
+        return replace(unit, network=_network(unit.network, situation))
 
     return map_units(root, change)
 
 
-def _network(network: Network, situation: ConversionContext, inferred: Inferred) -> Network:
+def _network(network: Network, situation: ConversionContext) -> Network:
     if situation.crosses and situation.to_keras3:
         network = _modernize(network, situation)
     if situation.from_keras3:
@@ -81,7 +75,7 @@ def _network(network: Network, situation: ConversionContext, inferred: Inferred)
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if situation.crosses and not situation.to_keras3:
         network, swaps = transposing.fold_swaps(network)
-    dtypes = of_network(network, inferred)
+    dtypes = of_network(network)
     if (
         situation.from_keras3
         and situation.target.loader != CASTING
@@ -131,7 +125,7 @@ def _modernize(network: Network, situation: ConversionContext) -> Network:
 
 
 def _convert(
-    unit: Unit, names: set[str], dtypes: Dtypes, situation: ConversionContext
+    unit: Unit, names: set[str], dtypes: TensorDtypes, situation: ConversionContext
 ) -> tuple[Unit, ...]:
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = (
@@ -177,7 +171,11 @@ def _convert(
 
 
 def _put(
-    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, situation: ConversionContext
+    builder: OperationBuilder,
+    unit: Unit,
+    call: Call,
+    dtypes: TensorDtypes,
+    situation: ConversionContext,
 ) -> Reference:
     if situation.to_keras3:
         return to_keras3.put(builder, unit, call, dtypes)
@@ -301,4 +299,4 @@ REWRITE: Final = Rewrite(
     apply=_apply,
 )
 
-__all__ = ["CASTING", "FUNCTIONS", "REWRITE", "Dtypes", "of_network"]
+__all__ = ["CASTING", "FUNCTIONS", "REWRITE"]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Network, Unit
-    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument
 
 CAST = "Cast"
 
 
 def drop_casts(
-    network: Network, dtypes: Dtypes, *, first_alone: bool
+    network: Network, dtypes: TensorDtypes, *, first_alone: bool
 ) -> tuple[Network, tuple[Unit, ...]]:
     """
     Return the network without the casts that the layers behind them do, and those casts.

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
-    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
 
-    Compose = Callable[[OperationBuilder, Call, Dtypes], Reference | None]
+    Compose = Callable[[OperationBuilder, Call, TensorDtypes], Reference | None]
 
 
 _EUCLIDEAN: Final = "euclidean"
 
 
-def _floats(call: Call, dtypes: Dtypes) -> Reference:
+def _floats(call: Call, dtypes: TensorDtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
@@ -34,7 +34,7 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     return first
 
 
-def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
+def _matmul(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
     """``transpose_a`` and ``transpose_b`` swap the last two axes."""
     flags = [
         call.kwargs.get(f"transpose_{side}") or call.kwargs.get(f"adjoint_{side}") for side in "ab"
@@ -59,7 +59,7 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference 
     return builder.operation("numpy.Matmul", tuple(args))
 
 
-def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     ``tf.math.l2_normalize``: times the reciprocal root of the sum of squares, which is at least
     ``epsilon``.
@@ -84,7 +84,7 @@ def _axis(call: Call) -> Value:
     )
 
 
-def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _norm(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
     order = call.kwargs.get("ord") or _EUCLIDEAN
     if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
@@ -110,7 +110,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("numpy.Power", (total, 1 / order))
 
 
-def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _difference(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     x = _floats(call, dtypes)
     y = call.kwargs.get("y")
     if not isinstance(y, Reference | int | float):
@@ -118,7 +118,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Refere
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
-def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _add_n(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     del dtypes
     terms = call.args[0]
     if isinstance(terms, Reference):
@@ -143,7 +143,7 @@ _SPACE: Final = 3
 _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanczos5"})
 
 
-def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _resize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     ``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives
     what it takes.
@@ -174,7 +174,7 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("image.Resize", (x,), config)
 
 
-def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
+def _clip(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
     """Bounds that are tensors: ``tf.clip_by_value`` takes the smaller one first."""
     low, high = (call.kwargs.get(f"clip_value_{end}") for end in ("min", "max"))
     if not any(isinstance(bound, Reference) for bound in (low, high)):
@@ -193,7 +193,7 @@ def _like(op: str) -> Compose:
     dtype from the operation's call into its config.
     """
 
-    def compose(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
+    def compose(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
         del dtypes
         dtype = call.kwargs.get("dtype")
         if dtype is None:
@@ -206,7 +206,7 @@ def _like(op: str) -> Compose:
     return compose
 
 
-def _einsum(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+def _einsum(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     del builder, call, dtypes
     raise UnsayableError(
         "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
@@ -222,7 +222,7 @@ def _pool(op: str, rank: str) -> Compose:
     """
     axes = {"1d": (1, 3), "2d": (2, 4), "3d": (3, 5)}.get(rank, (1, 2, 4, 5))
 
-    def compose(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+    def compose(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
         x, padding = _floats(call, dtypes), call.kwargs.get("padding")
         order = call.kwargs.get("data_format") or "NHWC"
         if padding not in {"VALID", "SAME"} or not str(order).endswith("C"):

@@ -49,11 +49,6 @@ def put(
     return compose(builder, unit, first, dtype)
 
 
-def gives_as_it_gets(unit: Unit) -> bool:
-    """Return whether an operation is composed, and its result has the dtype of its tensor."""
-    return (module_of(unit), unit.class_name) in {*_FUNCTIONS, ("numpy", "Einsum")}
-
-
 def _reduce(
     builder: OperationBuilder, function: str, tensor: Reference, axis: Value, *, keepdims: bool
 ) -> Reference:

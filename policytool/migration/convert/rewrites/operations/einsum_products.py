@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
-    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
 
 CLASS_NAME = "Einsum"
@@ -31,7 +31,7 @@ class _Term:
     letters: str
 
 
-def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
+def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     Add the functions that compute what an equation says, and return the result.
 

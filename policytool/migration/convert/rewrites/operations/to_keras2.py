@@ -20,7 +20,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._dtypes import of_tensors, split
+from policytool.migration.convert.tensor_dtypes import of_tensors, split
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -31,7 +31,7 @@ from policytool.releases.releases import KERAS3, is_since, newest, release_name
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.operations.rows import OperationRow
-    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
 
 _TURNED: Final = {
@@ -63,7 +63,7 @@ _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
 
 def put(
-    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, loader: str
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     """
     Add the op layers that compute what an operation does in one call, and return the result.
@@ -98,7 +98,7 @@ def is_before_lambdas(loader: str) -> bool:
 
 
 def _put(
-    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, loader: str
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     if unit.class_name == "GetItem":
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
@@ -149,7 +149,10 @@ def _judge_rest(row: OperationRow, unit: Unit) -> None:
 
 
 def _call(
-    builder: OperationBuilder, row: OperationRow, arguments: dict[str, Argument], dtypes: Dtypes
+    builder: OperationBuilder,
+    row: OperationRow,
+    arguments: dict[str, Argument],
+    dtypes: TensorDtypes,
 ) -> Reference:
     function = row.functions[0]
     tensors, _ = split(row, arguments)
@@ -224,7 +227,7 @@ def _function(
 
 
 def _tensor(
-    builder: OperationBuilder, value: Argument, dtype: str | None, dtypes: Dtypes
+    builder: OperationBuilder, value: Argument, dtype: str | None, dtypes: TensorDtypes
 ) -> Argument:
     """
     Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the

@@ -16,8 +16,8 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._dtypes import of_tensors
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
+from policytool.migration.convert.tensor_dtypes import of_tensors
 from policytool.migration.convert.traversal import references
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -25,14 +25,14 @@ from policytool.releases import dtypes as names_of_dtypes
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
     from policytool.migration.convert.operations.rows import OperationRow
-    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
 
 _NAME: Final = "name"
 _WHOLE: Final = "int32"
 
 
-def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
+def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     Add the operations that compute what an op layer does in one call, and return the result.
 
@@ -56,7 +56,10 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
 
 
 def _call(
-    builder: OperationBuilder, row: OperationRow, arguments: dict[str, Argument], dtypes: Dtypes
+    builder: OperationBuilder,
+    row: OperationRow,
+    arguments: dict[str, Argument],
+    dtypes: TensorDtypes,
 ) -> Reference:
     known = {pair.tf for pair in row.pairs} | {_NAME}
     for key, value in arguments.items():
