@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.migration.convert.architecture import Network
-from policytool.migration.convert.masks.borders import tensor_dtype
+from policytool.migration.convert.tensor_dtypes import of_network
 from policytool.model.calls import Reference
 from tests.helpers.convertible_models import (
     converted,
@@ -879,4 +879,4 @@ class TestOddCalls:
     def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
         """Such as the output of a nested model, if its layer has no class."""
         network = Network(units=(), inputs=[], outputs=[])
-        assert tensor_dtype(network, Reference(layer="missing")) is None
+        assert of_network(network).of(Reference(layer="missing")) is None

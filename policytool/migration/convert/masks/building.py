@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.masks.borders import tensor_dtype
 from policytool.migration.convert.masks.expressions import (
     Mask,
     MaskOp,
@@ -15,6 +14,7 @@ from policytool.migration.convert.masks.expressions import (
     ScopedTensor,
 )
 from policytool.migration.convert.masks.operations import CAST, MaskOperations
+from policytool.migration.convert.tensor_dtypes import of_network
 from policytool.model.calls import Call, Reference
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.policy import policy_from_name
@@ -58,7 +58,7 @@ class MaskBuilder:
 
     def dtype(self, tensor: Reference) -> str | None:
         """Return the dtype of a tensor; None if it is not known."""
-        return tensor_dtype(self._network, tensor)
+        return of_network(self._network).of(tensor)
 
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
         """Return a tensor's values without its mask."""

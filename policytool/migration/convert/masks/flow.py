@@ -19,13 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, function_name
 from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.borders import (
-    BEFORE_CHAIN,
-    compute_dtype,
-    entries,
-    entry_dtypes,
-    tensor_dtype,
-)
 from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
 from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import (
@@ -36,7 +29,13 @@ from policytool.migration.convert.masks.propagation import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.tensor_dtypes import (
+    compute_dtype,
+    entry_dtypes,
+    is_cast,
+    of_network,
+)
+from policytool.migration.convert.traversal import BEFORE_CHAIN, entries, walk
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
@@ -330,7 +329,7 @@ class MaskFlow:
     def _casts(self, network: Network, inputs: Sequence[Reference]) -> list[bool]:
         """Return which of the tensors that a nested model is called on it casts."""
         wanted = [*entry_dtypes(network), *[None] * len(inputs)]
-        found = (tensor_dtype(self._network, one) for one in inputs)
+        found = (of_network(self._network).of(tensor) for tensor in inputs)
         return [
             None not in (before, after) and before != after
             for before, after in zip(found, wanted, strict=False)
@@ -367,8 +366,7 @@ class MaskFlow:
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer casts a tensor that it is called on, as far as is known."""
-        before, after = tensor_dtype(self._network, tensor), compute_dtype(unit)
-        return None not in (before, after) and before != after
+        return is_cast(unit, of_network(self._network).of(tensor))
 
     def _lose(self, tensor: Reference) -> None:
         first = self._first.get(tensor, tensor)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.call_arguments import named_arguments
-from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.networks import change_networks
 from policytool.migration.convert.masks.propagation import read_masks, rule_of
+from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:

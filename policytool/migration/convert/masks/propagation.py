@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION
-from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
+from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.releases import keras_objects, masks
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.masks import FullyMaskedResult, MaskRule

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import is_softmax
 from policytool.migration.convert.masks.networks import change_networks, put_in_place
 from policytool.migration.convert.masks.operations import CAST
+from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.model.calls import Call, Reference
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.releases import KERAS3, family_of, is_since

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.borders import compute_dtype, entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
+from policytool.migration.convert.tensor_dtypes import compute_dtype, entry_dtypes
 from policytool.migration.convert.traversal import references, replace_references
 from policytool.model.calls import Call, Reference, tensors
 from policytool.releases.layer_classes import layer_facts

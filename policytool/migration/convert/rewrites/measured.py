@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.masks.borders import compute_dtype, tensor_dtype
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.tensor_dtypes import compute_dtype, of_network
 from policytool.migration.convert.traversal import references, walk
 from policytool.model.calls import Reference
 from policytool.releases import behaviour
@@ -133,7 +133,7 @@ def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
             if network.is_chain
             else [one for call in unit.calls for one in references(call.args)]
         )
-        if {tensor_dtype(network, one) for one in given} - {_DOUBLE, None}:
+        if {of_network(network).of(tensor) for tensor in given} - {_DOUBLE, None}:
             situation.log.note(
                 "uncast-input",
                 unit,

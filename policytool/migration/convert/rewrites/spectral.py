@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from policytool.migration.convert.architecture import Unit
-from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.masks.propagation import rule_of
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.migration.convert.traversal import map_units
 
 _CLASS: Final = "SpectralNormalization"
