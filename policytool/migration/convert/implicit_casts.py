@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.migration.convert._walking import CallGraph, Node, inbound
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.model.calls import Dtype, Reference, tensors
+from policytool.migration.convert.tensor_dtypes import TensorDtypes, is_cast, of_network
+from policytool.model.calls import Reference, tensors
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import dtypes
 from policytool.releases.layer_classes import Category, layer_facts
-from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS3
 
 if TYPE_CHECKING:
@@ -78,11 +77,10 @@ class _Reading:
     masks: dict[Node, list[Edge]] = field(default_factory=dict)
     """By a call whose output has a mask: what that is made of."""
 
-    outputs: dict[int, tuple[Network, str | None]] = field(default_factory=dict)
-    """By the identity of a nested network, the network and the dtype that it gives."""
-
-    floats: dict[Node, str] = field(default_factory=dict)
-    """By a call, the dtype of its outputs where that is a float."""
+    @property
+    def dtypes(self) -> TensorDtypes:
+        """The dtypes of the network's tensors."""
+        return of_network(self.network)
 
     def edges(self) -> ImplicitEdges:
         """Return what each call takes beyond its arguments."""
@@ -94,14 +92,14 @@ class _Reading:
                 call = unit.calls[node[1]]
                 found[node] = self._inputs(unit, call, graph)
                 self._mask(node, unit, call, graph)
-            self._dtype(node, unit, graph)
         return ImplicitEdges(calls=found, masks=self.masks)
 
     def _inputs(self, unit: Unit, call: Call, graph: CallGraph) -> list[Edge]:
-        parents = [
-            node for reference in inbound(call) if (node := graph.node(reference)) is not None
+        taken = [
+            (tensor, node) for tensor in inbound(call) if (node := graph.node(tensor)) is not None
         ]
-        cast = [parent for parent in parents if self._is_cast(unit, parent)]
+        parents = [node for _, node in taken]
+        cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
         found = (
             [Edge(parent, 1) for parent in cast]
             if self.target.since(_OP_SINCE) and not self.target.since(_NOTED_BEFORE)
@@ -126,58 +124,24 @@ class _Reading:
         """Return the way to the mask of a call's output."""
         return Edge(node, ops, is_mask=True)
 
-    def _is_cast(self, unit: Unit, parent: Node) -> bool:
-        policy = unit.config.get("dtype")
-        if (
-            unit.role is not Role.LAYER
-            or unit.class_name == INPUT_CLASS
-            or KERAS3 in layer_facts(unit.class_name).without_autocast
-            or not isinstance(policy, Policy)
-            or policy.compute_dtype is None
-        ):
-            return False
-        return parent in self.floats and self.floats[parent] != policy.compute_dtype
-
-    def _dtype(self, node: Node, unit: Unit, graph: CallGraph) -> None:
-        policy = unit.config.get("dtype")
-        found: object = policy.compute_dtype if isinstance(policy, Policy) else policy or "float32"
-        if unit.role is Role.OPERATION:
-            call = unit.calls[node[1]] if unit.calls else None
-            taken = [self.floats[parent] for parent in graph.parents(node) if parent in self.floats]
-            to = (
-                next(
-                    (
-                        item
-                        for item in (*call.args[1:], *call.kwargs.values())
-                        if isinstance(item, str | Dtype)
-                    ),
-                    None,
-                )
-                if call is not None
-                else None
-            )
-            cast = to.name if isinstance(to, Dtype) else to
-            found = (
-                cast
-                if unit.class_name == "Cast"
-                else "float32"
-                if len(set(taken)) > 1
-                else next(iter(taken), None)
-            )
-        elif unit.role is Role.MODEL and unit.network is not None:
-            found = _output_dtype(unit, self.target, self.outputs)
-        if isinstance(found, str) and dtypes.is_float(found):
-            self.floats[node] = found
+    def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
+        return (
+            unit.role is Role.LAYER
+            and unit.class_name != INPUT_CLASS
+            and KERAS3 not in layer_facts(unit.class_name).without_autocast
+            and is_cast(unit, self.dtypes.of(tensor))
+        )
 
     def _mask(self, node: Node, unit: Unit, call: Call, graph: CallGraph) -> None:
-        parents = [
-            parent
-            for reference in tensors(call.args[:1])
-            if (parent := graph.node(reference)) is not None
+        taken = [
+            (tensor, parent)
+            for tensor in tensors(call.args[:1])
+            if (parent := graph.node(tensor)) is not None
         ]
-        if not parents:
+        if not taken:
             return
-        cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, parents[0]))
+        parents = [parent for _, parent in taken]
+        cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, taken[0][0]))
         facts = layer_facts(unit.class_name)
         if facts.masks_values(unit.config):
             ops = 2 + cast if facts.makes_mask == "always" else 1
@@ -227,36 +191,3 @@ def _returns_sequences(unit: Unit) -> bool:
     layer = unit.config.get("layer")
     config = layer.config if isinstance(layer, Unit) else unit.config
     return config.get("return_sequences") is True
-
-
-def _output_dtype(
-    unit: Unit, target: Target, known: dict[int, tuple[Network, str | None]]
-) -> str | None:
-    """Return the dtype that a nested model gives, where that is one float; adds to ``known``."""
-    network = unit.network
-    if network is None or not network.units:
-        return None
-    if id(network) in known:
-        return known[id(network)][1]
-    if network.is_chain:
-        last = network.units[-1]
-        policy = last.config.get("dtype")
-        dtype = (
-            _output_dtype(last, target, known)
-            if last.role is Role.MODEL
-            else policy.compute_dtype
-            if isinstance(policy, Policy)
-            else None
-        )
-    else:
-        reading = _Reading(network=network, target=target, outputs=known)
-        reading.edges()
-        graph = CallGraph(network)
-        found = {
-            reading.floats.get(node)
-            for reference in tensors(network.outputs)
-            if (node := graph.node(reference)) is not None
-        }
-        dtype = found.pop() if len(found) == 1 else None
-    known[id(network)] = network, dtype
-    return dtype
