@@ -1,0 +1,185 @@
+"""The dtype of each tensor of a network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.operations import BY_OPERATION, RESULTS
+from policytool.migration.convert.ordering import order_layers
+from policytool.migration.convert.target import Target
+from policytool.migration.convert.tensor_dtypes import entry_dtypes, is_cast, of_network
+from policytool.model.calls import Call, Reference
+from policytool.releases import keras_operations
+from policytool.releases.policy import PolicyMap, policy_from_name
+from policytool.support.steps import budget
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument
+
+DEPTH = 200
+
+
+def to(name: str, call: int = 0, output: int = 0) -> Reference:
+    """Return an output of a call."""
+    return Reference(layer=name, call=call, output=output)
+
+
+def start(name: str, dtype: str) -> Unit:
+    """Return an input layer."""
+    return Unit(class_name="InputLayer", name=name, config={"dtype": dtype})
+
+
+def layer(class_name: str, name: str, *args: Argument, policy: str | None = None) -> Unit:
+    """Return a layer that is called once, with a policy if the file says one."""
+    config: dict[str, Value] = {"dtype": None if policy is None else policy_from_name(policy)}
+    return Unit(class_name=class_name, name=name, config=config, calls=(Call(args=args),))
+
+
+def operation(name: str, *args: Argument, **config: Value) -> Unit:
+    """Return an operation, named as its module and its class are, that is called once."""
+    module, _, class_name = name.partition(".")
+    return Unit(
+        class_name=class_name,
+        name=name,
+        module=f"{keras_operations.MODULES}{module}",
+        config=config,
+        role=Role.OPERATION,
+        calls=(Call(args=args),),
+    )
+
+
+def nested(name: str, network: Network, *calls: Argument) -> Unit:
+    """Return a model that is called with each of ``calls``."""
+    return Unit(
+        class_name="Sequential" if network.is_chain else "Functional",
+        name=name,
+        config={},
+        role=Role.MODEL,
+        network=network,
+        calls=tuple(Call(args=(argument,)) for argument in calls),
+    )
+
+
+def graph(*units: Unit) -> Network:
+    """Return a functional network that gives what its last unit gives."""
+    inputs: list[Argument] = [to(unit.name) for unit in units if unit.class_name == "InputLayer"]
+    return Network(units=units, inputs=inputs, outputs=to(units[-1].name))
+
+
+@pytest.mark.parametrize(
+    ("unit", "dtype"),
+    [
+        (layer("Dense", "d", to("half"), policy="mixed_float16"), "float16"),
+        (layer("Dense", "d", to("whole"), policy="float64"), "float64"),
+        (layer("Dense", "d", to("half")), "float32"),
+        (layer("Flatten", "f", to("whole"), policy="float32"), "int32"),
+        (layer("Flatten", "f", to("half"), policy="float32"), "float32"),
+        (layer("StringLookup", "s", to("whole"), policy="float32"), None),
+        (operation("numpy.Equal", to("half"), 1.0), "bool"),
+        (operation("core.Cast", to("half"), dtype="float64"), "float64"),
+        (operation("numpy.GetItem", to("whole"), [0]), "int32"),
+        (operation("linalg.SVD", to("half")), "float16"),
+        (operation("math.CDist", to("half"), to("single")), "float32"),
+        (operation("numpy.Isreal", to("half")), "bool"),
+        (operation("core.Map", to("half")), None),
+        (operation("numpy.Roll", to("unknown")), None),
+    ],
+)
+def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> None:
+    """As the symbolic tensors of Keras 3.15 have it; None where that depends on more."""
+    inputs = (start("half", "float16"), start("single", "float32"), start("whole", "int32"))
+    assert of_network(graph(*inputs, unit)).of(to(unit.name)) == dtype
+
+
+def test_a_map_of_policies_counts_by_its_default() -> None:
+    """It is what a layer computes in that the map does not name."""
+    policies = PolicyMap(default=policy_from_name("float16"), policies=())
+    unit = replace(layer("Dense", "d", to("x")), config={"dtype": policies})
+    assert of_network(graph(start("x", "float32"), unit)).of(to("d")) == "float16"
+    assert is_cast(unit, "float32")
+
+
+def test_only_floats_are_cast() -> None:
+    """Keras hands numbers of other dtypes on to a layer as they are."""
+    unit = layer("Activation", "a", to("x"), policy="float16")
+    assert is_cast(unit, "float32")
+    assert not is_cast(unit, "float16")
+    assert not is_cast(unit, "int32")
+    assert not is_cast(unit, None)
+
+
+def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
+    """It casts what it is called on to what its input layer says, if it has one."""
+    chain = Network(
+        units=(start("in", "float64"), replace(layer("Dense", "d", policy="float16"), calls=()))
+    )
+    known = of_network(graph(start("x", "float32"), nested("inner", chain, to("x"))))
+    assert known.of(to("inner")) == "float16"
+    assert entry_dtypes(chain) == ["float64"]
+    assert entry_dtypes(Network(units=chain.units[1:])) == [None]
+
+
+def test_a_nested_graph_gives_each_of_its_outputs() -> None:
+    """Its outputs may have different dtypes; it has no others."""
+    inner = replace(
+        graph(start("in", "int32"), layer("Dense", "d", to("in"), policy="float16")),
+        outputs=[to("d"), to("in")],
+    )
+    known = of_network(graph(start("x", "int32"), nested("inner", inner, to("x"))))
+    assert [known.of(to("inner", output=number)) for number in range(3)] == [
+        "float16",
+        "int32",
+        None,
+    ]
+
+
+def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
+    """Models in models, each called twice, stand for more calls than could be read."""
+    network = graph(start("x", "float32"), layer("Dense", "d", to("x"), policy="float16"))
+    for _ in range(DEPTH):
+        model = nested("inner", network, to("x"), to("x"))
+        both: list[Argument] = [to("inner"), to("inner", 1)]
+        network = graph(start("x", "float32"), model, layer("Add", "add", both, policy="float16"))
+    with budget("model.keras") as steps:
+        assert of_network(network).of(to("inner", 1)) == "float16"
+        assert steps.spent < 10 * DEPTH
+        before = steps.spent
+        assert of_network(network) is of_network(network)
+        assert steps.spent == before
+    assert of_network(replace(network)) is not of_network(network)
+
+
+def test_operations_with_results_of_their_own_have_no_row() -> None:
+    """A row would say it otherwise; and each is an operation of a release."""
+    for name in RESULTS:
+        module, _, class_name = name.partition(".")
+        assert keras_operations.is_known(module, class_name), name
+        assert (module, class_name) not in BY_OPERATION, name
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("keras3.6", ["x", "y", "d3", "d2", "d1", "add"]),
+        ("keras3.15", ["y", "x", "d3", "d2", "d1", "add"]),
+    ],
+)
+def test_a_layer_casts_what_a_cast_gives(release: str, expected: list[str]) -> None:
+    """Measured: Keras 3.6.0 and 3.15.1 have the layers of this model in these orders."""
+    network = graph(
+        *(start("x", "float16"), start("y", "float16")),
+        layer("Dense", "d3", to("y"), policy="float16"),
+        layer("Dense", "d2", to("d3"), policy="float16"),
+        operation("core.Cast", to("x"), dtype="float32"),
+        layer("Dense", "d1", to("core.Cast"), policy="float16"),
+        layer("Add", "add", [to("d2"), to("d1")], policy="float16"),
+    )
+    root = order_layers(nested("model", network), Target(loader=release, container="keras"))
+    assert root.network is not None
+    names = [unit.name for unit in root.network.units if unit.role is not Role.OPERATION]
+    assert names == expected
