@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +28,7 @@ Value: TypeAlias = (
 """What stands in a config: JSON, with objects in their places."""
 
 
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 
@@ -204,17 +205,19 @@ class Unit:
         )
 
 
-def once_per_network(derive: Callable[[Network], Result]) -> Callable[[Network], Result]:
-    """Return a function of a network as one whose result the network keeps."""
+def once_per_network(
+    derive: Callable[[Network, *Arguments], Result],
+) -> Callable[[Network, *Arguments], Result]:
+    """Return a function of a network as one whose results the network keeps."""
     place = f"{derive.__module__}.{derive.__qualname__}"
 
     @wraps(derive)
-    def find_or_derive(network: Network) -> Result:
-        kept = vars(network)  # as a cached property does; the copies of `replace` begin without it
-        if place not in kept:
-            kept[place] = derive(network)
-        result: Result = kept[place]
-        return result
+    def find_or_derive(network: Network, *arguments: *Arguments) -> Result:
+        # as a cached property is kept; the copies of `replace` begin without it
+        results: dict[tuple[object, ...], Result] = vars(network).setdefault(place, {})
+        if arguments not in results:
+            results[arguments] = derive(network, *arguments)
+        return results[arguments]
 
     return find_or_derive
 

@@ -792,6 +792,20 @@ class TestConvLSTM:
         log = converted(tmp_path, model, K3)[2]
         assert ("accepts images of any size" in told(log)) is is_refused
 
+    @pytest.mark.parametrize(("call", "is_refused"), [(0, True), (1, False)])
+    def test_the_call_that_it_takes_counts(
+        self, tmp_path: Path, call: int, *, is_refused: bool
+    ) -> None:
+        """A layer before it may be called on images of any size elsewhere."""
+        shared = layer2(
+            "Activation", "relu", [["x", 0, 0, {}]], [["y", 0, 0, {}]], activation="relu"
+        )
+        arguments = {"filters": 2, "kernel_size": [2, 2], "recurrent_activation": "sigmoid"}
+        lstm = layer2("ConvLSTM2D", "lstm", [["relu", call, 0, {}]], **arguments)
+        model = keras2(input2("x", None, None, 8, 1), input2("y", None, 8, 8, 1), shared, lstm)
+        log = converted(tmp_path, model, K3)[2]
+        assert ("accepts images of any size" in told(log)) is is_refused
+
 
 class TestEncodersUnderMixedPolicies:
     @pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])

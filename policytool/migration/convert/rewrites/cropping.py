@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._shapes import input_shape
+from policytool.migration.convert.tensor_shapes import input_shape
 from policytool.migration.convert.traversal import walk
 
 if TYPE_CHECKING:

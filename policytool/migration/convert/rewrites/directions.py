@@ -26,7 +26,7 @@ from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._shapes import says_all_sizes
+from policytool.migration.convert.tensor_shapes import says_all_sizes
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS

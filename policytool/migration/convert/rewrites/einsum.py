@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._shapes import input_shape
+from policytool.migration.convert.tensor_shapes import input_shape
 from policytool.migration.convert.traversal import map_units, references
 
 if TYPE_CHECKING:
