@@ -11,14 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import once_per_network
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.tensor_shapes import input_shape
 from policytool.migration.convert.traversal import map_units, references
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Network, Unit, Value
 
 _CLASS: Final = "EinsumDense"
+_FLATTEN: Final = "Flatten"
 _SHAPE: Final = "output_shape"
 
 
@@ -39,7 +42,7 @@ def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
     if unit.class_name != _CLASS or unit.custom or not _is_open(given):
         return unit
     found = unit.with_config(output_shape=_sizes(unit, given, input_shape(unit, network)))
-    if _is_open(found.config[_SHAPE]) and _is_flattened(unit, network):
+    if _is_open(found.config[_SHAPE]) and unit.name in _flattened_layers(network):
         situation.log.refuse(
             "argument",
             unit,
@@ -70,27 +73,26 @@ def _sizes(unit: Unit, given: Value, shape: Value) -> Value:
     ]
 
 
-def _is_flattened(unit: Unit, network: Network) -> bool:
-    """Return whether a Flatten stands behind a layer."""
+@once_per_network
+def _flattened_layers(network: Network) -> frozenset[str]:
+    """Return the names of the layers that a Flatten stands behind."""
+    flattens = [unit.name for unit in network.units if unit.class_name == _FLATTEN]
     if network.is_chain:
-        behind = network.units[network.units.index(unit) :]
-        return any(one.class_name == "Flatten" for one in behind)
-    met, pending = {unit.name}, [unit.name]
+        names = [unit.name for unit in network.units]
+        return frozenset(names[: names.index(flattens[-1])]) if flattens else frozenset()
+    before: set[str] = set()
+    pending = flattens
     while pending:
-        name = pending.pop()
-        for one in network.units:
-            given = (
-                reference.layer
-                for call in one.calls
-                for argument in (*call.args, *call.kwargs.values())
-                for reference in references(argument)
-            )
-            if one.name not in met and name in given:
-                if one.class_name == "Flatten":
-                    return True
-                met.add(one.name)
-                pending.append(one.name)
-    return False
+        spend(1, walk="layers before a Flatten")
+        unit = network.by_name.get(pending.pop())
+        sources = {
+            tensor.layer
+            for call in (unit.calls if unit is not None else ())
+            for tensor in references([*call.args, *call.kwargs.values()])
+        }
+        pending += sources - before
+        before |= sources
+    return frozenset(before)
 
 
 REWRITE: Final = Rewrite(
