@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.migration.convert._walking import CallGraph, Node, inbound
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.tensor_dtypes import TensorDtypes, is_cast, of_network
+from policytool.migration.convert.tensor_dtypes import (
+    TensorDtypes,
+    compute_dtype,
+    is_cast,
+    of_network,
+)
 from policytool.model.calls import Reference, tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.layer_classes import Category, layer_facts
@@ -61,6 +66,10 @@ _OP_SINCE: Final = "keras3.6"
 _NOTED_BEFORE: Final = "keras3.10"
 _OR_SINCE: Final = "keras3.6"
 _BROADCAST_AFTER: Final = "keras3.6"
+
+
+_OF_POLICY: Final = "Discretization"
+"""The layer whose integers Keras 3.0 to 3.10 take for numbers of its policy while they build."""
 
 
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
@@ -125,12 +134,16 @@ class _Reading:
         return Edge(node, ops, is_mask=True)
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
-        return (
-            unit.role is Role.LAYER
-            and unit.class_name != INPUT_CLASS
-            and KERAS3 not in layer_facts(unit.class_name).without_autocast
-            and is_cast(unit, self.dtypes.of(tensor))
-        )
+        if (
+            unit.role is not Role.LAYER
+            or unit.class_name == INPUT_CLASS
+            or KERAS3 in layer_facts(unit.class_name).without_autocast
+        ):
+            return False
+        before = self.network.by_name.get(tensor.layer)
+        if before is not None and before.class_name == _OF_POLICY:
+            return is_cast(unit, compute_dtype(before))
+        return is_cast(unit, self.dtypes.of(tensor))
 
     def _mask(self, node: Node, unit: Unit, call: Call, graph: CallGraph) -> None:
         taken = [

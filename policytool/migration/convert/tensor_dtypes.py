@@ -48,6 +48,7 @@ _AS_FIRST: Final = frozenset(
 )
 """Functions without a row, whose result has the dtype of their first argument."""
 
+_HASHING: Final = frozenset({"HashedCrossing", "Hashing"})
 _INDEXING: Final = "GetItem"
 _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _FLOATX: Final = "float32"
@@ -248,16 +249,31 @@ def _of_layer(unit: Unit, call: Call, known: TensorDtypes) -> str | None:
         return taken
     if unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
-    policy = unit.config.get("dtype")
     facts = layer_facts(unit.class_name)
     if facts.makes_ids:
-        # Integers, or floats in the modes that count: Keras 3 has those of lookups as integers
-        # too, but writes them as floats, and makes floats of them with others.
-        counts = unit.config.get("output_mode", "int") != "int"
-        names = (_FLOATX,) if facts.is_lookup else (_FLOATX, "float64")
-        name = policy.name if isinstance(policy, Policy) else None
-        return name if counts and name in names else None
+        return _of_encoder(unit)
+    policy = unit.config.get("dtype")
     follows = isinstance(policy, Policy) and policy.compute_dtype is None
     if follows or (facts.keeps_integers and taken is not None and taken not in dtypes.FLOATS):
         return taken
     return compute_dtype(unit) or _FLOATX
+
+
+def _of_encoder(unit: Unit) -> str | None:
+    """
+    Return the dtype of what an encoder gives where it counts; None where it gives integers.
+
+    Lookups count in float32 in Keras 3, and in float64 in Keras 2 if that is their policy. The
+    others count in what they compute in, or those that hash in the dtype of their variables.
+    Measured in Keras 3.0 to 3.15 and tf_keras 2.21, which counts in no 16 bits.
+    """
+    policy, computed = unit.config.get("dtype"), compute_dtype(unit)
+    if (
+        unit.config.get("output_mode", "int") == "int"
+        or not isinstance(policy, Policy)
+        or computed not in dtypes.FLOATS
+    ):
+        return None
+    if layer_facts(unit.class_name).is_lookup:
+        return None if computed == "float64" else _FLOATX
+    return policy.variable_dtype if unit.class_name in _HASHING else computed

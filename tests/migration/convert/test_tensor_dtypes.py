@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.implicit_casts import Edge, implicit_edges
 from policytool.migration.convert.operations import BY_OPERATION, RESULTS
 from policytool.migration.convert.ordering import order_layers
 from policytool.migration.convert.target import Target
@@ -38,6 +39,11 @@ def layer(class_name: str, name: str, *args: Argument, policy: str | None = None
     """Return a layer that is called once, with a policy if the file says one."""
     config: dict[str, Value] = {"dtype": None if policy is None else policy_from_name(policy)}
     return Unit(class_name=class_name, name=name, config=config, calls=(Call(args=args),))
+
+
+def encoder(class_name: str, *, policy: str) -> Unit:
+    """Return a layer that counts words or numbers."""
+    return layer(class_name, "e", to("whole"), policy=policy).with_config(output_mode="count")
 
 
 def operation(name: str, *args: Argument, **config: Value) -> Unit:
@@ -80,6 +86,11 @@ def graph(*units: Unit) -> Network:
         (layer("Flatten", "f", to("whole"), policy="float32"), "int32"),
         (layer("Flatten", "f", to("half"), policy="float32"), "float32"),
         (layer("StringLookup", "s", to("whole"), policy="float32"), None),
+        (encoder("StringLookup", policy="float16"), "float32"),
+        (encoder("StringLookup", policy="float64"), None),
+        (encoder("CategoryEncoding", policy="mixed_float16"), "float16"),
+        (encoder("Hashing", policy="mixed_float16"), "float32"),
+        (encoder("CategoryEncoding", policy="int64"), None),
         (operation("numpy.Equal", to("half"), 1.0), "bool"),
         (operation("core.Cast", to("half"), dtype="float64"), "float64"),
         (operation("numpy.GetItem", to("whole"), [0]), "int32"),
@@ -183,3 +194,14 @@ def test_a_layer_casts_what_a_cast_gives(release: str, expected: list[str]) -> N
     assert root.network is not None
     names = [unit.name for unit in root.network.units if unit.role is not Role.OPERATION]
     assert names == expected
+
+
+def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
+    """Measured: Keras 3.6.0 puts a cast before a layer of another dtype behind it."""
+    start_x = start("x", "float32")
+    bins = layer("Discretization", "bins", to("x"), policy="float16")
+    dense = layer("Dense", "dense", to("bins"), policy="float32")
+    network = graph(start_x, bins, dense)
+    edges = implicit_edges(network, Target(loader="keras3.6", container="keras"))
+    assert edges.calls["dense", 0] == [Edge(("bins", 0), 1)]
+    assert of_network(network).of(to("bins")) is None
