@@ -21,11 +21,13 @@ from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.tensor_dtypes import (
     TensorDtypes,
     compute_dtype,
+    entry_dtypes,
     is_cast,
     of_network,
 )
 from policytool.model.calls import Reference, tensors
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.releases import KERAS3
 
@@ -109,11 +111,10 @@ class _Reading:
         ]
         parents = [node for _, node in taken]
         cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
-        found = (
-            [Edge(parent, 1) for parent in cast]
-            if self.target.since(_OP_SINCE) and not self.target.since(_NOTED_BEFORE)
-            else []
-        )
+        found: list[Edge] = []
+        if self.target.since(_OP_SINCE) and not self.target.since(_NOTED_BEFORE):
+            entering = [node for tensor, node in taken if self._is_cast_inside(unit, tensor)]
+            found += [Edge(parent, 1) for parent in (*cast, *entering)]
         if (
             (_takes_one_mask(unit) or unit.role is Role.MODEL)
             and len(parents) == len(list(tensors(call.args[:1])))
@@ -144,6 +145,16 @@ class _Reading:
         if before is not None and before.class_name == _OF_POLICY:
             return is_cast(unit, compute_dtype(before))
         return is_cast(unit, self.dtypes.of(tensor))
+
+    def _is_cast_inside(self, unit: Unit, tensor: Reference) -> bool:
+        """
+        Return whether a chain casts a tensor to what its input layer says, which stands in the
+        graph around it; a nested functional model casts within.
+        """
+        if unit.role is not Role.MODEL or unit.network is None or not unit.network.is_chain:
+            return False
+        before, after = self.dtypes.of(tensor), entry_dtypes(unit.network)[0]
+        return before != after and is_float(before) and is_float(after)
 
     def _mask(self, node: Node, unit: Unit, call: Call, graph: CallGraph) -> None:
         taken = [

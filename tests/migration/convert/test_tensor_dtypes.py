@@ -205,3 +205,25 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
     edges = implicit_edges(network, Target(loader="keras3.6", container="keras"))
     assert edges.calls["dense", 0] == [Edge(("bins", 0), 1)]
     assert of_network(network).of(to("bins")) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "inside", "is_cast_around"),
+    [
+        ("float16", "float32", True),
+        ("float32", "float16", True),
+        ("float16", "float16", False),
+        ("int32", "float32", False),
+    ],
+)
+def test_a_chain_casts_what_it_is_called_on(
+    given: str, inside: str, *, is_cast_around: bool
+) -> None:
+    """Measured: Keras 3.5.0, 3.6.0 and 3.9.2 do in the graph around it; a nested graph does not."""
+    release = Target(loader="keras3.6", container="keras")
+    dense = layer("Dense", "d", to("in"), policy="float16")
+    for network in (Network(units=(start("in", inside), dense)), graph(start("in", inside), dense)):
+        model = nested("model", network, to("x"))
+        edges = implicit_edges(graph(start("x", given), model), release)
+        expected = [Edge(("x", 0), 1)] if is_cast_around and network.is_chain else []
+        assert edges.calls["model", 0] == expected
