@@ -111,12 +111,16 @@ class _Reading:
         ]
         parents = [node for _, node in taken]
         cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
+        has_ops = self.target.since(_OP_SINCE)
+        entering = [
+            node for tensor, node in taken if has_ops and self._is_cast_inside(unit, tensor)
+        ]
         found: list[Edge] = []
-        if self.target.since(_OP_SINCE) and not self.target.since(_NOTED_BEFORE):
-            entering = [node for tensor, node in taken if self._is_cast_inside(unit, tensor)]
+        if has_ops and not self.target.since(_NOTED_BEFORE):
             found += [Edge(parent, 1) for parent in (*cast, *entering)]
         if (
-            (_takes_one_mask(unit) or unit.role is Role.MODEL)
+            not entering
+            and (_takes_one_mask(unit) or unit.role is Role.MODEL)
             and len(parents) == len(list(tensors(call.args[:1])))
             and "mask" not in call.kwargs
         ):
@@ -148,8 +152,9 @@ class _Reading:
 
     def _is_cast_inside(self, unit: Unit, tensor: Reference) -> bool:
         """
-        Return whether a chain casts a tensor to what its input layer says, which stands in the
-        graph around it; a nested functional model casts within.
+        Return whether a chain casts a tensor to what its input layer says, which is done in the
+        graph around it, and without its mask since Keras 3.5; a nested functional model casts
+        within.
         """
         if unit.role is not Role.MODEL or unit.network is None or not unit.network.is_chain:
             return False

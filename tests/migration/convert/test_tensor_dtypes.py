@@ -208,7 +208,7 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "inside", "is_cast_around"),
+    ("dtype", "inside", "is_cast_around"),
     [
         ("float16", "float32", True),
         ("float32", "float16", True),
@@ -217,13 +217,33 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
     ],
 )
 def test_a_chain_casts_what_it_is_called_on(
-    given: str, inside: str, *, is_cast_around: bool
+    dtype: str, inside: str, *, is_cast_around: bool
 ) -> None:
     """Measured: Keras 3.5.0, 3.6.0 and 3.9.2 do in the graph around it; a nested graph does not."""
     release = Target(loader="keras3.6", container="keras")
     dense = layer("Dense", "d", to("in"), policy="float16")
     for network in (Network(units=(start("in", inside), dense)), graph(start("in", inside), dense)):
         model = nested("model", network, to("x"))
-        edges = implicit_edges(graph(start("x", given), model), release)
+        edges = implicit_edges(graph(start("x", dtype), model), release)
         expected = [Edge(("x", 0), 1)] if is_cast_around and network.is_chain else []
         assert edges.calls["model", 0] == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "inside", "expected"),
+    [
+        ("keras3.3", "float16", [Edge(("m", 0), 0, is_mask=True)]),
+        ("keras3.3", "float32", [Edge(("m", 0), 0, is_mask=True)]),
+        ("keras3.6", "float16", [Edge(("m", 0), 0, is_mask=True)]),
+        ("keras3.6", "float32", [Edge(("m", 0), 1)]),
+        ("keras3.15", "float16", [Edge(("m", 0), 0, is_mask=True)]),
+        ("keras3.15", "float32", []),
+    ],
+)
+def test_a_chain_that_casts_gets_no_mask(release: str, inside: str, expected: list[Edge]) -> None:
+    """Measured with Keras 3.0, 3.3, 3.4, 3.6, 3.10 and 3.15: it does before 3.5."""
+    masking = layer("Masking", "m", to("x"), policy="float16")
+    chain = Network(units=(start("in", inside), layer("LSTM", "l", to("in"), policy="float16")))
+    network = graph(start("x", "float16"), masking, nested("model", chain, to("m")))
+    edges = implicit_edges(network, Target(loader=release, container="keras"))
+    assert edges.calls["model", 0] == expected
