@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes
 from policytool.model.tree import path_of
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
@@ -85,13 +85,15 @@ def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping
         if type(value) is str:
             if key.endswith("activation"):
                 yield ACTIVATIONS, value, False, {}
-        elif (
-            type(value) is dict
-            and key.endswith("activation")
-            and value.get("class_name") == "function"
-        ):
-            yield ACTIVATIONS, str(value.get("config")), False, {}
-        elif type(value) is dict and (kind := _KINDS.get(key[key.rfind("_") :])) is not None:
-            name, inner = value.get("class_name"), value.get("config")
-            if isinstance(name, str) and isinstance(inner, dict):
-                yield kind, name, isinstance(value.get("module"), str), inner
+            continue
+        kind = _KINDS.get(key[key.rfind("_") :])
+        if type(value) is not dict or (kind is None and not key.endswith("activation")):
+            continue
+        serialized = keras_objects.read(value)
+        if serialized is None:
+            continue
+        if kind is None:
+            if serialized.class_name == keras_objects.FUNCTION:
+                yield ACTIVATIONS, str(serialized.config), False, {}
+        elif isinstance(serialized.config, dict):
+            yield kind, serialized.class_name, serialized.module is not None, serialized.config

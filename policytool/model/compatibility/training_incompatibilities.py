@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
 from policytool.model.trainable_weights import UnmappedError, trainable_tensors
-from policytool.releases import training_names
+from policytool.releases import keras_objects, training_names
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -70,24 +70,21 @@ class TrainingEvidence:
     @property
     def outer(self) -> str:
         """The class of the optimizer, or of the wrapper around it, as it is written."""
-        return str(self.optimizer.get("class_name")) if isinstance(self.optimizer, dict) else ""
+        return keras_objects.class_of(self.optimizer) or ""
 
     @property
     def wrapper(self) -> dict[str, Json] | None:
         """The config of the loss-scaling wrapper; None where there is none."""
-        config = (
-            self.optimizer.get("config")
-            if isinstance(self.optimizer, dict) and optimizer_config.is_wrapped(self.optimizer)
-            else None
-        )
-        return config if isinstance(config, dict) else None
+        serialized = keras_objects.read(self.optimizer)
+        if serialized is None or not optimizer_config.is_wrapped(self.optimizer):
+            return None
+        return serialized.config if isinstance(serialized.config, dict) else None
 
     @property
     def inner(self) -> dict[str, Json]:
         """The config of the optimizer itself."""
-        value = optimizer_config.unwrap(self.optimizer)
-        config = value.get("config") if isinstance(value, dict) else None
-        return config if isinstance(config, dict) else {}
+        serialized = keras_objects.read(optimizer_config.unwrap(self.optimizer))
+        return serialized.arguments if serialized is not None else {}
 
     @property
     def has_weights(self) -> bool:
@@ -108,7 +105,7 @@ class TrainingEvidence:
     def losses(self) -> tuple[Json, ...]:
         """The losses, one or one for each output."""
         loss = self.configuration.get("loss") if isinstance(self.configuration, dict) else None
-        if isinstance(loss, dict) and "class_name" not in loss:
+        if isinstance(loss, dict) and keras_objects.class_of(loss) is None:
             return tuple(loss.values())
         return tuple(loss) if isinstance(loss, list) else (loss,)
 
@@ -158,19 +155,17 @@ def _multiplies(found: TrainingEvidence) -> bool:
 
 
 def _is_loss_of_keras2(loss: Json) -> bool:
-    if not isinstance(loss, dict):
-        return False
-    config = loss.get("config")
+    serialized = keras_objects.read(loss)
     return (
-        isinstance(config, dict)
-        and training_names.is_class(training_names.LOSSES, str(loss.get("class_name")))
-        and (config.get("reduction") == "auto" or "fn" in config)
+        serialized is not None
+        and training_names.is_class(training_names.LOSSES, serialized.class_name)
+        and (serialized.arguments.get("reduction") == "auto" or "fn" in serialized.arguments)
     )
 
 
 def _schedule_alone(found: TrainingEvidence) -> bool:
-    rate = found.inner.get("learning_rate")
-    return isinstance(rate, dict) and "class_name" in rate and "module" not in rate
+    schedule = keras_objects.read(found.inner.get("learning_rate"))
+    return schedule is not None and schedule.module is None
 
 
 def _has_slots(found: TrainingEvidence) -> bool:
@@ -306,9 +301,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5",
         "keras3.0 on",
         "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under the wrong name",
-        lambda found: any(
-            isinstance(loss, dict) and loss.get("class_name") == _NAMELESS for loss in found.losses
-        ),
+        lambda found: any(keras_objects.class_of(loss) == _NAMELESS for loss in found.losses),
     ),
     _row(
         "keras",

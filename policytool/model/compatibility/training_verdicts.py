@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import PartVerdict
-from policytool.releases import training_names
+from policytool.releases import keras_objects, training_names
 from policytool.releases.releases import KERAS2, family_of
 from policytool.support.errors import short
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
+    from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
 
 _KEYS: Final = {
@@ -138,19 +139,19 @@ def _names(value: Json) -> Iterator[tuple[str, bool]]:
             yield item, False
         elif isinstance(item, list):
             pending += reversed(item)
-        elif isinstance(item, dict) and "class_name" not in item:
-            pending += reversed(item.values())
+        elif (serialized := keras_objects.read(item)) is not None:
+            yield _name_of_object(serialized)
         elif isinstance(item, dict):
-            yield _name_of_object(item)
+            pending += reversed(item.values())
 
 
-def _name_of_object(value: dict[str, Json]) -> tuple[str, bool]:
-    class_name, config = str(value["class_name"]), value.get("config")
-    if class_name == "function" and isinstance(config, str):
-        return config, False
-    if class_name in _WRAPPERS and isinstance(config, dict) and isinstance(config.get("fn"), str):
-        return str(config["fn"]), False
-    return class_name, True
+def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
+    if serialized.function is not None:
+        return serialized.function, False
+    wrapped = serialized.arguments.get("fn")
+    if serialized.class_name in _WRAPPERS and isinstance(wrapped, str):
+        return wrapped, False
+    return serialized.class_name, True
 
 
 def _ownerless(found: TrainingEvidence) -> str | None:
