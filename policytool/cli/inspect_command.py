@@ -26,6 +26,7 @@ from policytool.releases import policy
 from policytool.reports import json_lines
 from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, json_report
 from policytool.support.errors import PolicyNameError, UsageError
+from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
@@ -155,7 +156,11 @@ def command(
         )
         return _finish(ending, counts, codes, unwritten)
     fixes: dict[str, inspection.SuggestedFix] = {}
-    with_fix = len(found) == 1 and _PAGES & {format, *(one.format for one in report)}
+    with_fix = (
+        len(found) == 1
+        and not isinstance(found[0].path, RemotePath)  # a plan would repeat the requests for it
+        and _PAGES & {format, *(one.format for one in report)}
+    )
     models: Iterable[Model | inspection.Failure | None]
     if with_fix:
         with_fixes = parallel.run_all(

@@ -20,7 +20,6 @@ from policytool.model.model import Model  # noqa: TC001  # TASK evaluates annota
 from policytool.releases.releases import KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,8 +40,6 @@ def attempt(found: Input, _request: None = None) -> InspectedModel | Failure | N
     """
     Return the model of an input with its fix, its failure, or None for what was found and is no
     model.
-
-    A remote model has no fix: planning would repeat the requests for it.
     """
     try:
         with steps.budget(found.display_path):
@@ -54,7 +51,7 @@ def attempt(found: Input, _request: None = None) -> InspectedModel | Failure | N
     except ModelFileError as error:
         return failure_of(found, error)
     newest_keras = newest(KERAS3).id
-    if isinstance(found.path, RemotePath) or not any(
+    if not any(
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
         return InspectedModel(model=model)

@@ -10,8 +10,7 @@ import fsspec
 import pytest
 import s3fs
 
-from policytool.formats import remote_identity
-from policytool.model import reading
+from policytool.formats import format_detection, remote_identity
 from policytool.support.files import remote_path
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
@@ -160,7 +159,7 @@ def test_result_of_content_that_was_replaced_is_not_kept(
 ) -> None:
     """The server is asked again after a model was read."""
     url = f"s3://{BUCKET}/{PREFIX}/a.h5"
-    original = reading.read
+    original = format_detection.document
 
     def read_and_replace(*arguments: Any) -> Any:
         done = original(*arguments)
@@ -168,7 +167,7 @@ def test_result_of_content_that_was_replaced_is_not_kept(
         return done
 
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "read", read_and_replace)
+        patched.setattr(format_detection, "document", read_and_replace)
         run("inspect", url, "--cache", "cache")
     assert not [one for one in Path("cache").rglob("*") if one.is_file()]
 
