@@ -25,6 +25,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     first,
 )
 from policytool.model.compatibility.training_verdicts import verdict
+from policytool.model.model import Outcome
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES
 from tests.helpers.paths import FIXTURES
@@ -109,7 +110,7 @@ def test_refused_training_configurations(compat_python: Path, tmp_path: Path, li
             compared += 1
             wrong += (
                 []
-                if (whole == "ok") is found.loads
+                if (whole == "ok") is (found.outcome is Outcome.LOADS)
                 else [f"{one.file}: {found.reason or 'taken'}, the library {whole}"]
             )
     assert not wrong, "\n".join(wrong)

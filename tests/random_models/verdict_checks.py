@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import policytool
+from policytool.model.model import Outcome
 from tests.random_models.children import answers
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _disagreements(verdict: Verdict, found: Mapping[str, str | None]) -> Iterato
         yield f"{verdict.reason or 'loads'}, but {plain or 'it loads'}"
     training = verdict.training
     if plain is None and training is not None and training.doubt is None:
-        if training.loads is not (whole is None):
+        if (training.outcome is Outcome.LOADS) is not (whole is None):
             yield f"compiled: {training.reason or 'loads'}, but {whole or 'it loads'}"
     elif plain is None and training is None and verdict.loads and whole is not None:
         yield f"compiled: nothing is said, but {whole}"
