@@ -183,7 +183,7 @@ class Work:
     """Remote only for a destination to which nothing is written."""
 
     loaded: LoadedModel | None = None
-    """The model of the plan, by whose document a model that is written anew gets its values."""
+    """The model of the plan; a new file gets its values from the document of this model."""
 
     run: TensorFlowRun | None = None
     """What TensorFlow does of it; None where nothing is asked of it."""

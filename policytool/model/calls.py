@@ -7,8 +7,8 @@ anything else, and all further arguments by their names (``Node.serialize`` in
 keras/engine/node.py). Within the keyword arguments a tensor is ``[layer, call, output]``.
 
 Keras 3 writes ``args`` and ``kwargs``, with tensors as ``__keras_tensor__``
-(keras/src/models/functional.py, ``serialize_node``, and keras/src/saving/serialization_lib.py). A
-tensor's shape and dtype stand beside its history.
+(keras/src/models/functional.py, ``serialize_node``, and keras/src/saving/serialization_lib.py). The
+config of a tensor has its shape and dtype too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNKNOWN_SHAPE: Final[list[Json]] = [None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """One output of one call of a layer, in the network that the reference stands in."""
+    """One output of one call of a layer, in the network that contains the reference."""
 
     layer: str
     call: int = 0
@@ -63,7 +63,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constant:
-    """A tensor or an array whose values stand in the config."""
+    """A tensor or an array whose values are in the config."""
 
     value: Argument
     """Nested lists of numbers, or one."""
@@ -164,7 +164,7 @@ def _call_of_keras2(node: Json, names: frozenset[str]) -> Call:
 
 
 def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> Argument:
-    """Return the first argument, and gather the others, which stand beside each tensor of it."""
+    """Return the first argument, and add the others, which each of its tensors is followed by."""
     if isinstance(value, list):
         if (
             _HISTORY <= len(value) <= _KEYED

@@ -1,6 +1,6 @@
 """
 Facts of layer classes: the data that ``releases/layer_classes.py`` reads in the parent process, and
-whose schema stands beside it.
+which its schema in ``releases/data/schemas/`` describes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One model edited: its changed files written anew, the others copied."""
+"""Edits one model: writes its changed files, and copies the others."""
 
 from __future__ import annotations
 

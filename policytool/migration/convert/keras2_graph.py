@@ -1,10 +1,6 @@
 """
-The graph of a functional model as Keras 1, 2 and tf_keras write it.
-
-Each call is a node: the structure of its first argument, with ``[layer, call, output, kwargs]`` for
-a tensor and ``["_CONSTANT_VALUE", -1, value, kwargs]`` for anything else, and all further arguments
-by their names (``Node.serialize`` in keras/engine/node.py). Within the keyword arguments a tensor
-is ``[layer, call, output]``.
+Writes the graph of a functional model for Keras 1, 2 and tf_keras, in the form that
+:mod:`policytool.model.calls` describes.
 """
 
 from __future__ import annotations

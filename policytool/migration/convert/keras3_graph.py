@@ -1,10 +1,9 @@
 """
-The graph of a functional model as Keras 3 writes it: each call with its ``args`` and ``kwargs``,
-tensors as ``__keras_tensor__``.
+Writes the graph of a functional model for Keras 3, in the form that
+:mod:`policytool.model.calls` describes.
 
-keras/src/models/functional.py (``serialize_node``) and keras/src/saving/serialization_lib.py. A
-tensor's shape and dtype stand beside its history and are not used where the graph is read (Keras
-3.0 to 3.15); what a file of Keras 2 does not hold is written as unknown.
+Keras 3.0 to 3.15 do not use the shape and dtype of a tensor when they read a graph; those that a
+file of Keras 2 does not contain are written as unknown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The layers that built-in layers make by themselves, as the facts of their classes list them.
 
 The names of cells are fixed from TF 2.13 on; before, they carry a number per process
-(``lstm_cell_3``), which stands in the names of HDF5 weights from TF 2.2 on and nowhere else.
+(``lstm_cell_3``), which only the names of HDF5 weights contain, from TF 2.2 on.
 
 The projections of attention layers are made without a dtype up to TF 2.13, and so take the global
 policy; from 2.14 on they take the layer's (``MultiHeadAttention._get_common_kwargs_for_sublayer``).

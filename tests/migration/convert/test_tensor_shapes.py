@@ -73,7 +73,7 @@ def test_a_layer_that_resizes_leaves_them_unknown() -> None:
 
 
 def test_a_chain_is_followed_from_its_first_layer() -> None:
-    """The shape may stand at an input layer or at the first layer itself."""
+    """An input layer or the first layer itself contains the shape."""
     first = layer("Activation", "first", batch_input_shape=OPEN)
     after = layer("Activation", "after")
     sizes = image_sizes(Network(units=(first, after)), "channels_first")
