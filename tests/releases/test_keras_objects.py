@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +11,18 @@ from hypothesis import strategies as st
 from policytool.releases import keras_objects
 from policytool.support.errors import SpellingError
 
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
 TEXTS = st.text(max_size=8)
-CONFIGS = st.none() | TEXTS | st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3)
+CONFIGS: st.SearchStrategy[Json] = st.one_of(
+    st.none(), TEXTS, st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3)
+)
 
 
 @given(TEXTS, CONFIGS, st.none() | TEXTS, st.none() | TEXTS)
 def test_what_is_written_is_read(
-    class_name: str, config: dict[str, int | str] | str | None, module: str | None, name: str | None
+    class_name: str, config: Json, module: str | None, name: str | None
 ) -> None:
     """Both forms come back as what they were written from."""
     serialized = keras_objects.KerasObject(
