@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from policytool.formats.document import Address
 from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import graphs
-from policytool.model.tree import INPUT_CLASS, Unspelled, places
+from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
     from policytool.model.model import Layer, Model, Optimizer, Verdict
-    from policytool.model.tree import Site
+    from policytool.model.tree import LayerObject, Site
     from policytool.model.tree.storage import Placed
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy, PolicyMap
@@ -143,9 +143,33 @@ class LoadedModel:
         return bool(self.document.nodes)
 
     @cached_property
+    def objects(self) -> tuple[LayerObject, ...]:
+        """The objects that serialize its layers, copies included."""
+        return tuple(layer_objects(self.document, self.sites))
+
+    @cached_property
+    def entries(self) -> Mapping[Address, int]:
+        """
+        Where an object stands that serializes a layer, to the layer's site; the forward one where
+        both directions of a Bidirectional are built from it.
+        """
+        found: dict[Address, int] = {}
+        for item in self.objects:
+            if item.entry is not None:
+                found.setdefault(item.entry, item.site)
+        return found
+
+    @cached_property
     def places(self) -> Mapping[Address, tuple[int, ...]]:
-        """Where a layer's ``dtype`` stands, or would stand, to the sites that have it there."""
-        return places(self.document, self.sites)
+        """
+        Where a layer's ``dtype`` stands, or would stand, to the sites that have it there; both
+        directions of a Bidirectional may share one place.
+        """
+        found: dict[Address, dict[int, None]] = defaultdict(dict)
+        for item in self.objects:
+            for address in item.policies:
+                found[address][item.site] = None
+        return {address: tuple(indices) for address, indices in found.items()}
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:

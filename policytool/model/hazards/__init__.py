@@ -58,7 +58,7 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
     Return what is found in the configs, each once per layer, in the order of the file.
 
     :param places: where the layers' policies stand or would stand, as
-        :func:`policytool.model.tree.places` tells it.
+        :attr:`policytool.model.loaded_model.LoadedModel.places` says.
     """
     owners = _owners(places)
     hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}

@@ -81,13 +81,16 @@ class _Walk:
     )
     """By the index of a shared layer's first site, its further places."""
 
+    copies: defaultdict[int, list[Address]] = field(default_factory=lambda: defaultdict(list))
+    """By the same index, where the objects stand that serialize it at these places."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
     """Where a layer was found."""
 
-    steps: Steps
-    """The way to it through the JSON document."""
+    entry: Address
+    """Where the object stands that serializes it."""
 
     parent: int | None
     attribute: str
@@ -123,8 +126,8 @@ def sites(
             f"{root.part} contains no serialized model: expected an object with "
             "class_name and config"
         )
-    _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
-    return with_shared_places(walk.sites, walk.also_at)
+    _visit(walk, config, _Place(entry=root, parent=None, attribute=LAYERS))
+    return with_shared_places(walk.sites, walk.also_at, walk.copies)
 
 
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
@@ -140,17 +143,17 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
         first = walk.shared.setdefault(identity, len(walk.sites))
         if first != len(walk.sites):
             walk.also_at[first].append(site.names)
+            walk.copies[first].append(place.entry)
             return
     index = len(walk.sites)
     walk.sites.append(site)
-    steps = (*place.steps, "config")
     if site.config is not None and (
         layer_facts(site.class_name).wraps == "directions"
         or site.config.keys() >= _BIDIRECTIONAL_KEYS
     ):
-        _visit_directions(walk, site.config, steps, index)
+        _visit_directions(walk, site.config, place.entry, index)
     else:
-        _visit_children(walk, value.get("config"), steps, index)
+        _visit_children(walk, value.get("config"), place.entry, index)
     _add_sub_layers(walk, site.class_name, index)
 
 
@@ -184,39 +187,47 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         listed=place.listed,
         parent=place.parent,
         spelled=spelled,
-        address=Address.below(walk.root, *place.steps, "config", "dtype")
-        if isinstance(config, dict)
-        else None,
+        entry=place.entry,
+        address=Address.below(place.entry, "config", "dtype") if isinstance(config, dict) else None,
         is_model=class_name in MODEL_CLASSES
         or (place.parent is None and _layer_list(config) is not None),
         config=config if isinstance(config, dict) else None,
     )
 
 
-def _visit_children(walk: _Walk, config: Json, steps: Steps, index: int) -> None:
-    """Add the layers in the config of the layer at ``index``."""
+def _visit_children(walk: _Walk, config: Json, entry: Address, index: int) -> None:
+    """Add the layers in the config of the layer at ``index``, which stands in ``entry``."""
     if isinstance(config, list):  # a Sequential of Keras 1 and of 2.0 to 2.2.2
-        config = {LAYERS: config}
-        steps = steps[:-1]
-    if not isinstance(config, dict):
-        return
-    for key, item in config.items():
-        if isinstance(item, dict | list) and key not in _NOT_LAYERS:
-            below = (*steps, key) if steps[-1:] == ("config",) else (*steps, "config")
-            for found_steps, found in _layers_below(item, below, slot=key in _LAYER_SLOTS):
-                _visit(
-                    walk,
-                    found,
-                    _Place(
-                        steps=found_steps,
-                        parent=index,
-                        attribute=key,
-                        listed=len(found_steps) > len(below),
-                    ),
-                )
+        _visit_value(walk, config, entry, index, (LAYERS, ("config",)))
+    elif isinstance(config, dict):
+        for key, item in config.items():
+            if isinstance(item, dict | list) and key not in _NOT_LAYERS:
+                _visit_value(walk, item, entry, index, (key, ("config", key)))
 
 
-def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index: int) -> None:
+def _visit_value(
+    walk: _Walk, value: Json, entry: Address, index: int, held: tuple[str, Steps]
+) -> None:
+    """
+    Add the layers in a value of a layer's config.
+
+    :param held: the key of the value, and the way to it from ``entry``
+    """
+    key, steps = held
+    for inner_steps, inner in _layers_below(value, steps, slot=key in _LAYER_SLOTS):
+        _visit(
+            walk,
+            inner,
+            _Place(
+                entry=Address.below(entry, *inner_steps),
+                parent=index,
+                attribute=key,
+                listed=len(inner_steps) > len(steps),
+            ),
+        )
+
+
+def _visit_directions(walk: _Walk, config: dict[str, Json], entry: Address, index: int) -> None:
     """
     Add both directions of a Bidirectional; without a ``backward_layer`` both are built from one
     config and share its address.
@@ -237,12 +248,17 @@ def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index:
             _visit(
                 walk,
                 value,
-                _Place(steps=(*steps, key), parent=index, attribute=attribute, prefix=prefix),
+                _Place(
+                    entry=Address.below(entry, "config", key),
+                    parent=index,
+                    attribute=attribute,
+                    prefix=prefix,
+                ),
             )
     rest: dict[str, Json] = {
         key: item for key, item in config.items() if key not in {"layer", "backward_layer"}
     }
-    _visit_children(walk, rest, steps, index)
+    _visit_children(walk, rest, entry, index)
 
 
 def _layers_below(

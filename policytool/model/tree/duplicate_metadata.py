@@ -1,14 +1,15 @@
 """
-Every place in a file where a layer's policy stands.
+Every object in a file that serializes a layer.
 
-A config says it once. A SavedModel's metadata says it twice in the layer's own node, again in the
-configs of the models and wrappers that hold the layer, twice more in the root, and TF 2.5 writes
-all of that to two files.
+A config has one for each layer, and further ones for a shared layer. A SavedModel's metadata has
+one in the layer's own node, again one in the configs of the models and wrappers that hold the
+layer, twice more in the root, and TF 2.5 writes all of that to two files.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
@@ -24,120 +25,145 @@ if TYPE_CHECKING:
     from policytool.model.tree.site import Site
     from policytool.support.text.jsontext import Json
 
-Places = dict[Address, tuple[int, ...]]
-
 _OWN: Final = (("dtype",), ("config", "dtype"))
 """Where a node's metadata says its own policy."""
 
 _MODEL_CONFIG: Final = "model_config"
-_ANYWHERE: Final = -1
 
 
-def places(document: Document, sites: Sequence[Site]) -> Mapping[Address, tuple[int, ...]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerObject:
+    """An object that serializes a layer."""
+
+    entry: Address | None
+    """Where it stands; None for a layer that its parent makes by itself."""
+
+    site: int
+    policies: tuple[Address, ...] = ()
+    """Where it says the layer's policy; in a config also where it would say it."""
+
+
+def layer_objects(document: Document, sites: Sequence[Site]) -> Iterator[LayerObject]:
     """
-    Return where a policy stands, or would stand, with the sites that have it there; both directions
-    of a Bidirectional may share one place.
+    Yield the objects that serialize layers; two of them stand at one place where both directions of
+    a Bidirectional are built from one config.
     """
     if document.nodes:
-        return _in_metadata(document, sites)
-    found: Places = {}
+        yield from _in_metadata(document, sites)
+        return
     for index, site in enumerate(sites):
-        if site.address is not None:
-            _add(found, site.address, index)
-    return found
+        policies = (site.address,) if site.address is not None else ()
+        yield LayerObject(entry=site.entry, site=index, policies=policies)
+        for copy in site.copies:
+            yield LayerObject(entry=copy, site=index)
 
 
-def _in_metadata(document: Document, sites: Sequence[Site]) -> Places:
-    found: Places = {}
-    below = _below(sites)
+def _in_metadata(document: Document, sites: Sequence[Site]) -> Iterator[LayerObject]:
+    below = _Below(sites)
     for index, site in enumerate(sites):
         node = document.nodes.get(site.node) if site.node is not None else None
         for part in (node.part, node.other_part) if node is not None else ():
-            for address, inner in _of_node(document, part or "", index, below):
-                _add(found, address, inner)
-    return found
+            yield from _of_node(document, part or "", index, below)
 
 
-def _of_node(
-    document: Document, part: str, index: int, below: Mapping[int, Mapping[str, int]]
-) -> Iterator[tuple[Address, int]]:
-    """
-    Yield the places in the metadata of one layer, its own and those of the layers in its config.
-    """
+def _of_node(document: Document, part: str, index: int, below: _Below) -> Iterator[LayerObject]:
+    """Yield the metadata of one layer, and the objects of the layers in its config."""
     metadata = document.parts.get(part)
     if not isinstance(metadata, dict):
         return
-    for steps in _OWN:
-        if _stands(metadata, steps):
-            yield Address(part=part, pointer=pointer(*steps)), index
-    yield from _nested_places(part, "", metadata, index, below)
-    yield from _nested_places(part, f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG), index, below)
+    yield LayerObject(
+        entry=Address(part=part, pointer=""),
+        site=index,
+        policies=tuple(
+            Address(part=part, pointer=pointer(*steps))
+            for steps in _OWN
+            if _stands(metadata, steps)
+        ),
+    )
+    yield from _nested(Address(part=part, pointer=""), metadata, index, below)
+    yield from _nested(
+        Address(part=part, pointer=f"/{_MODEL_CONFIG}"), metadata.get(_MODEL_CONFIG), index, below
+    )
 
 
-def _nested_places(
-    part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]
-) -> Iterator[tuple[Address, int]]:
+def _nested(root: Address, holder: Json, index: int, below: _Below) -> Iterator[LayerObject]:
     """
-    Yield the places of the layers that stand in the config of the layer at ``index``, and which
-    layers they are.
+    Yield the objects of a layer and of those in its config, which stands at ``root``.
+
+    Which node an object is, its name tells: so Keras itself puts the layers of a SavedModel's graph
+    into a model that it builds from a config (``_reconstruct_model`` in
+    keras/saving/saved_model/load.py).
     """
     try:
-        inner = configs.sites(
-            Address(part=part, pointer=prefix), holder, {}, keras3=False, each=True
-        )
+        inner = configs.sites(root, holder, {}, keras3=False, each=True)
     except SpellingError:
         return  # a layer whose get_config raised, or a class that keeps something else there
     sites = {0: index}
+    places: Counter[tuple[int | None, str, str]] = Counter()
     for position, site in enumerate(inner):
-        parent = sites.get(site.parent) if site.parent is not None else None
-        found = _child(below.get(parent, {}), site) if parent is not None else None
-        if found is None and position:
-            found = below.get(_ANYWHERE, {}).get(_kind(site))
-        if found is not None:
-            sites[position] = found
-        if position in sites and site.address is not None and isinstance(site.spelled, str | dict):
-            yield site.address, sites[position]
+        if position:
+            like = site.parent, site.name, site.attribute
+            parent = sites.get(site.parent) if site.parent is not None else None
+            child = below.child(parent, site, places[like])
+            places[like] += 1
+            if child is None:
+                continue
+            sites[position] = child
+        says = site.address is not None and isinstance(site.spelled, str | dict)
+        yield LayerObject(
+            entry=site.entry,
+            site=sites[position],
+            policies=(site.address,) if says and site.address is not None else (),
+        )
 
 
-def _child(children: Mapping[str, int], site: Site) -> int | None:
-    """
-    Return which child of a node's site a site in its config is: by its name, or by its attribute
-    where the names differ.
+class _Below:
+    """The layers of a SavedModel's graph by what configs of the layers above them say of them."""
 
-    The input layer of a Sequential stands in its config alone.
-    """
-    for name in (site.name, site.given_name):
-        if name is not None and name in children:
-            return children[name]
-    return children.get(f"/{site.attribute}") if site.attribute != LAYERS else None
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._named: dict[tuple[int, str, str | None], dict[int, None]] = defaultdict(dict)
+        self._held: dict[tuple[int, str], int] = {}
+        by_names = {
+            names: index
+            for index, site in reversed(list(enumerate(sites)))
+            for names in (site.names, *site.also_at)
+        }
+        for index, site in enumerate(sites):
+            if site.parent is not None:
+                self._add(site.parent, site.name, site.attribute, index)
+                self._held.setdefault((site.parent, site.attribute), index)
+            for names in site.also_at:  # a shared layer is a child wherever it stands
+                if (parent := by_names.get(names[:-1])) is not None:
+                    self._add(parent, names[-1], site.attribute, index)
+        kinds = Counter(map(_kind, sites))
+        self._only = {
+            _kind(site): index for index, site in enumerate(sites) if kinds[_kind(site)] == 1
+        }
 
+    def _add(self, parent: int, name: str, attribute: str, index: int) -> None:
+        self._named[parent, name, attribute.partition("/")[0]][index] = None
+        self._named[parent, name, None][index] = None
 
-def _below(sites: Sequence[Site]) -> dict[int, dict[str, int]]:
-    """
-    Return the children of each site by name, and the first by its attribute; a shared layer is a
-    child wherever it stands.
+    def child(self, parent: int | None, site: Site, place: int) -> int | None:
+        """
+        Return which layer an object is that a config below ``parent`` has.
 
-    What a lone ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found
-    anywhere, where only one has its name and class.
-    """
-    found: dict[int, dict[str, int]] = {}
-    kinds = Counter(_kind(site) for site in sites)
-    found[_ANYWHERE] = {
-        _kind(site): index for index, site in enumerate(sites) if kinds[_kind(site)] == 1
-    }
-    by_names = {
-        names: index
-        for index, site in reversed(list(enumerate(sites)))
-        for names in (site.names, *site.also_at)
-    }
-    for index, site in enumerate(sites):
-        for names in (site.names, *site.also_at):
-            parent = by_names.get(names[:-1])
-            if parent is not None:
-                found.setdefault(parent, {}).setdefault(names[-1], index)
-        if site.parent is not None:
-            found.setdefault(site.parent, {}).setdefault(f"/{site.attribute}", index)
-    return found
+        The input layer of a Sequential stands in its config alone. What a lone
+        ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found
+        anywhere, where only one has its name and class.
+
+        :param site: the object, as a config without a graph has it
+        :param place: how many of its name and attribute stand before it
+        """
+        if parent is not None:
+            for name in (site.name, site.given_name):
+                for attribute in (site.attribute, None):
+                    children = list(self._named.get((parent, name or "", attribute), ()))
+                    if children:
+                        return children[place] if place < len(children) else children[0]
+            if site.attribute != LAYERS and (parent, site.attribute) in self._held:
+                return self._held[parent, site.attribute]
+        return self._only.get(_kind(site))
 
 
 def _kind(site: Site) -> str:
@@ -149,9 +175,3 @@ def _stands(metadata: Mapping[str, Json], steps: tuple[str, ...]) -> bool:
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return isinstance(value, str | dict)
-
-
-def _add(found: Places, address: Address, index: int) -> None:
-    known = found.get(address, ())
-    if index not in known:
-        found[address] = (*known, index)

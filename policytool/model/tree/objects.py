@@ -113,7 +113,7 @@ def sites(document: Document) -> tuple[Site, ...]:
     elif root is not None:
         for label, node in _layer_edges(walk, root):
             _visit(walk, node, None, label, 1)
-    return with_shared_places(walk.sites, walk.also_at)
+    return with_shared_places(walk.sites, walk.also_at, {})
 
 
 def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
@@ -149,6 +149,7 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
             attribute=attribute,
             parent=parent,
             spelled=spelled,
+            entry=Address(part=node.part or "", pointer=""),
             address=Address(
                 part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"
             ),

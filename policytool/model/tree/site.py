@@ -94,7 +94,15 @@ class Site:
     spelled: Json | Unspelled
     """The value of the ``dtype`` key."""
 
+    entry: Address | None = None
+    """Where its object stands; None for a layer that its parent makes by itself."""
+
+    copies: tuple[Address, ...] = ()
+    """Where the objects stand that serialize a shared layer at its further places."""
+
     address: Address | None
+    """Where its policy stands, or would stand."""
+
     given_name: str | None = None
     """The name in the file, where the built layer has another (directions of a Bidirectional)."""
 
@@ -133,11 +141,15 @@ def split_class(serialized: KerasObject) -> tuple[str, str | None]:
 
 
 def with_shared_places(
-    sites: list[Site], also_at: Mapping[int, Iterable[tuple[str, ...]]]
+    sites: list[Site],
+    also_at: Mapping[int, Iterable[tuple[str, ...]]],
+    copies: Mapping[int, Iterable[Address]],
 ) -> tuple[Site, ...]:
     """
     Return the sites with their further places, by their number, and those that layers below a
     shared one have; a parent stands before its children.
+
+    :param copies: by the number of a shared layer, the objects that serialize it at these places
 
     :raises LimitError: where there are more places than a model has layers, or their paths are
         longer.
@@ -145,7 +157,11 @@ def with_shared_places(
     found: list[Site] = []
     places = characters = 0
     for index, one in enumerate(sites):
-        site = replace(one, also_at=tuple(also_at[index])) if index in also_at else one
+        site = (
+            replace(one, also_at=tuple(also_at[index]), copies=tuple(copies.get(index, ())))
+            if index in also_at
+            else one
+        )
         above = found[site.parent].also_at if site.parent is not None else ()
         places += 1 + len(site.also_at) + len(above)
         characters += (1 + len(site.also_at) + len(above)) * (

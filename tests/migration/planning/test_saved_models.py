@@ -18,7 +18,7 @@ from policytool.migration.planning.options import Options, assignment
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
-from policytool.model.tree import INPUT_CLASS, places
+from policytool.model.tree import INPUT_CLASS
 from policytool.support.text.jsontext import pointer
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -73,13 +73,12 @@ def contradictions(loaded: LoadedModel) -> list[str]:
     and metrics are no such places.
     """
     found = loaded.document
-    sites = places(found, loaded.sites)
     return [
         f"{part}{place}"
         for part, metadata in found.parts.items()
         for steps, value in dtype_places(metadata)
         for place in [pointer(*steps)]
-        for index in sites.get(Address(part=part, pointer=place), ())
+        for index in loaded.places.get(Address(part=part, pointer=place), ())
         if loaded.layers[index].policy != name(value)
     ]
 
@@ -92,7 +91,7 @@ def test_every_place_of_a_policy_is_known(path: Path) -> None:
     """
     found = document(path)
     loaded = reading.load_model(found)
-    known = places(found, loaded.sites)
+    known = loaded.places
     layers = {node.part for node in found.nodes.values()} | {
         node.other_part for node in found.nodes.values()
     }
