@@ -5,9 +5,7 @@ From a file's config to a model that belongs to no generation:
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._numbering import from_keras2, from_keras3
@@ -20,6 +18,7 @@ from policytool.releases import generations, keras_objects, layer_classes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.naming import snake_case
 from policytool.support.errors import SpellingError
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,26 +53,27 @@ def decode(loaded: LoadedModel) -> Unit:
 
     :raises SpellingError: for a graph that no release writes.
     """
-    config = loaded.document.config
+    document = loaded.document
+    config, part = document.config, document.config_part
     if not isinstance(config, dict):
         raise SpellingError("the config in the file is not a serialized Keras model")
-    return _Reader(loaded).unit(config, parent=None, attribute=LAYERS)
+    sites = {entry.pointer: site for entry, site in loaded.entries.items() if entry.part == part}
+    return _Reader(loaded, sites, document.config_pointer).unit(config, document.config_pointer)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Reader:
     """One reading of one file."""
 
     loaded: LoadedModel
-    used: set[int] = field(default_factory=set)
-    places: defaultdict[tuple[int, str, str], int] = field(default_factory=lambda: defaultdict(int))
-    """How many of the sites of one name are known to be used."""
+    sites: Mapping[str, int]
+    """The JSON pointers of objects that serialize layers, to the layers' sites."""
 
-    def unit(self, value: dict[str, Json], *, parent: int | None, attribute: str) -> Unit:
-        """
-        Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds
-        it as ``attribute``.
-        """
+    root: str
+    """The JSON pointer of the model."""
+
+    def unit(self, value: dict[str, Json], pointer: str) -> Unit:
+        """Return the layer, model or op that ``value`` serializes, which stands at ``pointer``."""
         serialized = keras_objects.require(value)
         class_name, registered = split_class(serialized)
         module, raw = serialized.module, serialized.config
@@ -81,17 +81,28 @@ class _Reader:
             {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
         )
         name = str(value.get("name") or config.get("name") or snake_case(class_name))
-        site = self._site(parent, attribute, name)
         operation = layer_classes.is_operation(value)
         is_model = (
-            not operation and LAYERS in config and (class_name in MODEL_CLASSES or parent is None)
+            not operation
+            and LAYERS in config
+            and (class_name in MODEL_CLASSES or pointer == self.root)
         )
+        site = self.sites.get(pointer)
+        first = self.loaded.sites[site] if site is not None else None
+        if first is not None and first.copies and first.entry is not None:
+            pointer = (
+                first.entry.pointer
+            )  # layers in a shared one have their sites at its first place
         build = value.get("build_config")
         return Unit(
             class_name=class_name,
             name=name,
             config=self._config(
-                config, site, (class_name, name), is_model=is_model, operation=operation
+                config,
+                f"{pointer}/config",
+                (class_name, name),
+                is_model=is_model,
+                operation=operation,
             ),
             role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
             custom=not operation and _is_custom(class_name, registered, module),
@@ -99,71 +110,24 @@ class _Reader:
             module=module,
             path=self.loaded.layers[site].path if site is not None else path_of((name,)),
             site=site,
-            network=self._network(config, site) if is_model else None,
-            build={key: self._value(key, item, site, key) for key, item in build.items()}
+            network=self._network(
+                config,
+                f"{pointer}/config" if isinstance(raw, list) else f"{pointer}/config/{LAYERS}",
+            )
+            if is_model
+            else None,
+            build={
+                key: self._value(key, item, f"{pointer}/build_config", key)
+                for key, item in build.items()
+            }
             if isinstance(build, dict)
             else None,
         )
 
-    def _site(self, parent: int | None, attribute: str, name: str) -> int | None:
-        """
-        Return the site of a layer that stands below another; None for what is no layer of the tree.
-        """
-        if parent is None:
-            return 0
-        sites = self.loaded.sites
-        fitting = (
-            self._sites_by_call[parent, name, attribute] or self._sites_by_call[parent, name, None]
-        )
-        place = self.places[parent, name, attribute]
-        while place < len(fitting) and fitting[place] in self.used:
-            place += 1
-        self.places[parent, name, attribute] = place  # those before it stay used
-        found = fitting[place] if place < len(fitting) else next(iter(fitting), None)
-        if found is None and attribute in {
-            "forward_layer",
-            "backward_layer",
-        }:  # a SavedModel's objects have the names that they were built with
-            found = next(
-                (
-                    child
-                    for child in self.loaded.children[parent]
-                    if sites[child].attribute == attribute
-                ),
-                None,
-            )
-        if found is None:  # a shared layer stands at its first place
-            found = self._sites_by_place.get((*sites[parent].names, name))
-        if found is not None:
-            self.used.add(found)
-        return found
-
-    @cached_property
-    def _sites_by_call(self) -> Mapping[tuple[int, str, str | None], list[int]]:
-        """
-        Sites by what they stand below, their name, and what they are held as; None for whatever
-        that is.
-        """
-        found: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
-        for index, site in enumerate(self.loaded.sites):
-            if site.parent is not None:
-                for attribute in (site.attribute, None):
-                    found[site.parent, site.given_name or site.name, attribute].append(index)
-        return found
-
-    @cached_property
-    def _sites_by_place(self) -> Mapping[tuple[str, ...], int]:
-        """Sites by their further places, the first of several."""
-        return {
-            names: index
-            for index, site in reversed(list(enumerate(self.loaded.sites)))
-            for names in site.also_at
-        }
-
     def _config(
         self,
         config: Mapping[str, Json],
-        site: int | None,
+        pointer: str,
         called: tuple[str, str],
         *,
         is_model: bool,
@@ -175,44 +139,51 @@ class _Reader:
         for key, value in config.items():
             if key in left_out or (key == "name" and value == name):
                 continue
-            if key == "dtype":
-                found[key] = (
-                    self._value(key, value, site, key)
-                    if operation or class_name == INPUT_CLASS
-                    else self._policy(value)
-                )
+            if key == "dtype" and not operation and class_name != INPUT_CLASS:
+                found[key] = self._policy(value, pointer)
             else:
-                attribute = layer_facts(class_name).holds.get(key, key)
-                found[key] = self._value(key, value, site, attribute)
+                found[key] = self._value(key, value, pointer, key)
         return found
 
-    def _policy(self, value: Json) -> Value:
+    def _policy(self, value: Json, above: str) -> Value:
         if value is None:
             return None
         try:
             return generations.parse(value, self.loaded.generation)
         except SpellingError:
-            return self._value("dtype", value, None, "dtype")
+            return self._value("dtype", value, above, "dtype")
 
-    def _value(self, key: str, value: Json, site: int | None, attribute: str) -> Value:
-        if isinstance(value, list):
-            return [self._value(key, item, site, attribute) for item in value]
-        if not isinstance(value, dict):
+    def _value(self, key: str, value: Json, above: str, step: str | int) -> Value:
+        """
+        Return what a value of a config means.
+
+        :param key: the nearest key above the value
+        :param above: the JSON pointer of the object or list that contains it
+        :param step: its key or position there
+        """
+        if not isinstance(value, dict | list):
             return value
+        pointer = above + jsontext.pointer(step)
+        if isinstance(value, list):
+            return [
+                self._value(key, item, pointer, position) for position, item in enumerate(value)
+            ]
         serialized, items = keras_objects.read(value), value.get("items")
         if (
             serialized is not None
             and serialized.class_name in _SEQUENCES
             and isinstance(items, list)
         ):
-            return [self._value(key, item, site, attribute) for item in items]
+            return self._value(key, items, pointer, "items")
         if serialized is None or "config" not in value:
-            return {inner: self._value(inner, item, site, inner) for inner, item in value.items()}
+            return {
+                inner: self._value(inner, item, pointer, inner) for inner, item in value.items()
+            }
         if _is_layer(key, serialized):
-            return self.unit(value, parent=site, attribute=attribute)
-        return self._thing(key, serialized, site)
+            return self.unit(value, pointer)
+        return self._thing(key, serialized, f"{pointer}/config")
 
-    def _thing(self, key: str, serialized: KerasObject, site: int | None) -> Thing:
+    def _thing(self, key: str, serialized: KerasObject, above: str) -> Thing:
         class_name, registered = split_class(serialized)
         config = serialized.config
         kind = (
@@ -222,7 +193,7 @@ class _Reader:
         )
         inner: Mapping[str, Value] | str | None
         if isinstance(config, dict):
-            inner = {name: self._value(name, item, site, name) for name, item in config.items()}
+            inner = {name: self._value(name, item, above, name) for name, item in config.items()}
         else:
             inner = config if isinstance(config, str) else None
         package = (
@@ -240,13 +211,15 @@ class _Reader:
             module=serialized.module,
         )
 
-    def _network(self, config: dict[str, Json], site: int | None) -> Network:
-        entries = [
-            entry
-            for entry in _as_list(config.get(LAYERS))
+    def _network(self, config: dict[str, Json], pointer: str) -> Network:
+        """Return the network of a model, whose layers are the list at ``pointer``."""
+        places = [
+            (position, entry)
+            for position, entry in enumerate(_as_list(config.get(LAYERS)))
             if isinstance(entry, dict) and keras_objects.class_of(entry) is not None
         ]
-        units = tuple(self.unit(entry, parent=site, attribute=LAYERS) for entry in entries)
+        entries = [entry for _, entry in places]
+        units = tuple(self.unit(entry, f"{pointer}/{position}") for position, entry in places)
         if "output_layers" not in config:
             return Network(units=units)
         if stuck := inbound_nodes.stuck(config):

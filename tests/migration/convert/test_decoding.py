@@ -1,0 +1,102 @@
+"""Each unit of a decoded model takes over the layer whose object it was decoded from."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.migration.convert import decoding
+from policytool.migration.convert.traversal import walk
+from policytool.model import reading
+from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import dense, sequential
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.loaded_model import LoadedModel
+
+
+def load(path: Path) -> LoadedModel:
+    """Return the model of a file."""
+    return reading.load_model(format_detection.document(path, path.name))
+
+
+def written(path: Path, model: dict[str, object]) -> LoadedModel:
+    """Return a model once its config is written as JSON."""
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keras2.1.6/nested_models.yaml",
+        "keras3.15/shared_layer.keras",
+        "tf2.3/wrappers.h5",
+        "tf2.5/mha_mixed",
+        "tf2.15/shared_layer/keras_metadata.pb",
+        "tf_keras2.21/rnn.h5",
+    ],
+)
+def test_each_layer_of_a_config_is_decoded_with_its_site(name: str) -> None:
+    """Layers that share an object in the file share a site, and all others have one each."""
+    loaded = load(FIXTURES / name)
+    units = [unit for unit in walk(decoding.decode(loaded)) if unit.role != "operation"]
+    sites = [loaded.sites[unit.site] if unit.site is not None else None for unit in units]
+    for unit, site in zip(units, sites, strict=True):
+        if site is None:  # the input of a Sequential is no object of a SavedModel
+            assert loaded.is_saved_object
+            assert unit.class_name == "InputLayer"
+        else:
+            assert unit.name in {site.name, site.given_name, *(names[-1] for names in site.also_at)}
+            assert unit.class_name == site.class_name
+
+
+def test_layers_of_one_name_in_a_list_have_their_own_sites(tmp_path: Path) -> None:
+    """Cells may have one name: each is decoded from its own object."""
+    cells = [
+        {
+            "class_name": "LSTMCell",
+            "config": {"name": "cell", "trainable": True, "dtype": dtype, "units": 2},
+        }
+        for dtype in ("float32", "float64")
+    ]
+    stacked = {"class_name": "StackedRNNCells", "config": {"name": "cells", "cells": cells}}
+    recurrent = {
+        "class_name": "RNN",
+        "config": {"name": "rnn", "trainable": True, "dtype": "float32", "cell": stacked},
+    }
+    loaded = written(tmp_path / "model.json", sequential(recurrent))
+    sites = [unit.site for unit in walk(decoding.decode(loaded)) if unit.name == "cell"]
+    assert [loaded.layers[site or 0].policy for site in sites] == ["float32", "float64"]
+
+
+def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
+    """A layer in the config of an initializer is none of the layer whose name it has."""
+    initializer = {"class_name": "Own", "config": {"inner": dense("inner")}}
+    inner = dense("outer", kernel_initializer=initializer, projection=dense("inner"))
+    loaded = written(tmp_path / "model.json", sequential(inner))
+    sites = [unit.site for unit in walk(decoding.decode(loaded)) if unit.name == "inner"]
+    assert sites.count(None) == 1
+    assert len(sites) == 2
+
+
+def test_layers_below_a_shared_layer_have_the_sites_of_its_first_place(tmp_path: Path) -> None:
+    """Keras 3 writes the whole config of a shared layer again, with the id of the first."""
+    shared = {
+        "class_name": "TimeDistributed",
+        "config": {"name": "steps", "trainable": True, "layer": dense("inner")},
+        "shared_object_id": 5,
+    }
+    nested = {**sequential(shared, name="nested"), "shared_object_id": 7}
+    loaded = written(tmp_path / "model.json", sequential(shared, nested))
+    units: dict[str, list[int | None]] = {}
+    for unit in walk(decoding.decode(loaded)):
+        units.setdefault(unit.name, []).append(unit.site)
+    assert len(set(units["steps"])) == len(set(units["inner"])) == 1
+    assert len(units["steps"]) == len(units["inner"]) == 2
+    assert units["inner"][0] is not None
