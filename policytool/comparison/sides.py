@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import layer_graph, optimizer_config, reading
+from policytool.model import optimizer_config, reading
 from policytool.model.model import Layer, Model, Source
 from policytool.model.tree import INPUT_CLASS, LAYERS, storage
 from policytool.releases import keras_objects
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.document import Document, Tensor
+    from policytool.model.layer_graph import Graph
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
@@ -141,7 +142,7 @@ def compared_model(document: Document) -> ComparedModel:
         return _weights_only(document)
     loaded = reading.load_model(document)
     sites, placed = loaded.placed.sites, loaded.placed
-    fed, ends, operations = _inbound(sites)
+    fed, ends, operations = _inbound(loaded)
     before = _before(sites)
     layers = tuple(
         ComparedLayer(
@@ -232,7 +233,7 @@ def _before(sites: tuple[Site, ...]) -> dict[int, int]:
 
 
 def _inbound(
-    sites: tuple[Site, ...],
+    loaded: LoadedModel,
 ) -> tuple[
     dict[int, tuple[int | str, ...]],
     dict[int, Mapping[str, tuple[int | str, ...]]],
@@ -244,7 +245,8 @@ def _inbound(
     fed: dict[int, tuple[int | str, ...]] = {}
     ends: dict[int, Mapping[str, tuple[int | str, ...]]] = {}
     operations: dict[int, Mapping[str, Json]] = {}
-    for index, found in layer_graph.graphs(sites).items():
+    sites = loaded.sites
+    for index, found in loaded.graphs.items():
         config = sites[index].config
         if config is None or "output_layers" not in config:
             continue
@@ -271,7 +273,7 @@ def _nameless(config: Mapping[str, Json]) -> Json:
     return {key: value for key, value in config.items() if key != "name"}
 
 
-def _sources(found: layer_graph.Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:
+def _sources(found: Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:
     """
     Return layers by index and operations by name, with what an automatic cast is fed by in its
     place.

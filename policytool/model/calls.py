@@ -18,6 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import public_class_name
+from policytool.releases.naming import snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,6 +101,99 @@ class Call:
     kwargs: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalledLayer:
+    """One layer or operation in the list of a model's layers."""
+
+    position: int
+    """Its position in the list."""
+
+    name: str
+    entry: dict[str, Json]
+    """The object that serializes it."""
+
+    calls: tuple[Call, ...]
+    """In the order of the config."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelCalls:
+    """All calls of a functional model's layers."""
+
+    layers: tuple[CalledLayer, ...]
+    """In the order of the config."""
+
+    inputs: Argument
+    """References in the structure that the model takes."""
+
+    outputs: Argument
+    keras3: bool
+    """Whether they are counted as Keras 3 counts them, and not as Keras 2 does."""
+
+
+def model_calls(config: Mapping[str, Json], *, keras3: bool) -> ModelCalls:
+    """
+    Return the calls that a functional model's config has.
+
+    :param keras3: whether Keras 3 wrote a config that has no calls
+    """
+    entries = list(layer_entries(config))
+    nodes = [_as_list(entry.get("inbound_nodes")) for _, entry in entries]
+    keras3 = any(_is_of_keras3(node) for listed in nodes for node in listed) or (
+        keras3 and not any(nodes)
+    )
+    names = frozenset(layer_name(entry) for _, entry in entries)
+    inputs, outputs = (
+        _ends_of_keras3(ends) if keras3 else _alone(_ends_of_keras2(ends, names))
+        for ends in (config.get("input_layers"), config.get("output_layers"))
+    )
+    return ModelCalls(
+        layers=tuple(
+            CalledLayer(
+                position=position,
+                name=layer_name(entry),
+                entry=entry,
+                calls=tuple(
+                    _read_call(node, names, str(keras_objects.class_of(entry))) for node in listed
+                ),
+            )
+            for (position, entry), listed in zip(entries, nodes, strict=True)
+        ),
+        inputs=inputs,
+        outputs=outputs,
+        keras3=keras3,
+    )
+
+
+def layer_entries(config: Mapping[str, Json]) -> Iterator[tuple[int, dict[str, Json]]]:
+    """Yield the objects in the list of a model's layers, with their positions in it."""
+    for position, entry in enumerate(_as_list(config.get("layers"))):
+        if isinstance(entry, dict) and keras_objects.class_of(entry) is not None:
+            yield position, entry
+
+
+def layer_name(entry: Mapping[str, Json]) -> str:
+    """
+    Return the name of a layer; where the file has none (a Sequential of Keras 1), the one that
+    Keras would give.
+    """
+    config = entry.get("config")
+    for holder in (entry, config):  # an op layer's own name stands only in the entry
+        if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
+            return str(holder["name"])
+    return snake_case(public_class_name(str(keras_objects.class_of(entry))).rpartition(">")[2])
+
+
+def _as_list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def call_tensors(call: Call) -> Iterator[Reference]:
+    """Yield the tensors that a call takes: positional arguments, then the others as written."""
+    for argument in (*call.args, *call.kwargs.values()):
+        yield from tensors(argument)
+
+
 def tensors(argument: Argument) -> Iterator[Reference]:
     """
     Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's
@@ -129,12 +224,12 @@ def _alone(ends: Argument) -> Argument:
     )
 
 
-def is_of_keras3(node: Json) -> TypeGuard[dict[str, Json]]:
+def _is_of_keras3(node: Json) -> TypeGuard[dict[str, Json]]:
     """Return whether an item of ``inbound_nodes`` has the form of Keras 3."""
     return isinstance(node, dict) and "args" in node
 
 
-def read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
+def _read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
     """
     Return one call, as an item of ``inbound_nodes`` has it.
 
@@ -144,15 +239,10 @@ def read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
     :param names: the layers of the model
     :param class_name: the class of the layer that is called
     """
-    if not is_of_keras3(node):
+    if not _is_of_keras3(node):
         return _call_of_keras2(node, names)
     call = _call_of_keras3(node)
     return _without_ellipsis(call, node) if class_name == _GET_ITEM else call
-
-
-def read_ends(value: Json, names: frozenset[str], *, keras3: bool) -> Argument:
-    """Return a model's inputs or outputs, from ``input_layers`` or ``output_layers``."""
-    return _ends_of_keras3(value) if keras3 else _alone(_ends_of_keras2(value, names))
 
 
 def _call_of_keras2(node: Json, names: frozenset[str]) -> Call:

@@ -1,10 +1,6 @@
 """
-Which layer feeds which: the graphs of functional models and the chains of sequential ones, as their
-configs have them.
-
-A Keras 2 node is ``["layer", node, tensor, {kwargs}]``, with tensors in the kwargs spelled
-``["layer", node, tensor]`` (TF 2.4 on); a Keras 3 node is ``{"args", "kwargs"}`` with
-``__keras_tensor__`` objects. Both are walked for what names a layer of the same model.
+Which layer feeds which: the graphs of functional models, from the calls that their configs have,
+and the chains of sequential ones.
 """
 
 from __future__ import annotations
@@ -14,15 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool.model import inbound_nodes
-from policytool.model.calls import read_call
+from policytool.formats.document import Address
+from policytool.model.calls import call_tensors, model_calls, tensors
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from policytool.model.calls import Call
+    from policytool.model.calls import Call, ModelCalls, Reference
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
@@ -43,16 +39,8 @@ class GraphNode:
     parents: tuple[str, ...]
     """The nodes whose tensors it takes, at any of its calls."""
 
-    inbound: Sequence[Json] = ()
-    """Its calls as the file has them; nothing in a sequential model."""
-
-    names: frozenset[str] = frozenset()
-    """The nodes of its model."""
-
-    @cached_property
-    def calls(self) -> tuple[Call, ...]:
-        """Its calls, in the order of the config."""
-        return tuple(read_call(call, self.names, self.class_name) for call in self.inbound)
+    calls: tuple[Call, ...] = ()
+    """In the order of the config; none in a sequential model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +53,8 @@ class Graph:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    source: ModelCalls | None = None
+    """What a functional model's config has; None for a sequential model."""
 
     @cached_property
     def nodes_in_order(self) -> tuple[GraphNode, ...]:
@@ -98,26 +88,26 @@ class Graph:
         return found
 
 
-def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
-    """Return the graph of each functional and sequential model, by the model's site."""
-    by_names: dict[tuple[str, ...], int] = {}
-    for index, site in enumerate(sites):
-        for names in ((*site.names[:-1], site.given_name or site.name), site.names, *site.also_at):
-            by_names.setdefault(names, index)
+def graphs(
+    sites: Sequence[Site], entries: Mapping[Address, int], *, keras3: bool
+) -> dict[int, Graph]:
+    """
+    Return the graph of each functional and sequential model, by the model's site.
+
+    :param entries: where the objects stand that serialize layers, to the layers' sites
+    :param keras3: whether Keras 3 wrote the models
+    """
     listed: dict[int, list[int]] = defaultdict(list)
     for index, site in enumerate(sites):
         if site.parent is not None and site.attribute == LAYERS:
             listed[site.parent].append(index)
-    found = {}
-    for index, site in enumerate(sites):
-        if site.is_model and site.class_name in MODEL_CLASSES:
-            functional = site.config is not None and "output_layers" in site.config
-            found[index] = (
-                _functional(index, site, by_names)
-                if functional
-                else _sequential(index, listed.get(index, ()), sites)
-            )
-    return found
+    return {
+        index: _functional(index, site, entries, keras3=keras3)
+        if site.config is not None and "output_layers" in site.config
+        else _sequential(index, listed.get(index, ()), sites)
+        for index, site in enumerate(sites)
+        if site.is_model and site.class_name in MODEL_CLASSES
+    }
 
 
 def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Graph:
@@ -126,12 +116,11 @@ def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Gra
     last: tuple[str, ...] = ()
     for index in layers:
         site = sites[index]
-        pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
         nodes[site.name] = GraphNode(
             name=site.name,
             class_name=site.class_name,
             site=index,
-            pointer=pointer,
+            pointer=site.entry.pointer if site.entry is not None else "",
             config=site.config or {},
             parents=last,
         )
@@ -142,44 +131,36 @@ def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Gra
     )
 
 
-def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int]) -> Graph:
-    config = site.config or {}
-    base = site.address.pointer.removesuffix("/dtype") if site.address else ""
-    listed = config.get(LAYERS)
-    entries = [
-        (position, entry)
-        for position, entry in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(entry, dict)
-    ]
-    names = frozenset(inbound_nodes.name(entry) for _, entry in entries)
+def _functional(model: int, site: Site, entries: Mapping[Address, int], *, keras3: bool) -> Graph:
+    """Return the graph of a functional model's layers and operations."""
+    source = model_calls(site.config or {}, keras3=keras3)
+    names = frozenset(layer.name for layer in source.layers)
+    part, base = (site.entry.part, site.entry.pointer) if site.entry is not None else ("", "")
     nodes = {}
-    for position, entry in entries:
-        name, inner = inbound_nodes.name(entry), entry.get("config")
-        inbound = entry.get("inbound_nodes")
-        nodes[name] = GraphNode(
-            name=name,
-            class_name=str(keras_objects.class_of(entry)),
-            site=by_names.get((*site.names, name)),
-            pointer=f"{base}/{LAYERS}/{position}",
-            config=inner if isinstance(inner, dict) else {},
-            parents=tuple(
-                dict.fromkeys(parent for parent in references(inbound) if parent in names)
+    for layer in source.layers:
+        pointer, config = f"{base}/config/{LAYERS}/{layer.position}", layer.entry.get("config")
+        nodes[layer.name] = GraphNode(
+            name=layer.name,
+            class_name=str(keras_objects.class_of(layer.entry)),
+            site=entries.get(Address(part=part, pointer=pointer)),
+            pointer=pointer,
+            config=config if isinstance(config, dict) else {},
+            parents=_layers(
+                (tensor for call in layer.calls for tensor in call_tensors(call)), names
             ),
-            inbound=inbound if isinstance(inbound, list) else (),
-            names=names,
+            calls=layer.calls,
         )
     return Graph(
         model=model,
         nodes=nodes,
-        inputs=_ends(config.get("input_layers"), names),
-        outputs=_ends(config.get("output_layers"), names),
+        inputs=_layers(tensors(source.inputs), names),
+        outputs=_layers(tensors(source.outputs), names),
+        source=source,
     )
 
 
-def _ends(value: Json, names: frozenset[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in references(value) if name in names))
-
-
-def references(value: Json) -> Iterator[str]:
-    """Yield the names of the layers whose tensors a value refers to, in its order."""
-    return (layer for layer, _ in inbound_nodes.tensors(value))
+def _layers(references: Iterable[Reference], names: frozenset[str]) -> tuple[str, ...]:
+    """Return the layers whose tensors are referred to, each once, as far as the model has them."""
+    return tuple(
+        dict.fromkeys(reference.layer for reference in references if reference.layer in names)
+    )

@@ -240,7 +240,7 @@ class LoadedModel:
     @cached_property
     def graphs(self) -> Mapping[int, Graph]:
         """The graph of each functional and sequential model, by its site."""
-        return graphs(self.sites)
+        return graphs(self.sites, self.entries, keras3=self.is_keras3)
 
     @cached_property
     def own_policies(self) -> Mapping[int, Policy | PolicyMap]:

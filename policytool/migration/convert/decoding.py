@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._numbering import from_keras2, from_keras3
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
-from policytool.model import calls, inbound_nodes
-from policytool.model.calls import Reference
+from policytool.model import inbound_nodes
+from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, layer_classes
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.naming import snake_case
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Value
-    from policytool.model.calls import Argument
+    from policytool.model.calls import Argument, ModelCalls
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
@@ -78,9 +77,9 @@ class _Reader:
         class_name, registered = split_class(serialized)
         module, raw = serialized.module, serialized.config
         config: dict[str, Json] = (
-            {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
+            {LAYERS: raw} if isinstance(raw, list) else raw if isinstance(raw, dict) else {}
         )
-        name = str(value.get("name") or config.get("name") or snake_case(class_name))
+        name = layer_name(value)
         operation = layer_classes.is_operation(value)
         is_model = (
             not operation
@@ -90,9 +89,7 @@ class _Reader:
         site = self.sites.get(pointer)
         first = self.loaded.sites[site] if site is not None else None
         if first is not None and first.copies and first.entry is not None:
-            pointer = (
-                first.entry.pointer
-            )  # layers in a shared one have their sites at its first place
+            pointer = first.entry.pointer  # where the layers in a shared one have their sites
         build = value.get("build_config")
         return Unit(
             class_name=class_name,
@@ -112,6 +109,7 @@ class _Reader:
             site=site,
             network=self._network(
                 config,
+                site,
                 f"{pointer}/config" if isinstance(raw, list) else f"{pointer}/config/{LAYERS}",
             )
             if is_model
@@ -211,42 +209,38 @@ class _Reader:
             module=serialized.module,
         )
 
-    def _network(self, config: dict[str, Json], pointer: str) -> Network:
+    def _network(self, config: Mapping[str, Json], site: int | None, pointer: str) -> Network:
         """Return the network of a model, whose layers are the list at ``pointer``."""
-        places = [
-            (position, entry)
-            for position, entry in enumerate(_as_list(config.get(LAYERS)))
-            if isinstance(entry, dict) and keras_objects.class_of(entry) is not None
-        ]
-        entries = [entry for _, entry in places]
-        units = tuple(self.unit(entry, f"{pointer}/{position}") for position, entry in places)
         if "output_layers" not in config:
-            return Network(units=units)
+            entries = layer_entries(config)
+            return Network(
+                units=tuple(self.unit(entry, f"{pointer}/{place}") for place, entry in entries)
+            )
         if stuck := inbound_nodes.stuck(config):
             raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
-        nodes = [_as_list(entry.get("inbound_nodes")) for entry in entries]
-        keras3 = any(calls.is_of_keras3(node) for listed in nodes for node in listed) or (
-            self.loaded.is_keras3 and not any(nodes)
-        )
-        names = frozenset(unit.name for unit in units)
-        inputs, outputs = (
-            calls.read_ends(config.get(key), names, keras3=keras3)
-            for key in ("input_layers", "output_layers")
-        )
-        if not (_are_tensors(inputs) and _are_tensors(outputs)):
+        source = self._model_calls(config, site)
+        if not (_are_tensors(source.inputs) and _are_tensors(source.outputs)):
             raise SpellingError(
                 "input_layers or output_layers of a model in the file refer to tensors that its "
                 "layers do not produce"
             )
-        called = tuple(
-            replace(
-                unit,
-                calls=tuple(calls.read_call(node, names, unit.class_name) for node in listed),
-            )
-            for unit, listed in zip(units, nodes, strict=True)
+        units = tuple(
+            replace(self.unit(layer.entry, f"{pointer}/{layer.position}"), calls=layer.calls)
+            for layer in source.layers
         )
-        network = Network(units=called, inputs=inputs, outputs=outputs)
-        return from_keras3(network) if keras3 else from_keras2(network)
+        network = Network(units=units, inputs=source.inputs, outputs=source.outputs)
+        return from_keras3(network) if source.keras3 else from_keras2(network)
+
+    def _model_calls(self, config: Mapping[str, Json], site: int | None) -> ModelCalls:
+        """
+        Return the calls of a functional model: those of its graph, which has them from this config
+        but for a custom class, and for what a SavedModel has of a nested model in its root.
+        """
+        if site is not None and self.loaded.sites[site].config is config:
+            graph = self.loaded.graphs.get(site)
+            if graph is not None and graph.source is not None:
+                return graph.source
+        return model_calls(config, keras3=self.loaded.is_keras3)
 
 
 def _are_tensors(ends: Argument) -> bool:
@@ -255,10 +249,6 @@ def _are_tensors(ends: Argument) -> bool:
     return isinstance(ends, Reference) or (
         isinstance(ends, dict) and all(_are_tensors(item) for item in ends.values())
     )
-
-
-def _as_list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
 
 
 def _is_layer(key: str, serialized: KerasObject) -> bool:

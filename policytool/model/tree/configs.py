@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
+from policytool.model.calls import layer_name
 from policytool.model.tree.site import (
     INPUT_CLASS,
     LAYERS,
@@ -26,7 +27,6 @@ from policytool.model.tree.site import (
 )
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import is_operation, layer_facts
-from policytool.releases.naming import snake_case
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError
 from policytool.support.steps import spend
@@ -162,7 +162,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
     serialized = keras_objects.require(value)
     config = serialized.config
     class_name, registered = split_class(serialized)
-    name = _name(value, config, class_name)
+    name = layer_name(value)
     built = (
         name
         if name.startswith(place.prefix) or (walk.keras3 and place.attribute == "backward_layer")
@@ -292,17 +292,6 @@ def _layer_list(config: Json) -> list[Json] | None:
         listed = config.get(LAYERS)
         return listed if isinstance(listed, list) else None
     return None
-
-
-def _name(value: dict[str, Json], config: Json, class_name: str) -> str:
-    """
-    Return the layer's name; where the file has none (a Sequential of Keras 1), the one that Keras
-    would give.
-    """
-    for holder in (value, config):  # an op layer's own name stands only in the entry
-        if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
-            return str(holder["name"])
-    return snake_case(class_name)
 
 
 def _add_sub_layers(walk: _Walk, class_name: str, index: int) -> None:

@@ -13,18 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import operations
-from policytool.model import custom_classes, inbound_nodes
+from policytool.model import custom_classes
+from policytool.model.calls import call_tensors, tensors
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.layer_classes import layer_facts
 from policytool.support import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.model.inbound_nodes import Node
+    from policytool.model.calls import Reference
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
+
+Node = tuple[str, int]
+"""One call of a layer: the layer's name, and the call's number in the config."""
 
 _ANY_CALL: Final = -1
 """Stands for the number of a call that may be any of the layer's."""
@@ -160,21 +164,18 @@ class _Search:
 
     def _ends(self, graph: Graph) -> list[Node]:
         """Return the calls that make a model's outputs."""
-        listed = (self.loaded.sites[graph.model].config or {}).get("output_layers")
-        if listed is None:
+        if graph.source is None:
             return self._calls(graph, ((name, 0) for name in graph.outputs))
-        return self._calls(graph, inbound_nodes.tensors(listed))
+        return self._calls(graph, _nodes(tensors(graph.source.outputs)))
 
     def _sources(self, graph: Graph, call: Node) -> list[Node]:
         """Return the calls whose tensors a call takes."""
         name, number = call
         node = graph.nodes[name]
-        if not node.inbound:  # in a Sequential
+        if not node.calls:  # in a Sequential
             return self._calls(graph, ((parent, 0) for parent in node.parents))
-        calls = node.inbound if number == _ANY_CALL else node.inbound[number : number + 1]
-        return self._calls(
-            graph, (tensor for call in calls for tensor in inbound_nodes.tensors(call))
-        )
+        calls = node.calls if number == _ANY_CALL else node.calls[number : number + 1]
+        return self._calls(graph, (taken for call in calls for taken in _nodes(call_tensors(call))))
 
     def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
         """
@@ -185,6 +186,11 @@ class _Search:
         for name, number in references:
             node = graph.nodes.get(name)
             if node is not None:
-                exact = node.site not in self.loaded.graphs and 0 <= number < len(node.inbound)
+                exact = node.site not in self.loaded.graphs and 0 <= number < len(node.calls)
                 found[name, number if exact else _ANY_CALL] = None
         return list(found)
+
+
+def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
+    """Yield the calls that make some tensors."""
+    return ((reference.layer, reference.call) for reference in references)

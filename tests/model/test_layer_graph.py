@@ -1,0 +1,72 @@
+"""The graph of a model: what feeds each layer, and where each layer stands."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.model import reading
+from policytool.model.calls import layer_name
+from policytool.support.text.jsontext import place
+from tests.helpers.convertible_models import input2, input3, keras2, keras3, layer2, layer3, tensor
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.loaded_model import LoadedModel
+
+
+def load(path: Path) -> LoadedModel:
+    """Return the model of a file."""
+    return reading.load_model(format_detection.document(path, path.name))
+
+
+def written(path: Path, model: dict[str, object]) -> LoadedModel:
+    """Return a model once its config is written as JSON."""
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keras2.1.6/nested_models.yaml",
+        "keras3.15/nested_models.keras",
+        "tf2.5/mha_mixed",
+        "tf_keras2.21/default_float32",
+        "tfjs4.22/nested_models/model.json",
+    ],
+)
+def test_each_node_of_a_graph_points_to_its_object(name: str) -> None:
+    """Of a SavedModel, to the object in the metadata of the model that the graph is of."""
+    loaded = load(FIXTURES / name)
+    assert loaded.graphs
+    for model, graph in loaded.graphs.items():
+        for node in graph.nodes.values():
+            home = loaded.sites[model].entry
+            below = node.site is None or graph.source is not None
+            entry = home if below else loaded.sites[node.site or 0].entry
+            assert entry is not None
+            if node.pointer:
+                holder, key = place(loaded.document.parts[entry.part], node.pointer)
+                assert layer_name(holder[key]) == node.name
+            if node.site is not None:
+                site = loaded.sites[node.site]
+                assert node.name in {site.name, site.given_name}
+
+
+def test_tensors_beside_the_first_argument_feed_a_layer_after_it(tmp_path: Path) -> None:
+    """Keras 2 writes them with each tensor of the first argument, and Keras 3 after it."""
+    call = [["a", 0, 0, {"mask": ["m", 0, 0]}], ["b", 0, 0, {"mask": ["m", 0, 0]}]]
+    inputs = [input2(name, 4) for name in ("a", "b", "m")]
+    older = written(tmp_path / "keras2.json", keras2(*inputs, layer2("Add", "sum", call)))
+    inputs = [input3(name, 4) for name in ("a", "b", "m")]
+    added = layer3("Add", "sum", [tensor("a"), tensor("b")], kwargs={"mask": tensor("m")})
+    newer = written(tmp_path / "keras3.json", keras3(*inputs, added))
+    for loaded in (older, newer):
+        assert loaded.graphs[0].nodes["sum"].parents == ("a", "b", "m")
+        assert (loaded.graphs[0].inputs, loaded.graphs[0].outputs) == (("a", "b", "m"), ("sum",))
