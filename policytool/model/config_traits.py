@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import inbound_nodes, nested_calls
+from policytool.model import inbound_nodes
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.support.text.jsontext import text_at
@@ -284,7 +284,7 @@ def _says_shape(root: dict[str, Json]) -> bool:
         first.get("config") if isinstance(first, dict) else None,
     )
     return isinstance(inner, dict) and (
-        name in nested_calls.MODELS or (name != _INPUT and "batch_input_shape" in inner)
+        name in inbound_nodes.MODELS or (name != _INPUT and "batch_input_shape" in inner)
     )
 
 
@@ -297,7 +297,7 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
         for layer in (listed if isinstance(listed, list) else ())
         if isinstance(layer, dict)
     )
-    return () if names and names[0] in nested_calls.MODELS else names
+    return () if names and names[0] in inbound_nodes.MODELS else names
 
 
 def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
@@ -317,14 +317,14 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
     layers = (
         [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
     )
-    nested = {keras_objects.class_of(layer) for layer in layers} & nested_calls.MODELS
+    nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
     found.nested_models |= bool(nested)
     found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     if class_name == "Sequential":
-        found.behind_models.update(nested_calls.behind_models(layers))
+        found.behind_models.update(inbound_nodes.behind_models(layers))
     elif nested:
-        found.missed_calls |= nested_calls.misses_calls(config)
+        found.missed_calls |= inbound_nodes.misses_calls(config)
     found.given_states |= any(
         layer_facts(keras_objects.class_of(layer)).takes_states
         and inbound_nodes.takes_several(layer)

@@ -7,6 +7,12 @@ call whose tensors are not there yet. Where calls wait for each other, for thems
 that the config does not have, Keras 2 comes back for ever (``reconstruct_from_config`` in
 keras/engine/functional.py), as Keras 3 does up to 3.14 with nodes that are spelled as Keras 2's;
 ``fixtures/attacks.json`` has what was measured.
+
+Keras 2 counts the calls of a nested model from 1, because the model was called once when it was
+made. Keras 3 counts them from 0 in the HDF5 of Keras 2: what another layer gets from the last call
+is a call that it does not have, and of an output it takes one off, if the nested model is
+functional (``functional_from_config`` in keras/src/models/functional.py, from 3.3 on). In a
+Sequential, a functional model gives a list of one tensor in Keras 3.0 and 3.15.
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.calls import layer_name
+from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -24,6 +33,9 @@ if TYPE_CHECKING:
 
 Node = tuple[str, int]
 """One call of a layer: the layer's name, and the call's number in the config."""
+
+SEQUENTIAL: Final = "Sequential"
+MODELS: Final = frozenset({"Functional", "Model", SEQUENTIAL})
 
 _REFERENCE: Final = 3
 """The least items of a reference to a tensor: layer, call, output."""
@@ -68,13 +80,6 @@ def takes_several(entry: Mapping[str, Json]) -> bool:
     return isinstance(nodes, list) and any(
         isinstance(node, list) and len(node) > 1 and isinstance(node[0], list) for node in nodes
     )
-
-
-def name(entry: Mapping[str, Json]) -> str:
-    """Return the name of a layer's entry."""
-    config = entry.get("config")
-    inner = config.get("name") if isinstance(config, dict) else None
-    return str(entry.get("name") or inner)
 
 
 def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
@@ -156,11 +161,36 @@ def depth(config: Mapping[str, Json]) -> int:
     return deepest
 
 
+def misses_calls(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether Keras 3 looks for a call that a functional model's config does not have: one of a
+    nested model, or of a Sequential that gives an output.
+    """
+    return any(
+        keras_objects.class_of(entry) == SEQUENTIAL for entry in _entries(config).values()
+    ) or bool(stuck(config, from_zero=True))
+
+
+def behind_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+    """
+    Yield the class of each layer of a Sequential that is the first to need the tensor of a
+    functional model in front of it.
+    """
+    listed = False
+    for entry in layers:
+        class_name = keras_objects.class_of(entry)
+        if class_name in MODELS:
+            listed = class_name != SEQUENTIAL
+        elif listed and layer_facts(str(class_name)).list_of_one != "kept":
+            yield str(class_name)
+            listed = False
+
+
 def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     """Return the entries of a model's layers by their names."""
     listed = config.get("layers")
     return {
-        name(entry): entry
+        layer_name(entry): entry
         for entry in (listed if isinstance(listed, list) else ())
         if isinstance(entry, dict)
     }
@@ -221,6 +251,6 @@ def _below(entry: Mapping[str, Json]) -> Iterator[str]:
         )
         for inner in layers if isinstance(layers, list) else ():
             if isinstance(inner, dict):
-                yield name(inner)
+                yield layer_name(inner)
                 if _is_model(inner):
                     pending.append(inner.get("config"))
