@@ -12,6 +12,7 @@ from policytool.migration.convert._numbering import from_keras2, from_keras3
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model import inbound_nodes
 from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
+from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, layer_classes
@@ -46,6 +47,7 @@ _OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
 
 
+@once_per_model
 def decode(loaded: LoadedModel) -> Unit:
     """
     Return the model of a file.
