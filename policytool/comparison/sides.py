@@ -1,17 +1,19 @@
 """
-One model as it is compared: its layers with their configs, what feeds them, and the tensors that
-their variables were read from.
+One model as it is compared: a loaded model, or variables alone, with what feeds its layers and the
+tensors that their variables were read from.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.model import optimizer_config, reading
 from policytool.model.model import Layer, Model, Source
-from policytool.model.tree import INPUT_CLASS, LAYERS, storage
+from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, storage
 from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document, Tensor
     from policytool.model.layer_graph import Graph
     from policytool.model.loaded_model import LoadedModel
-    from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
+
+Sources: TypeAlias = "tuple[int | str, ...]"
+"""Layers of a compared model by index, and operations of Keras 3 by name."""
 
 _AUTOMATIC_CASTS: Final = frozenset({"Cast"})
 """
@@ -36,52 +40,118 @@ them.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ComparedLayer:
-    """One layer and what the file holds of it."""
+    """One layer of a compared model, by its index."""
 
-    layer: Layer
-    parent: int | None
-    names: tuple[str, ...]
-    """Names from below the model down; none for the model itself."""
+    subject: ComparedModel
+    index: int
 
-    places: frozenset[tuple[str, ...]]
-    """All its places, as names from below the model down."""
+    @property
+    def site(self) -> Site:
+        """Where it stands; for variables alone, their scope."""
+        return self.subject.sites[self.index]
 
-    tensors: tuple[Tensor, ...]
-    """For each variable, what it was read from."""
+    @property
+    def layer(self) -> Layer:
+        """What reports show of it."""
+        return self.subject.descriptions[self.index]
 
-    config: Mapping[str, Json] | None = None
-    attribute: str = LAYERS
-    """What the parent holds it by."""
+    @property
+    def parent(self) -> int | None:
+        """The index of the layer that it is in."""
+        return self.site.parent
 
-    implicit: bool = False
-    """Whether no config describes it: a layer that its parent makes by itself."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names from below the model down; none for the model itself."""
+        return self.site.names[1:]
 
-    before: int | None = None
-    """The layer that its parent lists before it."""
+    @property
+    def places(self) -> frozenset[tuple[str, ...]]:
+        """All its places, as names from below the model down."""
+        return frozenset(names[1:] for names in (self.site.names, *self.site.also_at))
 
-    inputs: tuple[int | str, ...] | None = None
-    """
-    The layers that feed it, by index, and operations of Keras 3 by name; None for a shared layer,
-    and where the model is no functional one.
-    """
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """For each variable, what it was read from."""
+        return self.subject.tensors.get(self.index, ())
 
-    ends: Mapping[str, tuple[int | str, ...]] | None = None
-    """Of a functional model: the layers that are its inputs and its outputs."""
+    @property
+    def config(self) -> Mapping[str, Json] | None:
+        """Its config; None where the file has none."""
+        return self.site.config if self.subject.described else None
 
-    operations: Mapping[str, Json] | None = None
-    """Of a functional model of Keras 3: its operations by name."""
+    @property
+    def attribute(self) -> str:
+        """What the parent holds it by."""
+        return self.site.attribute
+
+    @property
+    def implicit(self) -> bool:
+        """
+        Whether no config describes it: a layer that its parent makes by itself, and the states of
+        random layers in an export.
+        """
+        in_scope = not self.subject.described and self.names[:1]
+        return self.site.sub_policy is not None or bool(
+            in_scope and self.names[0].startswith(_SEEDS)
+        )
+
+    @property
+    def before(self) -> int | None:
+        """The layer that its parent lists before it."""
+        return self.subject.before.get(self.index)
+
+    @property
+    def inputs(self) -> Sources | None:
+        """
+        The layers that feed it; None for a shared layer, which others feed at each place, and where
+        the model is no functional one.
+        """
+        return self.subject.inputs.get(self.index) if not self.site.also_at else None
+
+    @property
+    def ends(self) -> Mapping[str, Sources] | None:
+        """Of a functional model: the layers that are its inputs and its outputs."""
+        graph = self.subject.graphs.get(self.index)
+        return (
+            {
+                "input_layers": _sources(graph, graph.inputs),
+                "output_layers": _sources(graph, graph.outputs),
+            }
+            if graph is not None
+            else None
+        )
+
+    @property
+    def operations(self) -> Mapping[str, Json] | None:
+        """Of a functional model of Keras 3: its operations by name."""
+        graph = self.subject.graphs.get(self.index)
+        return (
+            {
+                node.name: keras_objects.short(node.class_name, _nameless(node.config))
+                for node in graph.nodes.values()
+                if node.site is None and node.class_name not in _AUTOMATIC_CASTS
+            }
+            if graph is not None
+            else None
+        )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedModel:
     """One model."""
 
     document: Document
     model: Model
-    layers: tuple[ComparedLayer, ...]
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...]
+    descriptions: tuple[Layer, ...]
+    """What reports show of its layers, with the same indices."""
+
+    tensors: Mapping[int, tuple[Tensor, ...]]
+    """By index, for each variable of a layer what it was read from."""
+
     described: bool = True
     """Whether the file describes its layers; False where it holds variables alone."""
 
@@ -124,11 +194,41 @@ class ComparedModel:
         """The serialised optimizer; None where the model was not compiled."""
         return optimizer_config.optimizer_config(self.document)
 
+    @cached_property
+    def layers(self) -> tuple[ComparedLayer, ...]:
+        """Its layers."""
+        return tuple(ComparedLayer(self, index) for index in range(len(self.sites)))
+
+    @cached_property
+    def graphs(self) -> Mapping[int, Graph]:
+        """The graphs of functional models, by the model's index."""
+        graphs = self.loaded.graphs if self.loaded is not None else {}
+        return {index: graph for index, graph in graphs.items() if graph.source is not None}
+
+    @cached_property
+    def inputs(self) -> Mapping[int, Sources]:
+        """The layers that feed each layer of functional models."""
+        found: dict[int, Sources] = {}
+        for graph in self.graphs.values():
+            for node in graph.nodes.values():
+                if node.site is not None and self.sites[node.site].class_name != INPUT_CLASS:
+                    found.setdefault(node.site, _sources(graph, node.parents))
+        return found
+
+    @cached_property
+    def before(self) -> Mapping[int, int]:
+        """What stands before each layer below the same parent."""
+        return {
+            index: previous
+            for below in self.children().values()
+            for previous, index in pairwise(below)
+        }
+
     def children(self) -> dict[int | None, list[int]]:
         """Return the layers directly below each layer; those of None stand at the top."""
         found: dict[int | None, list[int]] = defaultdict(list)
-        for index, held in enumerate(self.layers):
-            found[held.parent].append(index)
+        for index, site in enumerate(self.sites):
+            found[site.parent].append(index)
         return found
 
 
@@ -141,33 +241,14 @@ def compared_model(document: Document) -> ComparedModel:
     if document.config_part is None:
         return _weights_only(document)
     loaded = reading.load_model(document)
-    sites, placed = loaded.placed.sites, loaded.placed
-    fed, ends, operations = _inbound(loaded)
-    before = _before(sites)
-    layers = tuple(
-        ComparedLayer(
-            layer=layer,
-            parent=site.parent,
-            names=site.names[1:],
-            places=frozenset(names[1:] for names in (site.names, *site.also_at)),
-            tensors=placed.sources.get(index, ()),
-            config=site.config,
-            attribute=site.attribute,
-            implicit=site.sub_policy is not None,
-            before=before.get(index),
-            inputs=fed.get(index) if not site.also_at else None,  # it has others at each place
-            ends=ends.get(index),
-            operations=operations.get(index),
-        )
-        for index, (site, layer) in enumerate(zip(sites, loaded.layers, strict=True))
-    )
     return ComparedModel(
         document=document,
         model=loaded.description,
-        layers=layers,
-        sites=sites,
+        sites=loaded.sites,
+        descriptions=loaded.layers,
+        tensors=loaded.placed.sources,
         loaded=loaded,
-        is_rooted=sum(site.parent is None for site in sites) == 1,
+        is_rooted=sum(site.parent is None for site in loaded.sites) == 1,
     )
 
 
@@ -177,92 +258,51 @@ def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
     """
     placed = storage.place(weights.document, other.sites)
     layers = tuple(
-        replace(
-            held,
-            layer=Layer(
-                path=held.layer.path,
-                also_at=held.layer.also_at,
-                name=held.layer.name,
-                class_name=held.layer.class_name,
-                source=Source.UNKNOWN,
-                variables=placed.variables.get(index, ()),
-            ),
-            tensors=placed.sources.get(index, ()),
-            config=None,
-            inputs=None,
-            ends=None,
-            operations=None,
+        Layer(
+            path=layer.path,
+            also_at=layer.also_at,
+            name=layer.name,
+            class_name=layer.class_name,
+            source=Source.UNKNOWN,
+            variables=placed.variables.get(index, ()),
         )
-        for index, held in enumerate(other.layers)
+        for index, layer in enumerate(other.descriptions)
     )
-    return replace(weights, layers=layers, sites=other.sites, is_rooted=other.is_rooted)
+    return replace(
+        weights,
+        sites=other.sites,
+        descriptions=layers,
+        tensors=placed.sources,
+        is_rooted=other.is_rooted,
+    )
 
 
 def _weights_only(document: Document) -> ComparedModel:
-    model = reading.model_of(document)
-    held = zip(
-        model.layers, reading.group_variables(document).items(), strict=False
-    )  # scopes of a graph without variables come last, and are not compared
-    layers = tuple(_scope(layer, names, tensors) for layer, (names, tensors) in held)
-    return ComparedModel(document=document, model=model, layers=layers, described=False)
-
-
-def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> ComparedLayer:
     """
-    Return a group of variables; several may have one name, as in what ``tf.Module`` leaves unnamed.
+    Return variables by their scopes; several may have one name, as in what ``tf.Module`` leaves
+    unnamed. Scopes of a graph without variables come last, and are not compared.
     """
-    return ComparedLayer(
-        layer=layer,
-        parent=None,
-        names=names,
-        places=frozenset({names}),
-        tensors=tuple(tensors),
-        implicit=names[0].startswith(_SEEDS),
+    model, groups = reading.model_of(document), reading.group_variables(document)
+    return ComparedModel(
+        document=document,
+        model=model,
+        sites=tuple(map(_scope, groups)),
+        descriptions=model.layers[: len(groups)],
+        tensors={index: tuple(tensors) for index, tensors in enumerate(groups.values())},
+        described=False,
     )
 
 
-def _before(sites: tuple[Site, ...]) -> dict[int, int]:
-    """Return what stands before each layer below the same parent."""
-    last: dict[int | None, int] = {}
-    found = {}
-    for index, site in enumerate(sites):
-        if site.parent in last:
-            found[index] = last[site.parent]
-        last[site.parent] = index
-    return found
-
-
-def _inbound(
-    loaded: LoadedModel,
-) -> tuple[
-    dict[int, tuple[int | str, ...]],
-    dict[int, Mapping[str, tuple[int | str, ...]]],
-    dict[int, Mapping[str, Json]],
-]:
-    """
-    Return what feeds each layer of functional models, and each such model's ends and operations.
-    """
-    fed: dict[int, tuple[int | str, ...]] = {}
-    ends: dict[int, Mapping[str, tuple[int | str, ...]]] = {}
-    operations: dict[int, Mapping[str, Json]] = {}
-    sites = loaded.sites
-    for index, found in loaded.graphs.items():
-        config = sites[index].config
-        if config is None or "output_layers" not in config:
-            continue
-        for node in found.nodes.values():
-            if node.site is not None and sites[node.site].class_name != INPUT_CLASS:
-                fed.setdefault(node.site, _sources(found, node.parents))
-        ends[index] = {
-            "input_layers": _sources(found, found.inputs),
-            "output_layers": _sources(found, found.outputs),
-        }
-        operations[index] = {
-            node.name: keras_objects.short(node.class_name, _nameless(node.config))
-            for node in found.nodes.values()
-            if node.site is None and node.class_name not in _AUTOMATIC_CASTS
-        }
-    return fed, ends, operations
+def _scope(names: tuple[str, ...]) -> Site:
+    """Return the place of variables whose layer no config describes."""
+    return Site(
+        names=("", *names),
+        class_name="",
+        attribute=LAYERS,
+        parent=None,
+        spelled=Unspelled.ABSENT,
+        address=None,
+    )
 
 
 def _nameless(config: Mapping[str, Json]) -> Json:
@@ -273,7 +313,7 @@ def _nameless(config: Mapping[str, Json]) -> Json:
     return {key: value for key, value in config.items() if key != "name"}
 
 
-def _sources(found: Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:
+def _sources(graph: Graph, names: tuple[str, ...]) -> Sources:
     """
     Return layers by index and operations by name, with what an automatic cast is fed by in its
     place.
@@ -282,7 +322,7 @@ def _sources(found: Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:
     pending = list(reversed(names))
     seen: set[str] = set()
     while pending:
-        node = found.nodes[pending.pop()]
+        node = graph.nodes[pending.pop()]
         if node.site is not None:
             sources[node.site] = None
         elif node.class_name not in _AUTOMATIC_CASTS:
