@@ -179,7 +179,7 @@ class LoadedModel:
         """
         from policytool.model import hazards  # its lists, which inspect needs nothing of
 
-        return hazards.of(self.document, self.places)
+        return hazards.of(self.document, self.entries)
 
     @cached_property
     def addresses(self) -> Mapping[int, tuple[Address, ...]]:

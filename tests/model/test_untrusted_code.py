@@ -227,3 +227,18 @@ def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path:
     assert any("stores its class name as an object" in what for what in whats) == (
         class_name is not None
     )
+
+
+def test_code_of_a_shared_layer_is_reported_once(tmp_path: Path) -> None:
+    """Its copies in the config are the same layer, wherever they stand."""
+    shared = {**LAMBDA, "shared_object_id": 5}
+    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [shared]}}
+    file = tmp_path / "model.json"
+    file.write_text(
+        json.dumps(
+            {"class_name": "Sequential", "config": {"name": "outer", "layers": [shared, inner]}}
+        ),
+        encoding="utf-8",
+    )
+    loaded = reading.load_model(format_detection.document(file, "model"))
+    assert [loaded.sites[hazard.site or 0].name for hazard in loaded.hazards] == ["hidden"]

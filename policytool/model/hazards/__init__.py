@@ -53,14 +53,13 @@ OUTSIDE: Final = (
 """What readers observe of values that lie outside the file, and did not follow."""
 
 
-def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[Hazard, ...]:
+def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]:
     """
     Return what is found in the configs, each once per layer, in the order of the file.
 
-    :param places: where the layers' policies stand or would stand, as
-        :attr:`policytool.model.loaded_model.LoadedModel.places` says.
+    :param entries: where the objects stand that serialize layers, to the layers' sites
     """
-    owners = _owners(places)
+    owners = _owners(entries)
     hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}
     for part, value in document.parts.items():
         for inner, steps, site in _dicts(value, owners.get(part)):
@@ -100,14 +99,14 @@ class _Owners:
     below: dict[str, _Owners] = field(default_factory=dict)
 
 
-def _owners(places: Mapping[Address, tuple[int, ...]]) -> dict[str, _Owners]:
+def _owners(entries: Mapping[Address, int]) -> dict[str, _Owners]:
     """Return the layers by part and by the steps that lead to each of them."""
     found: dict[str, _Owners] = defaultdict(_Owners)
-    for at, sites in places.items():
-        owners = found[at.part]
-        for step in steps_of(at.pointer.removesuffix("/dtype").removesuffix("/config")):
+    for entry, site in entries.items():
+        owners = found[entry.part]
+        for step in steps_of(entry.pointer):
             owners = owners.below.setdefault(step, _Owners())
-        owners.site = sites[0]
+        owners.site = site
     return found
 
 
