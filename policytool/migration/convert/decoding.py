@@ -14,6 +14,7 @@ from policytool.model import inbound_nodes
 from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
+from policytool.model.tree.configs import LAYER_SLOTS, is_layer
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, layer_classes
 from policytool.releases.layer_classes import layer_facts
@@ -35,7 +36,6 @@ _KINDS: Final = {
     "_constraint": ObjectKind.CONSTRAINT,
 }
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
-_LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
 """
@@ -179,7 +179,7 @@ class _Reader:
             return {
                 inner: self._value(inner, item, pointer, inner) for inner, item in value.items()
             }
-        if _is_layer(key, serialized):
+        if is_layer(value, slot=key in LAYER_SLOTS):
             return self.unit(value, pointer)
         return self._thing(key, serialized, f"{pointer}/config")
 
@@ -250,15 +250,6 @@ def _are_tensors(ends: Argument) -> bool:
         return all(_are_tensors(item) for item in ends)
     return isinstance(ends, Reference) or (
         isinstance(ends, dict) and all(_are_tensors(item) for item in ends.values())
-    )
-
-
-def _is_layer(key: str, serialized: KerasObject) -> bool:
-    config = serialized.arguments
-    return (
-        key in _LAYER_KEYS
-        or ("name" in config and "trainable" in config)
-        or serialized.class_name in MODEL_CLASSES
     )
 
 

@@ -53,7 +53,7 @@ _NOT_LAYERS: Final = frozenset(
 _BIDIRECTIONAL_KEYS: Final = frozenset({"layer", "merge_mode"})
 """What tells a class derived from Bidirectional."""
 
-_LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
+LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
 """
 Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and
 ``trainable``.
@@ -214,7 +214,7 @@ def _visit_value(
     :param held: the key of the value, and the way to it from ``entry``
     """
     key, steps = held
-    for inner_steps, inner in _layers_below(value, steps, slot=key in _LAYER_SLOTS):
+    for inner_steps, inner in _layers_below(value, steps, slot=key in LAYER_SLOTS):
         _visit(
             walk,
             inner,
@@ -274,15 +274,22 @@ def _layers_below(
             for key, item in value.items():
                 if isinstance(item, dict | list) and key not in _NOT_LAYERS:
                     yield from _layers_below(item, (*steps, key), slot=False)
-        elif _is_layer(value) or (slot and not is_operation(value)):
+        elif is_layer(value, slot=slot):
             yield steps, value
 
 
-def _is_layer(value: dict[str, Json]) -> bool:
+def is_layer(value: dict[str, Json], *, slot: bool) -> bool:
+    """
+    Return whether an object in a config serializes a layer.
+
+    :param slot: whether it stands below one of :data:`LAYER_SLOTS`
+    """
     config = value["config"]
     if isinstance(config, dict) and "name" in config and "trainable" in config:
         return True
-    return keras_objects.class_of(value) in MODEL_CLASSES and _layer_list(config) is not None
+    if keras_objects.class_of(value) in MODEL_CLASSES and _layer_list(config) is not None:
+        return True
+    return slot and not is_operation(value)
 
 
 def _layer_list(config: Json) -> list[Json] | None:
