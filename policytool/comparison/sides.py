@@ -208,12 +208,12 @@ class ComparedModel:
     @cached_property
     def inputs(self) -> Mapping[int, Sources]:
         """The layers that feed each layer of functional models."""
-        found: dict[int, Sources] = {}
+        inputs: dict[int, Sources] = {}
         for graph in self.graphs.values():
             for node in graph.nodes.values():
                 if node.site is not None and self.sites[node.site].class_name != INPUT_CLASS:
-                    found.setdefault(node.site, _sources(graph, node.parents))
-        return found
+                    inputs.setdefault(node.site, _sources(graph, node.parents))
+        return inputs
 
     @cached_property
     def before(self) -> Mapping[int, int]:
@@ -226,10 +226,10 @@ class ComparedModel:
 
     def children(self) -> dict[int | None, list[int]]:
         """Return the layers directly below each layer; those of None stand at the top."""
-        found: dict[int | None, list[int]] = defaultdict(list)
+        children: dict[int | None, list[int]] = defaultdict(list)
         for index, site in enumerate(self.sites):
-            found[site.parent].append(index)
-        return found
+            children[site.parent].append(index)
+        return children
 
 
 def compared_model(document: Document) -> ComparedModel:

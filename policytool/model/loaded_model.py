@@ -153,11 +153,11 @@ class LoadedModel:
         Where an object stands that serializes a layer, to the layer's site; the forward one where
         both directions of a Bidirectional are built from it.
         """
-        found: dict[Address, int] = {}
+        entries: dict[Address, int] = {}
         for item in self.objects:
             if item.entry is not None:
-                found.setdefault(item.entry, item.site)
-        return found
+                entries.setdefault(item.entry, item.site)
+        return entries
 
     @cached_property
     def places(self) -> Mapping[Address, tuple[int, ...]]:
@@ -165,11 +165,11 @@ class LoadedModel:
         Where a layer's ``dtype`` stands, or would stand, to the sites that have it there; both
         directions of a Bidirectional may share one place.
         """
-        found: dict[Address, dict[int, None]] = defaultdict(dict)
+        places: dict[Address, dict[int, None]] = defaultdict(dict)
         for item in self.objects:
             for address in item.policies:
-                found[address][item.site] = None
-        return {address: tuple(indices) for address, indices in found.items()}
+                places[address][item.site] = None
+        return {address: tuple(indices) for address, indices in places.items()}
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:

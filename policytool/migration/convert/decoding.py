@@ -91,7 +91,7 @@ class _Reader:
         site = self.sites.get(pointer)
         first = self.loaded.sites[site] if site is not None else None
         if first is not None and first.copies and first.entry is not None:
-            pointer = first.entry.pointer  # where the layers in a shared one have their sites
+            pointer = first.entry.pointer  # its first place, where the layers in it have sites
         build = value.get("build_config")
         return Unit(
             class_name=class_name,
@@ -135,15 +135,15 @@ class _Reader:
     ) -> dict[str, Value]:
         class_name, name = called
         left_out = _GRAPH_KEYS if is_model else frozenset()
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for key, value in config.items():
             if key in left_out or (key == "name" and value == name):
                 continue
             if key == "dtype" and not operation and class_name != INPUT_CLASS:
-                found[key] = self._policy(value, pointer)
+                values[key] = self._policy(value, pointer)
             else:
-                found[key] = self._value(key, value, pointer, key)
-        return found
+                values[key] = self._value(key, value, pointer, key)
+        return values
 
     def _policy(self, value: Json, above: str) -> Value:
         if value is None:

@@ -206,14 +206,14 @@ def _visit_children(walk: _Walk, config: Json, entry: Address, index: int) -> No
 
 
 def _visit_value(
-    walk: _Walk, value: Json, entry: Address, index: int, held: tuple[str, Steps]
+    walk: _Walk, value: Json, entry: Address, index: int, item: tuple[str, Steps]
 ) -> None:
     """
     Add the layers in a value of a layer's config.
 
-    :param held: the key of the value, and the way to it from ``entry``
+    :param item: the key of the value, and the way to it from ``entry``
     """
-    key, steps = held
+    key, steps = item
     for inner_steps, inner in _layers_below(value, steps, slot=key in LAYER_SLOTS):
         _visit(
             walk,

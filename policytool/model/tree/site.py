@@ -154,15 +154,15 @@ def with_shared_places(
     :raises LimitError: where there are more places than a model has layers, or their paths are
         longer.
     """
-    found: list[Site] = []
+    result: list[Site] = []
     places = characters = 0
-    for index, one in enumerate(sites):
+    for index, first in enumerate(sites):
         site = (
-            replace(one, also_at=tuple(also_at[index]), copies=tuple(copies.get(index, ())))
+            replace(first, also_at=tuple(also_at[index]), copies=tuple(copies.get(index, ())))
             if index in also_at
-            else one
+            else first
         )
-        above = found[site.parent].also_at if site.parent is not None else ()
+        above = result[site.parent].also_at if site.parent is not None else ()
         places += 1 + len(site.also_at) + len(above)
         characters += (1 + len(site.also_at) + len(above)) * (
             len(site.names) + sum(map(len, site.names))
@@ -174,5 +174,5 @@ def with_shared_places(
         inherited = tuple((*names, site.name) for names in above)
         own = frozenset(site.also_at) if inherited else frozenset()
         new = tuple(names for names in inherited if names not in own)
-        found.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
-    return tuple(found)
+        result.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
+    return tuple(result)
