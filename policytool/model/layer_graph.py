@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from policytool.formats.document import Address
-from policytool.model.calls import call_tensors, model_calls, tensors
+from policytool.model.calls import call_tensors, layer_entries, model_calls, tensors
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
 
@@ -104,10 +104,24 @@ def graphs(
     return {
         index: _functional(index, site, entries, keras3=keras3)
         if site.config is not None and "output_layers" in site.config
-        else _sequential(index, listed.get(index, ()), sites)
+        else _sequential(index, _chain(site, entries) or listed.get(index, ()), sites)
         for index, site in enumerate(sites)
         if site.is_model and site.class_name in MODEL_CLASSES
     }
+
+
+def _chain(site: Site, entries: Mapping[Address, int]) -> list[int]:
+    """
+    Return the layers that a sequential model's config lists, also those that stand first in another
+    model; none if it lists none, as that of Keras up to 2.2.2.
+    """
+    if site.entry is None or site.config is None:
+        return []
+    places = (
+        Address.below(site.entry, "config", LAYERS, position)
+        for position, _ in layer_entries(site.config)
+    )
+    return [entries[place] for place in places if place in entries]
 
 
 def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Graph:

@@ -13,6 +13,7 @@ from policytool.model.calls import layer_name
 from policytool.support.text.jsontext import place
 from tests.helpers.convertible_models import input2, input3, keras2, keras3, layer2, layer3, tensor
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import dense, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,3 +71,16 @@ def test_tensors_beside_the_first_argument_feed_a_layer_after_it(tmp_path: Path)
     for loaded in (older, newer):
         assert loaded.graphs[0].nodes["sum"].parents == ("a", "b", "m")
         assert (loaded.graphs[0].inputs, loaded.graphs[0].outputs) == (("a", "b", "m"), ("sum",))
+
+
+def test_a_layer_that_two_sequential_models_share_is_in_both_chains(tmp_path: Path) -> None:
+    """Keras writes it in both, with one id."""
+    shared = {**dense("shared"), "shared_object_id": 5}
+    branches = [
+        sequential(shared, dense("first"), name="branch_a"),
+        sequential(shared, dense("second"), name="branch_b"),
+    ]
+    loaded = written(tmp_path / "model.json", sequential(*branches))
+    chains = [list(graph.nodes) for graph in loaded.graphs.values()]
+    assert chains == [["branch_a", "branch_b"], ["shared", "first"], ["shared", "second"]]
+    assert loaded.graphs[4].nodes["second"].parents == ("shared",)
