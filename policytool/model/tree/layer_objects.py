@@ -121,7 +121,7 @@ class _Below:
     """The layers of a SavedModel's graph by what configs of the layers above them say of them."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self._named: dict[tuple[int, str, str | None], dict[int, None]] = defaultdict(dict)
+        self._named: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
         self._held: dict[tuple[int, str], int] = {}
         by_names = {
             names: index
@@ -141,8 +141,10 @@ class _Below:
         }
 
     def _add(self, parent: int, name: str, attribute: str, index: int) -> None:
-        self._named[parent, name, attribute.partition("/")[0]][index] = None
-        self._named[parent, name, None][index] = None
+        for held_by in (attribute.partition("/")[0], None):
+            children = self._named[parent, name, held_by]
+            if children[-1:] != [index]:  # of several places of a layer in another
+                children.append(index)
 
     def child(self, parent: int | None, site: Site, place: int) -> int | None:
         """
@@ -158,8 +160,7 @@ class _Below:
         if parent is not None:
             for name in (site.name, site.given_name):
                 for attribute in (site.attribute, None):
-                    children = list(self._named.get((parent, name or "", attribute), ()))
-                    if children:
+                    if children := self._named.get((parent, name or "", attribute)):
                         return children[place] if place < len(children) else children[0]
             if site.attribute != LAYERS and (parent, site.attribute) in self._held:
                 return self._held[parent, site.attribute]
