@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.migration.convert._walking import CallGraph, Node, inbound
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.tensor_dtypes import (
     TensorDtypes,
@@ -25,7 +24,9 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
+from policytool.migration.convert.traversal import call_graph
 from policytool.model.calls import Reference, tensors
+from policytool.model.flow import CallGraph, Node, inbound
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
@@ -95,10 +96,10 @@ class _Reading:
 
     def edges(self) -> ImplicitEdges:
         """Return what each call takes beyond its arguments."""
-        graph = CallGraph(self.network)
+        graph = call_graph(self.network)
         found: dict[Node, Sequence[Edge]] = {}
         for node in graph.walk()[0]:
-            unit = graph.units[node[0]]
+            unit = self.network.unit(node[0])
             if unit.calls:
                 call = unit.calls[node[1]]
                 found[node] = self._inputs(unit, call, graph)

@@ -16,19 +16,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.implicit_casts import ImplicitEdges, implicit_edges
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.traversal import call_graph, map_units
 from policytool.model.calls import tensors
 from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.migration.convert._walking import Node
     from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.implicit_casts import Edge
     from policytool.migration.convert.target import Target
+    from policytool.model.flow import CallGraph, Node
 
 _NOT_MET: Final = -1
 _AS_GIVEN: Final = releases_in("after tf2.15")
@@ -75,13 +74,13 @@ def order(
     :param further: what the loader puts between calls by itself
     :param by_name: whether a call's keyword arguments are sorted
     """
-    graph = CallGraph(network, by_name=by_name)
+    graph = call_graph(network, by_name)
     finished, met = graph.walk()
     depths = _depths(graph, finished, further)[1]
     names = [
         name
         for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs))
-        if name not in depths and name in graph.units
+        if name not in depths and name in network.by_name
     ]
     for name in names:
         depths[name], met[name] = 0, _NOT_MET
@@ -89,14 +88,14 @@ def order(
         depths, key=lambda name: (-depths[name], met[name])
     )  # stable, as Keras' own sorting is
     return (
-        *(graph.units[name] for name in found),
+        *(network.unit(name) for name in found),
         *(unit for unit in network.units if unit.name not in depths),
     )
 
 
 def calls_in_order(network: Network) -> list[Node]:
     """Return the calls of a functional network in the order in which Keras 3 runs them."""
-    graph = CallGraph(network)
+    graph = call_graph(network)
     depths = _depths(graph, graph.walk()[0], _NONE)[0]
     return sorted(depths, key=lambda node: -depths[node])
 

@@ -8,28 +8,28 @@ network gives, however often it is called.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.architecture import Role, once_per_network
 from policytool.migration.convert.operations import RESULTS
 from policytool.migration.convert.operations.calls import module_of, named2, named3, row_of
 from policytool.migration.convert.operations.rows import ParameterKind
-from policytool.migration.convert.traversal import BEFORE_CHAIN, entries, exits, references
-from policytool.model.calls import Call, Constant, Reference
+from policytool.migration.convert.traversal import call_graph, entries, exits, references
+from policytool.model.calls import Constant, Reference
+from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, PolicyMap
-from policytool.support.steps import spend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from policytool.migration.convert.architecture import Network, Unit
     from policytool.migration.convert.operations.rows import OperationRow
-    from policytool.model.calls import Argument
+    from policytool.model.calls import Argument, Call
+    from policytool.model.flow import Node, TensorValues
 
 _UNSAID: Final = frozenset(
     {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
@@ -84,40 +84,32 @@ def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] =
     return numbers.pop()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TensorDtypes:
     """The dtypes of the tensors of one network."""
 
-    _known: dict[tuple[str, int, int], str | None] = field(default_factory=dict)
-    """By a layer, the number of its call and that of its output; -1 for all other outputs."""
+    _values: TensorValues[str | None]
 
     def of(self, argument: Argument) -> str | None:
         """Return the dtype of a tensor or a constant; None where it is not known."""
         if isinstance(argument, Reference):
-            key = (argument.layer, argument.call, argument.output)
-            return self._known.get(key, self._known.get((argument.layer, argument.call, -1)))
+            return self._values.of(argument)
         return argument.dtype if isinstance(argument, Constant) else None
-
-    def note(self, layer: str, call: int, dtype: str | None, output: int = -1) -> None:
-        """Add what a call of a layer gives, in one output or in all others."""
-        self._known[layer, call, output] = dtype
 
 
 @once_per_network
 def of_network(network: Network) -> TensorDtypes:
     """Return the dtypes of a network's tensors."""
-    known = TensorDtypes()
-    if network.is_chain:
-        _read_chain(network, known)
-        return known
-    graph = CallGraph(network)
-    for name, number in graph.inputs_first():
-        unit = graph.units[name]
+
+    def transfer(
+        node: Node, call: Call | None, values: TensorValues[str | None]
+    ) -> Sequence[str | None]:
+        unit = network.units[0] if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
         if unit.class_name == INPUT_CLASS:
-            known.note(name, 0, _of_input(unit))
-        elif unit.calls:
-            _note(unit, number, unit.calls[number], known)
-    return known
+            return (_of_input(unit),)
+        return _of_call(unit, call, TensorDtypes(values)) if call is not None else (None,)
+
+    return TensorDtypes(follow(call_graph(network), transfer))
 
 
 def entry_dtypes(network: Network) -> list[str | None]:
@@ -140,41 +132,24 @@ def is_cast(unit: Unit, dtype: str | None) -> bool:
     return dtype in dtypes.FLOATS and after not in (None, dtype)
 
 
-def _read_chain(network: Network, known: TensorDtypes) -> None:
-    """Add the dtypes of a chain's tensors."""
-    spend(len(network.units), walk="dtypes of a chain")
-    before = BEFORE_CHAIN
-    for unit in network.units:
-        if unit.class_name == INPUT_CLASS:
-            known.note(before.layer, 0, _of_input(unit))
-            known.note(unit.name, 0, _of_input(unit))
-        else:
-            _note(unit, 0, Call(args=(before,)), known)
-        before = Reference(layer=unit.name)
-
-
 def _of_input(unit: Unit) -> str | None:
     """Return the dtype of the tensor that an input layer stands for."""
     dtype = unit.config.get("dtype")
     return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
 
 
-def _note(unit: Unit, number: int, call: Call, known: TensorDtypes) -> None:
-    """Add the dtypes of what one call returns."""
+def _of_call(unit: Unit, call: Call, known: TensorDtypes) -> Sequence[str | None]:
+    """Return the dtypes of what one call returns; the last one is that of all further outputs."""
     if unit.role is Role.MODEL and unit.network is not None:
         inner = of_network(unit.network)
-        for output, reference in enumerate(exits(unit.network)):
-            known.note(unit.name, number, inner.of(reference), output)
-        return
+        return (*map(inner.of, exits(unit.network)), None)
     row = row_of(unit)
     if row is not None:
-        known.note(unit.name, number, _of_row(row, unit, call, known))
-        if row.others is not None:
-            known.note(unit.name, number, row.others, row.outputs)
-    elif unit.role is Role.OPERATION:
-        known.note(unit.name, number, _of_operation(unit, call, known))
-    else:
-        known.note(unit.name, number, _of_layer(unit, call, known))
+        dtype = _of_row(row, unit, call, known)
+        return (dtype,) if row.others is None else (*[dtype] * row.outputs, row.others)
+    if unit.role is Role.OPERATION:
+        return (_of_operation(unit, call, known),)
+    return (_of_layer(unit, call, known),)
 
 
 def _of_row(row: OperationRow, unit: Unit, call: Call, known: TensorDtypes) -> str | None:

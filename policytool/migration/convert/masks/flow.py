@@ -35,8 +35,9 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
-from policytool.migration.convert.traversal import BEFORE_CHAIN, entries, walk
+from policytool.migration.convert.traversal import entries, walk
 from policytool.model.calls import Call, Reference, tensors
+from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import Values, layer_facts
@@ -46,8 +47,8 @@ from policytool.support import steps
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert._walking import Node
     from policytool.model.calls import Argument
+    from policytool.model.flow import Node
     from policytool.releases.masks import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"
