@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool.comparison import normalization
-from policytool.model.calls import Call, Reference
-from policytool.model.flow import CallGraph, follow
+from policytool.model.calls import Reference
+from policytool.model.flow import follow, merged_graph
 from policytool.model.model_cache import once_per_model
 from policytool.releases.layer_classes import layer_facts
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.comparison.sides import ComparedLayer, ComparedModel
+    from policytool.model.calls import Call
     from policytool.model.flow import Node, TensorValues
     from policytool.model.layer_graph import Graph
     from policytool.model.loaded_model import LoadedModel
@@ -51,9 +52,12 @@ def _input_ranks(loaded: LoadedModel) -> Mapping[int, int | None]:
     """Return the ranks of what layers get, by their sites; of a shared layer at all its places."""
     inputs: dict[int, set[int | None]] = defaultdict(set)
     outputs: dict[int, int | None] = {}
-    for model, graph in reversed(loaded.graphs.items()):  # nested models before those around them
+    for model, graph in reversed(
+        list(loaded.graphs.items())
+    ):  # nested models before those around them
         ranks = _Ranks(loaded, graph, outputs)
-        known = follow(ranks.calls, ranks.output)
+        calls = merged_graph({node.name: node.parents for node in graph.nodes.values()})
+        known = follow(calls, ranks.output, walk="ranks")
         for node in graph.nodes.values():
             if node.site is not None:
                 inputs[node.site].add(ranks.input(node.name, known))
@@ -70,16 +74,6 @@ class _Ranks:
     graph: Graph
     nested: Mapping[int, int | None]
     """By a model's site, the rank of all that it gives."""
-
-    @property
-    def calls(self) -> CallGraph:
-        """Each layer with all that it takes at any of its calls."""
-        return CallGraph(
-            {
-                node.name: (Call(args=tuple(Reference(layer=name) for name in node.parents)),)
-                for node in self.graph.nodes.values()
-            }
-        )
 
     def input(self, name: str, known: TensorValues[int | None]) -> int | None:
         """Return the rank of what a layer gets; a chain's first layer says it itself."""

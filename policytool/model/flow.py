@@ -149,9 +149,21 @@ class TensorValues(Generic[Value]):
         self._outputs[node] = outputs
 
 
+def merged_graph(sources: Mapping[str, Sequence[str]]) -> CallGraph:
+    """Return a graph in which each layer has one call on all layers that it is ever called on."""
+    return CallGraph(
+        {
+            name: (Call(args=tuple(Reference(layer=source) for source in taken)),)
+            for name, taken in sources.items()
+        }
+    )
+
+
 def follow(
     graph: CallGraph,
     transfer: Callable[[Node, Call | None, TensorValues[Value]], Sequence[Value]],
+    *,
+    walk: str,
 ) -> TensorValues[Value]:
     """
     Return what a transfer function says of each tensor of a graph.
@@ -159,10 +171,11 @@ def follow(
     :param transfer: takes a node, its call (None for an input) and what is known of the tensors
         before it, and returns what is known of its outputs; the last value stands for all further
         outputs
+    :param walk: what the values are, such as ``"dtypes"``
     """
     known: TensorValues[Value] = TensorValues()
     order = graph.inputs_first
-    spend(len(order), walk="values of tensors")
+    spend(len(order), walk=walk)
     for node in order:
         known.add(node, transfer(node, graph.call(node), known))
     return known

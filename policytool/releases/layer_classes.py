@@ -142,6 +142,7 @@ class LayerFacts:
     averages_over: int | None = None
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
+    counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"
     cuts: bool = False
     extra_axis: Outcome | None = None
     first_variable: Mapping[str, int | str] = field(default_factory=_nothing)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.implicit_casts import ImplicitEdges, implicit_edges
-from policytool.migration.convert.traversal import call_graph, map_units
+from policytool.migration.convert.traversal import call_graph, connect_calls, map_units
 from policytool.model.calls import tensors
 from policytool.releases.releases import releases_in
 
@@ -74,7 +74,7 @@ def order(
     :param further: what the loader puts between calls by itself
     :param by_name: whether a call's keyword arguments are sorted
     """
-    graph = call_graph(network, by_name)
+    graph = connect_calls(network, by_name=by_name)
     finished, met = graph.walk()
     depths = _depths(graph, finished, further)[1]
     names = [

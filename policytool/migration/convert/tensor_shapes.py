@@ -85,7 +85,7 @@ def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
         built = Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
         return (*(built if sizes is Sizes.OPEN else sizes for sizes in inside), Sizes.UNKNOWN)
 
-    return follow(call_graph(network), transfer)
+    return follow(call_graph(network), transfer, walk="sizes of images")
 
 
 def _input_sizes(

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 @once_per_network
-def call_graph(network: Network, by_name: bool = True) -> CallGraph:  # noqa: FBT001, FBT002  # a key of what the network keeps
+def call_graph(network: Network) -> CallGraph:
+    """Return the calls of a network."""
+    return connect_calls(network)
+
+
+def connect_calls(network: Network, *, by_name: bool = True) -> CallGraph:
     """
     Return the calls of a network.
 

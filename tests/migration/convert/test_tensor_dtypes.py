@@ -9,12 +9,12 @@ import pytest
 
 from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.implicit_casts import Edge, implicit_edges
-from policytool.migration.convert.operations import BY_OPERATION, RESULTS
 from policytool.migration.convert.ordering import order_layers
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.tensor_dtypes import entry_dtypes, is_cast, of_network
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
+from policytool.releases.function_operations import operation_results, rows_by_operation
 from policytool.releases.policy import PolicyMap, policy_from_name
 from policytool.support.steps import budget
 
@@ -167,10 +167,10 @@ def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
 
 def test_operations_with_results_of_their_own_have_no_row() -> None:
     """A row would say it otherwise; and each is an operation of a release."""
-    for name in RESULTS:
+    for name in operation_results():
         module, _, class_name = name.partition(".")
         assert keras_operations.is_known(module, class_name), name
-        assert (module, class_name) not in BY_OPERATION, name
+        assert (module, class_name) not in rows_by_operation(), name
 
 
 @pytest.mark.parametrize(
