@@ -130,7 +130,7 @@ def chain_graph(names: Sequence[str]) -> CallGraph:
     calls: dict[str, Sequence[Call]] = {BEFORE_CHAIN.layer: ()}
     for before, name in pairwise((BEFORE_CHAIN.layer, *names)):
         calls.setdefault(name, (Call(args=(Reference(layer=before),)),))
-    return CallGraph(calls)
+    return CallGraph(calls, Reference(layer=names[-1]) if names else BEFORE_CHAIN)
 
 
 class TensorValues(Generic[Value]):

@@ -140,6 +140,7 @@ class LayerFacts:
     category: Category = Category.UNKNOWN
     activation: str | None = None
     averages_over: int | None = None
+    built_as_floats: bool = False
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"

@@ -26,18 +26,19 @@ from policytool.migration.convert.tensor_dtypes import (
 )
 from policytool.migration.convert.traversal import call_graph
 from policytool.model.calls import Reference, tensors
-from policytool.model.flow import CallGraph, Node, inbound
+from policytool.model.flow import Node, follow, inbound
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.releases import KERAS3
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.target import Target
     from policytool.model.calls import Call
+    from policytool.model.flow import TensorValues
 
 
 class Edge(NamedTuple):
@@ -71,23 +72,21 @@ _OR_SINCE: Final = "keras3.6"
 _BROADCAST_AFTER: Final = "keras3.6"
 
 
-_OF_POLICY: Final = "Discretization"
-"""The layer whose integers Keras 3.0 to 3.10 take for numbers of its policy while they build."""
-
-
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
     """Return what a release of Keras 3 adds to a functional network."""
     return _Reading(network=network, target=target).edges()
 
 
-@dataclass
+_Mask = list[Edge] | None
+"""What the mask of a call's output is made of; None for an output without one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
     """One network, read from its inputs to its outputs."""
 
     network: Network
     target: Target
-    masks: dict[Node, list[Edge]] = field(default_factory=dict)
-    """By a call whose output has a mask: what that is made of."""
 
     @property
     def dtypes(self) -> TensorDtypes:
@@ -96,20 +95,30 @@ class _Reading:
 
     def edges(self) -> ImplicitEdges:
         """Return what each call takes beyond its arguments."""
-        graph = call_graph(self.network)
-        found: dict[Node, Sequence[Edge]] = {}
-        for node in graph.walk()[0]:
-            unit = self.network.unit(node[0])
-            if unit.calls:
-                call = unit.calls[node[1]]
-                found[node] = self._inputs(unit, call, graph)
-                self._mask(node, unit, call, graph)
-        return ImplicitEdges(calls=found, masks=self.masks)
+        calls: dict[Node, Sequence[Edge]] = {}
 
-    def _inputs(self, unit: Unit, call: Call, graph: CallGraph) -> list[Edge]:
-        taken = [
-            (tensor, node) for tensor in inbound(call) if (node := graph.node(tensor)) is not None
-        ]
+        def transfer(node: Node, call: Call | None, known: TensorValues[_Mask]) -> Sequence[_Mask]:
+            if call is None:
+                return (None,)
+            unit = self.network.unit(node[0])
+            calls[node] = self._inputs(unit, call, known)
+            mask = self._mask(unit, call, known)
+            if mask is not None:
+                masks[node] = mask
+            return (mask,)
+
+        masks: dict[Node, Sequence[Edge]] = {}
+        follow(call_graph(self.network), transfer, walk="symbolic masks")
+        return ImplicitEdges(calls=calls, masks=masks)
+
+    def _nodes(self, references: Iterable[Reference]) -> list[tuple[Reference, Node]]:
+        """Return the tensors that are of this network, with the calls that they come from."""
+        graph = call_graph(self.network)
+        nodes = ((reference, graph.node(reference)) for reference in references)
+        return [(reference, node) for reference, node in nodes if node is not None]
+
+    def _inputs(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> list[Edge]:
+        taken = self._nodes(inbound(call))
         parents = [node for _, node in taken]
         cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
         has_ops = self.target.since(_OP_SINCE)
@@ -132,12 +141,8 @@ class _Reading:
                 and not cast
             )
             if bare or not self.target.since(_NOTED_BEFORE):
-                found += [self._edge(parent) for parent in parents if parent in self.masks]
+                found += [_mask_edge(parent) for parent in _masked(parents, masks)]
         return found
-
-    def _edge(self, node: Node, ops: int = 0) -> Edge:
-        """Return the way to the mask of a call's output."""
-        return Edge(node, ops, is_mask=True)
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         if (
@@ -147,7 +152,7 @@ class _Reading:
         ):
             return False
         before = self.network.by_name.get(tensor.layer)
-        if before is not None and before.class_name == _OF_POLICY:
+        if before is not None and layer_facts(before.class_name).built_as_floats:
             return is_cast(unit, compute_dtype(before))
         return is_cast(unit, self.dtypes.of(tensor))
 
@@ -162,52 +167,54 @@ class _Reading:
         before, after = self.dtypes.of(tensor), entry_dtypes(unit.network)[0]
         return before != after and is_float(before) and is_float(after)
 
-    def _mask(self, node: Node, unit: Unit, call: Call, graph: CallGraph) -> None:
-        taken = [
-            (tensor, parent)
-            for tensor in tensors(call.args[:1])
-            if (parent := graph.node(tensor)) is not None
-        ]
+    def _mask(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> _Mask:
+        """Return what the mask of a call's output is made of."""
+        taken = self._nodes(tensors(call.args[:1]))
         if not taken:
-            return
+            return None
         parents = [parent for _, parent in taken]
+        masked = _masked(parents, masks)
         cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, taken[0][0]))
         facts = layer_facts(unit.class_name)
         if facts.masks_values(unit.config):
-            ops = 2 + cast if facts.makes_mask == "always" else 1
-            self.masks[node] = [Edge(parents[0], ops)]
-        elif facts.symbolic_mask == "merged":
-            self._merge_masks(node, parents)
-        elif facts.symbolic_mask == "joined":
-            self._concatenate_masks(node, parents)
-        elif parents[0] in self.masks and facts.symbolic_mask == "converted":
-            self.masks[node] = [self._edge(parents[0], 1)]
-        elif parents[0] in self.masks and (
-            facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
-        ):
-            self.masks[node] = [self._edge(parents[0])]
+            return [Edge(parents[0], 2 + cast if facts.makes_mask == "always" else 1)]
+        if facts.symbolic_mask == "merged":
+            return self._merged_masks(parents, masked)
+        if facts.symbolic_mask == "joined":
+            return self._joined_masks(parents, masked)
+        if parents[0] not in masked:
+            return None
+        if facts.symbolic_mask == "converted":
+            return [_mask_edge(parents[0], 1)]
+        is_kept = facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
+        return [_mask_edge(parents[0])] if is_kept else None
 
-    def _merge_masks(self, node: Node, parents: Sequence[Node]) -> None:
-        masked = [parent for parent in parents if parent in self.masks]
-        if self.target.since(_OR_SINCE):
-            if len(masked) == len(parents):
-                self.masks[node] = [
-                    self._edge(parent, len(parents) - max(place, 1))
-                    for place, parent in enumerate(parents)
-                ]
-        elif masked:
-            self.masks[node] = [self._edge(parent, 3) for parent in masked]
+    def _merged_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
+        if not self.target.since(_OR_SINCE):
+            return [_mask_edge(parent, 3) for parent in masked] or None
+        if len(masked) < len(parents):
+            return None
+        return [
+            _mask_edge(parent, len(parents) - max(place, 1)) for place, parent in enumerate(parents)
+        ]
 
-    def _concatenate_masks(self, node: Node, parents: Sequence[Node]) -> None:
-        masked = [parent for parent in parents if parent in self.masks]
+    def _joined_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
         if not masked:
-            return
+            return None
         is_broadcast = self.target.after(_BROADCAST_AFTER)
-        found = [self._edge(parent, 4 if is_broadcast else 3) for parent in masked]
-        found += [Edge(parent, 3) for parent in parents if parent not in self.masks]
-        if is_broadcast:
-            found += [Edge(parent, 4) for parent in masked]
-        self.masks[node] = found
+        edges = [_mask_edge(parent, 4 if is_broadcast else 3) for parent in masked]
+        edges += [Edge(parent, 3) for parent in parents if parent not in masked]
+        return edges + ([Edge(parent, 4) for parent in masked] if is_broadcast else [])
+
+
+def _mask_edge(node: Node, ops: int = 0) -> Edge:
+    """Return the way to the mask of a call's output."""
+    return Edge(node, ops, is_mask=True)
+
+
+def _masked(nodes: Iterable[Node], masks: TensorValues[_Mask]) -> list[Node]:
+    """Return those of some calls whose output has a mask."""
+    return [(name, call) for name, call in nodes if masks.of(Reference(layer=name, call=call))]
 
 
 def _takes_one_mask(unit: Unit) -> bool:

@@ -35,7 +35,7 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
-from policytool.migration.convert.traversal import entries, walk
+from policytool.migration.convert.traversal import call_graph, entries, exits, walk
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
@@ -131,18 +131,14 @@ class MaskFlow:
         self._built = {} if family_of(release) == KERAS3 else self._run
         self._first: dict[Reference, Reference] = {}
         self._same: defaultdict[Reference, list[Reference]] = defaultdict(list)
-        self.leaving = (
-            self._follow_chain(network, entering)
-            if network.is_chain
-            else self._follow_graph(network, entering)
-        )
+        self.leaving = self._follow_network(network, entering)
         """The masks of the outputs while the model runs."""
 
     @property
     def _is_keras3(self) -> bool:
         return self._built is not self._run
 
-    def _follow_graph(
+    def _follow_network(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
         self._run.update(zip(entries(network), entering, strict=False))
@@ -150,23 +146,18 @@ class MaskFlow:
         if order is None:
             order = self._unchanging.orders[id(network)] = calls_in_order(network)
         steps.spend(len(order), walk="masks of calls")
+        graph = call_graph(network)
         for name, number in order:
-            unit = self._operations.units[name]
-            if unit.role is not Role.OPERATION and unit.class_name != INPUT_CLASS and unit.calls:
-                self._follow(unit, number, unit.calls[number])
-        return tuple(self._run.get(one) for one in tensors(network.outputs))
-
-    def _follow_chain(
-        self, network: Network, entering: Sequence[Mask | None]
-    ) -> tuple[Mask | None, ...]:
-        steps.spend(len(network.units), walk="masks of calls")
-        before = BEFORE_CHAIN
-        self._run[before] = next(iter(entering), None)
-        for unit in network.units:
+            unit, call = self._operations.units.get(name), graph.call((name, number))
+            if unit is None or call is None or unit.role is Role.OPERATION:
+                continue
             if unit.class_name != INPUT_CLASS:
-                self._follow(unit, 0, Call(args=(before,)))
-                before = Reference(layer=unit.name)
-        return (self._run.get(before),)
+                self._follow(unit, number, call)
+            elif network.is_chain:
+                self._add_name(Reference(layer=name), BEFORE_CHAIN)
+                self._run[Reference(layer=name)] = self._run.get(BEFORE_CHAIN)
+        outputs = exits(network) or (entries(network) if network.is_chain else [])
+        return tuple(self._run.get(output) for output in outputs)
 
     def _follow(self, unit: Unit, number: int, call: Call) -> None:
         """Follow the masks through one call."""
@@ -345,10 +336,7 @@ class MaskFlow:
     ) -> None:
         """Take the masks off the inputs that a call clears, under all of their names."""
         if inputs and self._returns_its_input(unit, inputs[0]):
-            first = self._first.get(inputs[0], inputs[0])
-            output = Reference(layer=unit.name, call=number)
-            self._first[output] = first
-            self._same[first].append(output)
+            self._add_name(Reference(layer=unit.name, call=number), inputs[0])
         for place in rule.attached_clears if rule is not None else ():
             if place < len(inputs):
                 self._lose(inputs[place])
@@ -368,6 +356,12 @@ class MaskFlow:
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer casts a tensor that it is called on, as far as is known."""
         return is_cast(unit, of_network(self._network).of(tensor))
+
+    def _add_name(self, output: Reference, tensor: Reference) -> None:
+        """Note that an output is the very tensor that a layer was given."""
+        first = self._first.get(tensor, tensor)
+        self._first[output] = first
+        self._same[first].append(output)
 
     def _lose(self, tensor: Reference) -> None:
         first = self._first.get(tensor, tensor)
