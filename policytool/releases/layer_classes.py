@@ -147,6 +147,7 @@ class LayerFacts:
     cuts: bool = False
     extra_axis: Outcome | None = None
     first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
+    fixes_size: bool = False
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
     inner_lookup: str | None = None
@@ -155,6 +156,7 @@ class LayerFacts:
     later_name: str | None = None
     list_of_one: Outcome | None = None
     makes_mask: str | None = None
+    masks_scores: bool = False
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
     predicts_as: str | None = None
@@ -250,6 +252,7 @@ class OperationFacts:
 
     module: str | None = None
     half_kernels: bool = True
+    joins: Literal["axis", "new_axis"] | None = None
     promotes: bool = True
     read_as_layer: bool = False
 

@@ -12,6 +12,7 @@ from policytool.migration.convert.architecture import Role, once_per_network
 from policytool.migration.convert.traversal import call_graph, exits, references, walk
 from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from policytool.model.flow import CallGraph, Node, TensorValues
 
 _SHAPES: Final = ("batch_input_shape", "batch_shape")
-_SIZING: Final = frozenset({"CenterCrop", "Lambda", "RandomCrop", "Reshape", "Resizing"})
-"""Layers whose output may have a known size where their input has none."""
 
 
 class Sizes(StrEnum):
@@ -102,7 +101,7 @@ def _input_sizes(
 
 def _may_size(unit: Unit) -> bool:
     is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
-    return not is_layer or unit.custom or unit.class_name in _SIZING
+    return not is_layer or unit.custom or layer_facts(unit.class_name).fixes_size
 
 
 def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Value:

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 _CAST: Final = "Cast"
 
-_JOINS: Final = frozenset({"concat", "concatenate", "concatv2", "pack", "stack"})
-"""
-Operations that put several tensors into one, by the name of their class, function or op in small
-letters.
-"""
+_JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})
+"""Ops of TensorFlow that put several tensors into one."""
 
 
 def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
@@ -66,13 +63,11 @@ def is_wide(node: GraphNode) -> bool:
 
 def joins(node: GraphNode) -> bool:
     """Return whether an operation puts several tensors into one as they are."""
+    called = _called_class(node)
+    if called.row is not None:
+        return operation_facts(called.row.op).joins is not None
     definition = node.config.get("node_def")
-    names = (
-        node.class_name,
-        node.config.get("function"),
-        definition.get("op") if isinstance(definition, dict) else None,
-    )
-    return any(isinstance(name, str) and name.lower() in _JOINS for name in names)
+    return isinstance(definition, dict) and definition.get("op") in _JOINS
 
 
 def begins_with_constant(node: GraphNode) -> bool:

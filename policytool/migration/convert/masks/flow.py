@@ -18,9 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, function_name
-from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
-from policytool.migration.convert.masks.operations import MaskOperations
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import (
+    Mask,
+    MaskOp,
+    MaskOperations,
+    MaskTable,
+    Scope,
+)
 from policytool.migration.convert.masks.propagation import (
     fails,
     output_masks,
@@ -169,7 +174,7 @@ class MaskFlow:
             return
         rule = self._rule(unit, number, arguments, len(masks.run))
         key = (self._scope, unit.name, number)
-        if unit.class_name == ATTENTION and not unit.custom:
+        if is_attention(unit):
             self.used[key] = self._attention_masks(unit, arguments, inputs, rule)
         elif self._ignores_masks(unit, arguments):
             self.used[key] = frozenset()
@@ -389,7 +394,7 @@ def makes_mask(unit: Unit) -> bool:
 
 def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
     """Return the tensors of a call whose masks may count."""
-    if unit.class_name == ATTENTION and not unit.custom:
+    if is_attention(unit):
         named = [arguments.get(name) for name in _ATTENTION_INPUTS]
         return [one for one in named if isinstance(one, Reference)]
     found = list(tensors(next(iter(arguments.values()), None)))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.expressions import Mask, MaskOp
-from policytool.migration.convert.masks.operations import MaskOperations
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.traversal import call_graph, references
 from policytool.model.calls import Reference, tensors
@@ -141,7 +140,7 @@ class _Differences:
         everything = first.union(*others)
         if not everything:
             return _NOWHERE
-        if unit.class_name == ATTENTION and not unit.custom:
+        if is_attention(unit):
             return self._attention_outcome(places, own)
         facts = layer_facts(unit.class_name)
         if facts.stepwise and not unit.custom:
