@@ -66,29 +66,6 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
-    @cached_property
-    def nodes_in_order(self) -> tuple[GraphNode, ...]:
-        """
-        The nodes, each after those that feed it; a circle, which no model has, is broken where the
-        config begins it.
-        """
-        waiting = {
-            node.name: {parent for parent in node.parents if parent in self.nodes}
-            for node in self.nodes.values()
-        }
-        children = self.children()
-        order: dict[str, GraphNode] = {}
-        for start in self.nodes:
-            ready = [start] if not waiting[start] and start not in order else []
-            while ready:
-                name = ready.pop()
-                order[name] = self.nodes[name]
-                for child in children.get(name, ()):
-                    waiting[child].discard(name)
-                    if not waiting[child] and child not in order:
-                        ready.append(child)
-        return (*order.values(), *(node for node in self.nodes.values() if node.name not in order))
-
     def children(self) -> dict[str, list[str]]:
         """Return which nodes take each node's tensors."""
         found: dict[str, list[str]] = defaultdict(list)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.implicit_casts import Edge, implicit_edges
-from policytool.migration.convert.ordering import order_layers
+from policytool.migration.convert.ordering import Edge, implicit_edges, order_layers
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.tensor_dtypes import entry_dtypes, is_cast, of_network
 from policytool.model.calls import Call, Reference
