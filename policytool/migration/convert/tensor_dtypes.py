@@ -43,9 +43,18 @@ class TensorDtypes:
         return argument.dtype if isinstance(argument, Constant) else None
 
 
+def of_network(network: Network, measured_in: str | None = None) -> TensorDtypes:
+    """
+    Return the dtypes of a network's tensors.
+
+    :param measured_in: the release of Keras 2 that computes it, some layers of which give another
+        dtype than they compute in
+    """
+    return _of_network(network, measured_in)
+
+
 @once_per_network
-def of_network(network: Network) -> TensorDtypes:
-    """Return the dtypes of a network's tensors."""
+def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
 
     def transfer(
         node: Node, call: Call | None, values: TensorValues[str | None]
@@ -53,7 +62,9 @@ def of_network(network: Network) -> TensorDtypes:
         unit = network.units[0] if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
         if unit.class_name == INPUT_CLASS:
             return (_of_input(unit),)
-        return _of_call(unit, call, TensorDtypes(values)) if call is not None else (None,)
+        if call is None:
+            return (None,)
+        return _of_call(unit, call, TensorDtypes(values), measured_in)
 
     return TensorDtypes(follow(call_graph(network), transfer, walk="dtypes"))
 
@@ -84,16 +95,18 @@ def _of_input(unit: Unit) -> str | None:
     return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
 
 
-def _of_call(unit: Unit, call: Call, known: TensorDtypes) -> Sequence[str | None]:
+def _of_call(
+    unit: Unit, call: Call, known: TensorDtypes, measured_in: str | None
+) -> Sequence[str | None]:
     """Return the dtypes of what one call returns; the last one is that of all further outputs."""
     if unit.role is Role.MODEL and unit.network is not None:
-        inner = of_network(unit.network)
+        inner = of_network(unit.network, measured_in)
         return (*map(inner.of, exits(unit.network)), None)
-    return result_dtypes(called_class(unit), call, known.of)
+    return result_dtypes(called_class(unit, measured_in), call, known.of)
 
 
-def called_class(unit: Unit) -> CalledClass:
-    """Return a unit as the rules of results take it."""
+def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
+    """Return a unit as the rules of results take it; see :func:`of_network`."""
     policy = unit.config.get("dtype")
     follows = isinstance(policy, Policy) and policy.compute_dtype is None
     return CalledClass(
@@ -103,6 +116,8 @@ def called_class(unit: Unit) -> CalledClass:
         custom=unit.custom,
         compute_dtype=None if follows else compute_dtype(unit) or _FLOATX,
         variable_dtype=policy.variable_dtype if isinstance(policy, Policy) else None,
+        policy=policy.name if isinstance(policy, Policy) else None,
+        measured_in=measured_in,
     )
 
 

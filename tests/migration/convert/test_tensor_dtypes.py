@@ -106,6 +106,23 @@ def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> N
     assert of_network(graph(*inputs, unit)).of(to(unit.name)) == dtype
 
 
+@pytest.mark.parametrize(
+    ("interpolation", "release", "dtype"),
+    [
+        ("bilinear", "tf_keras2.21", "float32"),
+        ("nearest", "tf_keras2.21", "float16"),
+        ("bilinear", None, "float16"),
+    ],
+)
+def test_keras_2_interpolates_in_float32(
+    interpolation: str, release: str | None, dtype: str
+) -> None:
+    """Measured: UpSampling2D of Keras 2 does whatever its policy, that of Keras 3 does not."""
+    unit = layer("UpSampling2D", "up", to("half"), policy="mixed_float16")
+    network = graph(start("half", "float16"), unit.with_config(interpolation=interpolation))
+    assert of_network(network, release).of(to("up")) == dtype
+
+
 def test_a_map_of_policies_counts_by_its_default() -> None:
     """It is what a layer computes in that the map does not name."""
     policies = PolicyMap(default=policy_from_name("float16"), policies=())

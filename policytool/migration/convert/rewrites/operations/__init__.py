@@ -72,7 +72,7 @@ def _network(network: Network, situation: ConversionContext) -> Network:
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if situation.crosses and not situation.to_keras3:
         network, swaps = transposing.fold_swaps(network)
-    dtypes = of_network(network)
+    dtypes = of_network(network, None if situation.from_keras3 else situation.loaded.loader)
     if (
         situation.from_keras3
         and situation.target.loader != CASTING
