@@ -9,7 +9,7 @@ from policytool.migration.result_dtypes import (
     result_dtypes,
 )
 from policytool.model.calls import Call, Constant, Reference
-from policytool.releases import dtypes, keras_operations
+from policytool.releases import dtypes
 from policytool.releases.layer_classes import operation_facts
 
 if TYPE_CHECKING:
@@ -85,5 +85,5 @@ def begins_with_constant(node: GraphNode) -> bool:
 
 
 def _called_class(node: GraphNode) -> CalledClass:
-    module = keras_operations.module_of(node.class_name) or "" if node.site is None else None
+    module = operation_facts(node.class_name).module or "" if node.site is None else None
     return CalledClass(class_name=node.class_name, config=node.config, module=module)

@@ -121,9 +121,10 @@ class _Dtypes:
 
 
 @once_per_model
-def _flow_before(loaded: LoadedModel, model: int) -> Flow:
-    """Return what every node of a model's graph makes in the file as it is."""
-    return _Dtypes(loaded, Decisions()).flow(model)
+def _flows_before(loaded: LoadedModel) -> Mapping[int, Flow]:
+    """Return what every node makes in the file as it is, by the site of its model."""
+    dtypes_of = _Dtypes(loaded, Decisions())
+    return {model: dtypes_of.flow(model) for model in loaded.graphs}
 
 
 def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
@@ -133,13 +134,13 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
 
     What cannot be settled becomes a refusal that names the op and the two layers.
     """
-    for graph in loaded.graphs.values():
-        while _widen_conflicts(_Dtypes(loaded, decisions), graph):
-            pass
-    edits: list[Edit] = []
     after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
-        old, new = _flow_before(loaded, graph.model), after.flow(graph.model)
+        while _widen_conflicts(after, graph):
+            after = _Dtypes(loaded, decisions)
+    edits: list[Edit] = []
+    for graph in loaded.graphs.values():
+        old, new = _flows_before(loaded)[graph.model], after.flow(graph.model)
         decisions.refusals += [
             _refusal(loaded, graph, *conflict) for conflict in _conflicts(loaded, graph, old, new)
         ]
@@ -259,7 +260,7 @@ def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
     same round, since a chain of such layers would need a round for each.
     """
     loaded, decisions = after.loaded, after.decisions
-    old, new = _flow_before(loaded, graph.model), dict(after.flow(graph.model))
+    old, new = _flows_before(loaded)[graph.model], dict(after.flow(graph.model))
     before = dict(decisions.by_site)
     pending = deque(_conflicts(loaded, graph, old, new))
     while pending:
