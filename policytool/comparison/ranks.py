@@ -5,19 +5,25 @@ from the end is known only then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from policytool.comparison import normalization
-from policytool.model.tree import INPUT_CLASS
+from policytool.model.calls import Reference
+from policytool.model.flow import follow, merged_graph
+from policytool.model.model_cache import once_per_model
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from policytool.comparison.sides import ComparedLayer, ComparedModel
-    from policytool.support.text.jsontext import Json
+    from collections.abc import Mapping, Sequence
 
-_SEQUENTIAL: Final = "Sequential"
-_STEPS: Final = 64
-"""How far the way back is followed; models have a convolution or an input sooner."""
+    from policytool.comparison.sides import ComparedLayer, ComparedModel
+    from policytool.model.calls import Call
+    from policytool.model.flow import Node, TensorValues
+    from policytool.model.layer_graph import Graph
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.support.text.jsontext import Json
 
 
 def is_same_axis(
@@ -33,35 +39,64 @@ def is_same_axis(
     return first is not None and first == second
 
 
-def of_input(subject: ComparedModel, held: ComparedLayer) -> int | None:
+def input_rank(subject: ComparedModel, held: ComparedLayer) -> int | None:
     """Return how many dimensions a layer's input has; None where nothing proves it."""
-    for _ in range(_STEPS):
-        parent = subject.layers[held.parent] if held.parent is not None else None
-        in_sequence = parent is not None and parent.layer.class_name == _SEQUENTIAL
-        if in_sequence and held.before is None:
-            return _shape_rank(held)
-        source = (
-            held.before
-            if in_sequence
-            else held.inputs[0]
-            if held.inputs is not None and len(held.inputs) == 1
-            else None
-        )
-        if not isinstance(source, int):
-            return None
-        held = subject.layers[source]
-        if held.layer.opaque:
-            return None
-        if held.layer.class_name == INPUT_CLASS:
-            return _shape_rank(held)
-        rank = layer_facts(held.layer.class_name).rank
-        if rank != "input":
-            return rank
-    return None
+    if subject.loaded is None:
+        return None
+    index = next((number for number, layer in enumerate(subject.layers) if layer is held), None)
+    return _input_ranks(subject.loaded).get(index) if index is not None else None
 
 
-def _shape_rank(held: ComparedLayer) -> int | None:
-    shape = normalization.keys(held.config or {}).get("batch_shape", ("", None, None))[2]
+@once_per_model
+def _input_ranks(loaded: LoadedModel) -> Mapping[int, int | None]:
+    """Return the ranks of what layers get, by their sites; of a shared layer at all its places."""
+    inputs: dict[int, set[int | None]] = defaultdict(set)
+    outputs: dict[int, int | None] = {}
+    for model, graph in reversed(
+        list(loaded.graphs.items())
+    ):  # nested models before those around them
+        ranks = _Ranks(loaded, graph, outputs)
+        calls = merged_graph({node.name: node.parents for node in graph.nodes.values()})
+        known = follow(calls, ranks.output, walk="ranks")
+        for node in graph.nodes.values():
+            if node.site is not None:
+                inputs[node.site].add(ranks.input(node.name, known))
+        ends = {known.of(Reference(layer=name)) for name in graph.outputs}
+        outputs[model] = ends.pop() if len(ends) == 1 else None
+    return {site: ranks.pop() if len(ranks) == 1 else None for site, ranks in inputs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """The transfer function of one model's graph."""
+
+    loaded: LoadedModel
+    graph: Graph
+    nested: Mapping[int, int | None]
+    """By a model's site, the rank of all that it gives."""
+
+    def input(self, name: str, known: TensorValues[int | None]) -> int | None:
+        """Return the rank of what a layer gets; a chain's first layer says it itself."""
+        node = self.graph.nodes[name]
+        if len(node.parents) == 1:
+            return known.of(Reference(layer=node.parents[0]))
+        return _shape_rank(node.config) if not node.parents else None
+
+    def output(
+        self, node: Node, _call: Call | None, known: TensorValues[int | None]
+    ) -> Sequence[int | None]:
+        """Return the rank of what a layer gives."""
+        layer = self.graph.nodes[node[0]]
+        if layer.site is None or self.loaded.layers[layer.site].opaque:
+            return (None,)
+        if layer.site in self.nested:
+            return (self.nested[layer.site],)
+        rank = layer_facts(self.loaded.layers[layer.site].class_name).rank
+        return (self.input(layer.name, known) if rank == "input" else rank,)
+
+
+def _shape_rank(config: Mapping[str, Json]) -> int | None:
+    shape = normalization.keys(config).get("batch_shape", ("", None, None))[2]
     return len(shape) if isinstance(shape, list) else None
 
 
@@ -79,7 +114,7 @@ def _resolve_axes(
         return None
     if min(numbers) >= 0:
         return tuple(numbers)
-    rank = of_input(subject, held)
+    rank = input_rank(subject, held)
     return (
         tuple(axis % rank for axis in numbers)
         if rank is not None and all(-rank <= axis < rank for axis in numbers)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from policytool.formats.document import Address
@@ -55,29 +54,6 @@ class Graph:
     outputs: tuple[str, ...]
     source: ModelCalls | None = None
     """What a functional model's config has; None for a sequential model."""
-
-    @cached_property
-    def nodes_in_order(self) -> tuple[GraphNode, ...]:
-        """
-        The nodes, each after those that feed it; a circle, which no model has, is broken where the
-        config begins it.
-        """
-        waiting = {
-            node.name: {parent for parent in node.parents if parent in self.nodes}
-            for node in self.nodes.values()
-        }
-        children = self.children()
-        order: dict[str, GraphNode] = {}
-        for start in self.nodes:
-            ready = [start] if not waiting[start] and start not in order else []
-            while ready:
-                name = ready.pop()
-                order[name] = self.nodes[name]
-                for child in children.get(name, ()):
-                    waiting[child].discard(name)
-                    if not waiting[child] and child not in order:
-                        ready.append(child)
-        return (*order.values(), *(node for node in self.nodes.values() if node.name not in order))
 
     def children(self) -> dict[str, list[str]]:
         """Return which nodes take each node's tensors."""

@@ -140,11 +140,14 @@ class LayerFacts:
     category: Category = Category.UNKNOWN
     activation: str | None = None
     averages_over: int | None = None
+    built_as_floats: bool = False
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
+    counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"
     cuts: bool = False
     extra_axis: Outcome | None = None
     first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
+    fixes_size: bool = False
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
     inner_lookup: str | None = None
@@ -153,6 +156,7 @@ class LayerFacts:
     later_name: str | None = None
     list_of_one: Outcome | None = None
     makes_mask: str | None = None
+    masks_scores: bool = False
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
     predicts_as: str | None = None
@@ -248,6 +252,7 @@ class OperationFacts:
 
     module: str | None = None
     half_kernels: bool = True
+    joins: Literal["axis", "new_axis"] | None = None
     promotes: bool = True
     read_as_layer: bool = False
 

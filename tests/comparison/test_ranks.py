@@ -119,8 +119,18 @@ def test_what_is_no_axis_proves_nothing(axis: Any) -> None:
     assert differs((inputs(6),), axis, -1)
 
 
-def test_a_long_way_back_is_given_up() -> None:
-    """No model needs one; what was not followed is a difference."""
-    assert differs(
-        (inputs(6), *(layer("Dense", f"dense_{number}", units=3) for number in range(100))), 1, -1
+def test_a_long_way_is_followed() -> None:
+    """Each layer on it hands on how many dimensions its input has."""
+    assert not differs(
+        (inputs(6), *(layer("Dense", f"dense_{number}", units=3) for number in range(1000))), 1, -1
     )
+
+
+@pytest.mark.parametrize("nested", [functional, sequential])
+def test_a_nested_model_gives_what_its_last_layer_gives(nested: Any) -> None:
+    """Its layers are followed from its own input."""
+    model = nested(inputs(8, 8, 3), layer("Conv2D", "conv", filters=3))
+    assert not differs((inputs(8, 8, 3), model), 3, -1)
+    flat = nested(inputs(8, 8, 3), layer("Flatten", "flat"))
+    assert not differs((inputs(8, 8, 3), flat), 1, -1)
+    assert differs((inputs(8, 8, 3), flat), 3, -1)

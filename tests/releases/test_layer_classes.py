@@ -27,7 +27,9 @@ OPERATIONS: Final = data.read("operation_classes")["operations"]
 ENTRIES: Final[dict[str, Any]] = {**CLASSES["classes"], **CLASSES["unlisted"]}
 
 
-@pytest.mark.parametrize("name", ["layer_classes", "operation_classes", "graph_op_facts"])
+@pytest.mark.parametrize(
+    "name", ["function_operations", "graph_op_facts", "layer_classes", "operation_classes"]
+)
 def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
     """Every property is known, and each has one of its values."""
     schema = json.loads((DATA / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))

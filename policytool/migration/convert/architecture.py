@@ -208,16 +208,33 @@ class Unit:
 def once_per_network(
     derive: Callable[[Network, *Arguments], Result],
 ) -> Callable[[Network, *Arguments], Result]:
-    """Return a function of a network as one whose results the network keeps."""
+    """
+    Return a function of a network as one whose results the network keeps.
+
+    Those of the networks in it are derived first, so that models in models need no deep recursion.
+    """
     place = f"{derive.__module__}.{derive.__qualname__}"
+
+    def results(network: Network) -> dict[tuple[object, ...], Result]:
+        # as a cached property is kept; the copies of `replace` begin without it
+        kept: dict[tuple[object, ...], Result] = vars(network).setdefault(place, {})
+        return kept
 
     @wraps(derive)
     def find_or_derive(network: Network, *arguments: *Arguments) -> Result:
-        # as a cached property is kept; the copies of `replace` begin without it
-        results: dict[tuple[object, ...], Result] = vars(network).setdefault(place, {})
-        if arguments not in results:
-            results[arguments] = derive(network, *arguments)
-        return results[arguments]
+        pending = [network] if arguments not in results(network) else []
+        while pending:
+            inside = [
+                unit.network
+                for unit in pending[-1].units
+                if unit.network is not None and arguments not in results(unit.network)
+            ]
+            pending += inside
+            if not inside:
+                last = pending.pop()
+                if arguments not in results(last):  # two units may have one network
+                    results(last)[arguments] = derive(last, *arguments)
+        return results(network)[arguments]
 
     return find_or_derive
 

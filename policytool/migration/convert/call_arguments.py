@@ -10,11 +10,15 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.model.calls import Argument, Call
 
-ATTENTION: Final = "MultiHeadAttention"
 STATE: Final = "initial_state"
 """The argument for the states that a sequence starts with."""
 
 VALUE: Final = "value"
+
+
+def is_attention(unit: Unit) -> bool:
+    """Return whether a layer is an attention whose masks hide rows and columns of its scores."""
+    return layer_facts(unit.class_name).masks_scores and not unit.custom
 
 
 def argument_names(unit: Unit) -> tuple[str, ...]:

@@ -9,26 +9,235 @@ keras/engine/functional.py of Keras 2, network.py before TF 2.3, ``map_graph`` i
 keras/src/ops/function.py of Keras 3). HDF5's groups, the counts of ``.keras`` archives and the
 variables of nested models go by it, so that layers of one shape swap their weights where it is
 another.
+
+Keras 3 puts operations between the calls of a graph by itself, which makes the way through it
+longer and thereby changes the order of its layers. A mask that a layer takes from its input is an
+argument of the call, made by ops from the input of the Embedding or Masking that it began with
+(``Layer.__call__`` and ``compute_mask``); a tensor of another float dtype than the layer's goes
+through a ``Cast``. Measured with models of TF 2.15: Keras 3.0 and 3.3 change a tensor's dtype
+without an op, 3.6 has the op in the graph, 3.10 and later note the call as it was before the cast,
+with the mask only where the layer took one bare tensor of its own dtype.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.migration.convert._walking import CallGraph
-from policytool.migration.convert.implicit_casts import ImplicitEdges, implicit_edges
-from policytool.migration.convert.traversal import map_units
-from policytool.model.calls import tensors
-from policytool.releases.releases import releases_in
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.tensor_dtypes import (
+    TensorDtypes,
+    compute_dtype,
+    entry_dtypes,
+    is_cast,
+    of_network,
+)
+from policytool.migration.convert.traversal import call_graph, connect_calls, map_units
+from policytool.model.calls import Reference, tensors
+from policytool.model.flow import Node, follow, inbound
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases.dtypes import is_float
+from policytool.releases.layer_classes import Category, layer_facts
+from policytool.releases.releases import KERAS3, releases_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from policytool.migration.convert._walking import Node
-    from policytool.migration.convert.architecture import Network, Unit
-    from policytool.migration.convert.implicit_casts import Edge
+    from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.target import Target
+    from policytool.model.calls import Call
+    from policytool.model.flow import CallGraph, Node, TensorValues
+
+
+class Edge(NamedTuple):
+    """What a call, or a mask, is made of."""
+
+    node: Node
+    ops: int
+    """How many ops are between the two."""
+
+    is_mask: bool = False
+    """Whether it is the mask of the call's output instead of the output."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImplicitEdges:
+    """
+    What a release puts between the calls of a network; masks refer to those that they are made of,
+    because a list of where each begins would double at each layer that merges two.
+    """
+
+    calls: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
+    """By a call, what it takes beyond what its arguments say."""
+
+    masks: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
+    """By a call whose output has a mask, what that is made of."""
+
+
+_OP_SINCE: Final = "keras3.6"
+_NOTED_BEFORE: Final = "keras3.10"
+_OR_SINCE: Final = "keras3.6"
+_BROADCAST_AFTER: Final = "keras3.6"
+
+
+def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
+    """Return what a release of Keras 3 adds to a functional network."""
+    return _Reading(network=network, target=target).edges()
+
+
+_Mask = list[Edge] | None
+"""What the mask of a call's output is made of; None for an output without one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """One network, read from its inputs to its outputs."""
+
+    network: Network
+    target: Target
+
+    @property
+    def dtypes(self) -> TensorDtypes:
+        """The dtypes of the network's tensors."""
+        return of_network(self.network)
+
+    def edges(self) -> ImplicitEdges:
+        """Return what each call takes beyond its arguments."""
+        calls: dict[Node, Sequence[Edge]] = {}
+
+        def transfer(node: Node, call: Call | None, known: TensorValues[_Mask]) -> Sequence[_Mask]:
+            if call is None:
+                return (None,)
+            unit = self.network.unit(node[0])
+            calls[node] = self._inputs(unit, call, known)
+            mask = self._mask(unit, call, known)
+            if mask is not None:
+                masks[node] = mask
+            return (mask,)
+
+        masks: dict[Node, Sequence[Edge]] = {}
+        follow(call_graph(self.network), transfer, walk="symbolic masks")
+        return ImplicitEdges(calls=calls, masks=masks)
+
+    def _nodes(self, references: Iterable[Reference]) -> list[tuple[Reference, Node]]:
+        """Return the tensors that are of this network, with the calls that they come from."""
+        graph = call_graph(self.network)
+        nodes = ((reference, graph.node(reference)) for reference in references)
+        return [(reference, node) for reference, node in nodes if node is not None]
+
+    def _inputs(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> list[Edge]:
+        taken = self._nodes(inbound(call))
+        parents = [node for _, node in taken]
+        cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
+        has_ops = self.target.since(_OP_SINCE)
+        entering = [
+            node for tensor, node in taken if has_ops and self._is_cast_inside(unit, tensor)
+        ]
+        found: list[Edge] = []
+        if has_ops and not self.target.since(_NOTED_BEFORE):
+            found += [Edge(parent, 1) for parent in (*cast, *entering)]
+        if (
+            not entering
+            and (_takes_one_mask(unit) or unit.role is Role.MODEL)
+            and len(parents) == len(list(tensors(call.args[:1])))
+            and "mask" not in call.kwargs
+        ):
+            bare = (
+                len(call.args) == 1
+                and isinstance(call.args[0], Reference)
+                and not call.kwargs
+                and not cast
+            )
+            if bare or not self.target.since(_NOTED_BEFORE):
+                found += [_mask_edge(parent) for parent in _masked(parents, masks)]
+        return found
+
+    def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
+        if (
+            unit.role is not Role.LAYER
+            or unit.class_name == INPUT_CLASS
+            or KERAS3 in layer_facts(unit.class_name).without_autocast
+        ):
+            return False
+        before = self.network.by_name.get(tensor.layer)
+        if before is not None and layer_facts(before.class_name).built_as_floats:
+            return is_cast(unit, compute_dtype(before))
+        return is_cast(unit, self.dtypes.of(tensor))
+
+    def _is_cast_inside(self, unit: Unit, tensor: Reference) -> bool:
+        """
+        Return whether a chain casts a tensor to what its input layer says, which is done in the
+        graph around it, and without its mask since Keras 3.5; a nested functional model casts
+        within.
+        """
+        if unit.role is not Role.MODEL or unit.network is None or not unit.network.is_chain:
+            return False
+        before, after = self.dtypes.of(tensor), entry_dtypes(unit.network)[0]
+        return before != after and is_float(before) and is_float(after)
+
+    def _mask(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> _Mask:
+        """Return what the mask of a call's output is made of."""
+        taken = self._nodes(tensors(call.args[:1]))
+        if not taken:
+            return None
+        parents = [parent for _, parent in taken]
+        masked = _masked(parents, masks)
+        cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, taken[0][0]))
+        facts = layer_facts(unit.class_name)
+        if facts.masks_values(unit.config):
+            return [Edge(parents[0], 2 + cast if facts.makes_mask == "always" else 1)]
+        if facts.symbolic_mask == "merged":
+            return self._merged_masks(parents, masked)
+        if facts.symbolic_mask == "joined":
+            return self._joined_masks(parents, masked)
+        if parents[0] not in masked:
+            return None
+        if facts.symbolic_mask == "converted":
+            return [_mask_edge(parents[0], 1)]
+        is_kept = facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
+        return [_mask_edge(parents[0])] if is_kept else None
+
+    def _merged_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
+        if not self.target.since(_OR_SINCE):
+            return [_mask_edge(parent, 3) for parent in masked] or None
+        if len(masked) < len(parents):
+            return None
+        return [
+            _mask_edge(parent, len(parents) - max(place, 1)) for place, parent in enumerate(parents)
+        ]
+
+    def _joined_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
+        if not masked:
+            return None
+        is_broadcast = self.target.after(_BROADCAST_AFTER)
+        edges = [_mask_edge(parent, 4 if is_broadcast else 3) for parent in masked]
+        edges += [Edge(parent, 3) for parent in parents if parent not in masked]
+        return edges + ([Edge(parent, 4) for parent in masked] if is_broadcast else [])
+
+
+def _mask_edge(node: Node, ops: int = 0) -> Edge:
+    """Return the way to the mask of a call's output."""
+    return Edge(node, ops, is_mask=True)
+
+
+def _masked(nodes: Iterable[Node], masks: TensorValues[_Mask]) -> list[Node]:
+    """Return those of some calls whose output has a mask."""
+    return [(name, call) for name, call in nodes if masks.of(Reference(layer=name, call=call))]
+
+
+def _takes_one_mask(unit: Unit) -> bool:
+    """Return whether the call of a layer has an argument for the mask of its only input."""
+    facts = layer_facts(unit.class_name)
+    return facts.takes_mask and facts.category is not Category.ATTENTION
+
+
+def _returns_sequences(unit: Unit) -> bool:
+    """Return whether a recurrent layer gives all steps; a Bidirectional says it of its layer."""
+    layer = unit.config.get("layer")
+    config = layer.config if isinstance(layer, Unit) else unit.config
+    return config.get("return_sequences") is True
+
 
 _NOT_MET: Final = -1
 _AS_GIVEN: Final = releases_in("after tf2.15")
@@ -75,13 +284,13 @@ def order(
     :param further: what the loader puts between calls by itself
     :param by_name: whether a call's keyword arguments are sorted
     """
-    graph = CallGraph(network, by_name=by_name)
+    graph = connect_calls(network, by_name=by_name)
     finished, met = graph.walk()
     depths = _depths(graph, finished, further)[1]
     names = [
         name
         for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs))
-        if name not in depths and name in graph.units
+        if name not in depths and name in network.by_name
     ]
     for name in names:
         depths[name], met[name] = 0, _NOT_MET
@@ -89,14 +298,14 @@ def order(
         depths, key=lambda name: (-depths[name], met[name])
     )  # stable, as Keras' own sorting is
     return (
-        *(graph.units[name] for name in found),
+        *(network.unit(name) for name in found),
         *(unit for unit in network.units if unit.name not in depths),
     )
 
 
 def calls_in_order(network: Network) -> list[Node]:
     """Return the calls of a functional network in the order in which Keras 3 runs them."""
-    graph = CallGraph(network)
+    graph = call_graph(network)
     depths = _depths(graph, graph.walk()[0], _NONE)[0]
     return sorted(depths, key=lambda node: -depths[node])
 

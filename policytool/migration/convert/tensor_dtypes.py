@@ -8,116 +8,65 @@ network gives, however often it is called.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.architecture import Role, once_per_network
-from policytool.migration.convert.operations import RESULTS
-from policytool.migration.convert.operations.calls import module_of, named2, named3, row_of
-from policytool.migration.convert.operations.rows import ParameterKind
-from policytool.migration.convert.traversal import BEFORE_CHAIN, entries, exits, references
-from policytool.model.calls import Call, Constant, Reference
+from policytool.migration.convert.traversal import call_graph, entries, exits
+from policytool.migration.result_dtypes import CalledClass, result_dtypes
+from policytool.model.calls import Constant, Reference
+from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import dtypes
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases import dtypes, keras_operations
 from policytool.releases.policy import Policy, PolicyMap
-from policytool.support.steps import spend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from policytool.migration.convert.architecture import Network, Unit
-    from policytool.migration.convert.operations.rows import OperationRow
-    from policytool.model.calls import Argument
+    from policytool.model.calls import Argument, Call
+    from policytool.model.flow import Node, TensorValues
 
-_UNSAID: Final = frozenset(
-    {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
-)
-"""Layers whose result has another dtype than their policy says."""
-
-_AS_FIRST: Final = frozenset(
-    {
-        "math.squared_difference",
-        "math.l2_normalize",
-        "nn.l2_normalize",
-        "norm",
-        "compat.v1.norm",
-        "math.add_n",
-    }
-)
-"""Functions without a row, whose result has the dtype of their first argument."""
-
-_HASHING: Final = frozenset({"HashedCrossing", "Hashing"})
-_INDEXING: Final = "GetItem"
-_WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _FLOATX: Final = "float32"
 
 
-def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
-    """
-    Return the dtype that Keras 3 gives to what is made of tensors of these, and of plain numbers.
-
-    :return: None where one of them is not known, or the rule for them is not known here
-    """
-    known = set(operands)
-    if None in known or not known:
-        return None
-    names = {name for name in known if name is not None}
-    floats = names & set(dtypes.FLOATS)
-    if floats:
-        widest = max(_WIDTH.get(name, 0) for name in floats)
-        best = {name for name in floats if _WIDTH.get(name, 0) == widest}
-        return best.pop() if len(best) == 1 else _FLOATX
-    numbers = names - {"bool"} if len(names) > 1 else names
-    if numbers == {"int32", "int64"}:
-        numbers = {"int64"}
-    if len(numbers) != 1:
-        return None
-    plain = tuple(scalars)
-    if any(isinstance(value, float) for value in plain):
-        return _FLOATX
-    if numbers == {"bool"} and any(
-        isinstance(value, int) and not isinstance(value, bool) for value in plain
-    ):
-        return "int32"
-    return numbers.pop()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TensorDtypes:
     """The dtypes of the tensors of one network."""
 
-    _known: dict[tuple[str, int, int], str | None] = field(default_factory=dict)
-    """By a layer, the number of its call and that of its output; -1 for all other outputs."""
+    _values: TensorValues[str | None]
 
     def of(self, argument: Argument) -> str | None:
         """Return the dtype of a tensor or a constant; None where it is not known."""
         if isinstance(argument, Reference):
-            key = (argument.layer, argument.call, argument.output)
-            return self._known.get(key, self._known.get((argument.layer, argument.call, -1)))
+            return self._values.of(argument)
         return argument.dtype if isinstance(argument, Constant) else None
 
-    def note(self, layer: str, call: int, dtype: str | None, output: int = -1) -> None:
-        """Add what a call of a layer gives, in one output or in all others."""
-        self._known[layer, call, output] = dtype
+
+def of_network(network: Network, measured_in: str | None = None) -> TensorDtypes:
+    """
+    Return the dtypes of a network's tensors.
+
+    :param measured_in: the release of Keras 2 that computes it, some layers of which give another
+        dtype than they compute in
+    """
+    return _of_network(network, measured_in)
 
 
 @once_per_network
-def of_network(network: Network) -> TensorDtypes:
-    """Return the dtypes of a network's tensors."""
-    known = TensorDtypes()
-    if network.is_chain:
-        _read_chain(network, known)
-        return known
-    graph = CallGraph(network)
-    for name, number in graph.inputs_first():
-        unit = graph.units[name]
+def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
+
+    def transfer(
+        node: Node, call: Call | None, values: TensorValues[str | None]
+    ) -> Sequence[str | None]:
+        unit = network.units[0] if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
         if unit.class_name == INPUT_CLASS:
-            known.note(name, 0, _of_input(unit))
-        elif unit.calls:
-            _note(unit, number, unit.calls[number], known)
-    return known
+            return (_of_input(unit),)
+        if call is None:
+            return (None,)
+        return _of_call(unit, call, TensorDtypes(values), measured_in)
+
+    return TensorDtypes(follow(call_graph(network), transfer, walk="dtypes"))
 
 
 def entry_dtypes(network: Network) -> list[str | None]:
@@ -140,140 +89,43 @@ def is_cast(unit: Unit, dtype: str | None) -> bool:
     return dtype in dtypes.FLOATS and after not in (None, dtype)
 
 
-def _read_chain(network: Network, known: TensorDtypes) -> None:
-    """Add the dtypes of a chain's tensors."""
-    spend(len(network.units), walk="dtypes of a chain")
-    before = BEFORE_CHAIN
-    for unit in network.units:
-        if unit.class_name == INPUT_CLASS:
-            known.note(before.layer, 0, _of_input(unit))
-            known.note(unit.name, 0, _of_input(unit))
-        else:
-            _note(unit, 0, Call(args=(before,)), known)
-        before = Reference(layer=unit.name)
-
-
 def _of_input(unit: Unit) -> str | None:
     """Return the dtype of the tensor that an input layer stands for."""
     dtype = unit.config.get("dtype")
     return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
 
 
-def _note(unit: Unit, number: int, call: Call, known: TensorDtypes) -> None:
-    """Add the dtypes of what one call returns."""
+def _of_call(
+    unit: Unit, call: Call, known: TensorDtypes, measured_in: str | None
+) -> Sequence[str | None]:
+    """Return the dtypes of what one call returns; the last one is that of all further outputs."""
     if unit.role is Role.MODEL and unit.network is not None:
-        inner = of_network(unit.network)
-        for output, reference in enumerate(exits(unit.network)):
-            known.note(unit.name, number, inner.of(reference), output)
-        return
-    row = row_of(unit)
-    if row is not None:
-        known.note(unit.name, number, _of_row(row, unit, call, known))
-        if row.others is not None:
-            known.note(unit.name, number, row.others, row.outputs)
-    elif unit.role is Role.OPERATION:
-        known.note(unit.name, number, _of_operation(unit, call, known))
-    else:
-        known.note(unit.name, number, _of_layer(unit, call, known))
+        inner = of_network(unit.network, measured_in)
+        return (*map(inner.of, exits(unit.network)), None)
+    return result_dtypes(called_class(unit, measured_in), call, known.of)
 
 
-def _of_row(row: OperationRow, unit: Unit, call: Call, known: TensorDtypes) -> str | None:
-    """Return the dtype of what a row's function or operation gives, on the unit's side."""
-    arguments = named3(row, unit, call) if unit.role is Role.OPERATION else named2(row, call)
-    if arguments is None:
-        return None
-    stated = (row.result3 or row.result) if unit.role is Role.OPERATION else row.result
-    if stated == "@dtype":
-        option = next(pair for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
-        dtype = arguments.get(option.tf)
-        if isinstance(dtype, str):
-            return dtype
-        return _FLOATX if option.default is not None else of_tensors(row, arguments, known)
-    return stated if stated is not None else of_tensors(row, arguments, known)
-
-
-def _of_operation(unit: Unit, call: Call, known: TensorDtypes) -> str | None:
-    """
-    Return the dtype of what an operation without a row gives: what its config says, else that of
-    its tensors if they are floats, but for operations that were measured to give another.
-    """
-    dtype = unit.config.get("dtype")
-    if isinstance(dtype, str):
-        return dtype
-    taken = list(references([*call.args, *call.kwargs.values()]))
-    if unit.class_name == _INDEXING and taken:
-        return known.of(taken[0])
-    name = f"{module_of(unit)}.{unit.class_name}"
-    if unit.custom or name in RESULTS:
-        return RESULTS.get(name)
-    promoted = promoted_dtype(map(known.of, taken))
-    return promoted if promoted in dtypes.FLOATS else None
-
-
-def of_tensors(
-    row: OperationRow, arguments: dict[str, Argument], known: TensorDtypes
-) -> str | None:
-    """Return the dtype that a call's tensors are promoted to."""
-    tensors, scalars = split(row, arguments)
-    return promoted_dtype((known.of(tensor) for tensor in tensors), scalars)
-
-
-def split(
-    row: OperationRow, arguments: dict[str, Argument]
-) -> tuple[list[Argument], list[Argument]]:
-    """Return a call's tensors and constants with a dtype, and the numbers beside them."""
-    values: list[Argument] = []
-    for pair in row.pairs:
-        value = arguments.get(pair.tf)
-        if pair.kind is ParameterKind.TENSOR or (
-            pair.kind is ParameterKind.FREE
-            and pair is row.pairs[0]
-            and len(row.call_arguments) == 1
-        ):
-            values.append(value)
-        elif pair.kind is ParameterKind.TENSORS:
-            values += list(value) if isinstance(value, list | tuple) else [value]
-    tensors: list[Argument] = [
-        value
-        for value in values
-        if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)
-    ]
-    return tensors, [value for value in values if isinstance(value, bool | int | float)]
-
-
-def _of_layer(unit: Unit, call: Call, known: TensorDtypes) -> str | None:
-    """Return the dtype of what a layer or an op layer without a row gives."""
-    first = next((reference for argument in call.args for reference in references(argument)), None)
-    taken = known.of(first) if first is not None else None
-    if unit.class_name == "SlicingOpLambda" or str(unit.config.get("function")) in _AS_FIRST:
-        return taken
-    if unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
-        return None
-    facts = layer_facts(unit.class_name)
-    if facts.makes_ids:
-        return _of_encoder(unit)
+def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
+    """Return a unit as the rules of results take it; see :func:`of_network`."""
     policy = unit.config.get("dtype")
     follows = isinstance(policy, Policy) and policy.compute_dtype is None
-    if follows or (facts.keeps_integers and taken is not None and taken not in dtypes.FLOATS):
-        return taken
-    return compute_dtype(unit) or _FLOATX
+    return CalledClass(
+        class_name=unit.class_name,
+        config=unit.config,
+        module=module_of(unit) if unit.role is Role.OPERATION else None,
+        custom=unit.custom,
+        compute_dtype=None if follows else compute_dtype(unit) or _FLOATX,
+        variable_dtype=policy.variable_dtype if isinstance(policy, Policy) else None,
+        policy=policy.name if isinstance(policy, Policy) else None,
+        measured_in=measured_in,
+    )
 
 
-def _of_encoder(unit: Unit) -> str | None:
+def module_of(unit: Unit) -> str:
     """
-    Return the dtype of what an encoder gives where it counts; None where it gives integers.
-
-    Lookups count in float32 in Keras 3, and in float64 in Keras 2 if that is their policy. The
-    others count in what they compute in, or those that hash in the dtype of their variables.
-    Measured in Keras 3.0 to 3.15 and tf_keras 2.21, which counts in no 16 bits.
+    Return the last part of an operation's module; HDF5 files do not hold it, and each class stands
+    in one module.
     """
-    policy, computed = unit.config.get("dtype"), compute_dtype(unit)
-    if (
-        unit.config.get("output_mode", "int") == "int"
-        or not isinstance(policy, Policy)
-        or computed not in dtypes.FLOATS
-    ):
-        return None
-    if layer_facts(unit.class_name).is_lookup:
-        return None if computed == "float64" else _FLOATX
-    return policy.variable_dtype if unit.class_name in _HASHING else computed
+    if unit.module is not None:
+        return unit.module.removeprefix(keras_operations.MODULES)
+    return keras_operations.module_of(unit.class_name) or ""

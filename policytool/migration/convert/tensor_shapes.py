@@ -6,25 +6,22 @@ an input that leaves sizes of images open is where they come from.
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import CallGraph
 from policytool.migration.convert.architecture import Role, once_per_network
-from policytool.migration.convert.traversal import exits, references, walk
-from policytool.model.calls import Reference
+from policytool.migration.convert.traversal import call_graph, exits, references, walk
+from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
-from policytool.support.steps import spend
+from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert._walking import Node
     from policytool.migration.convert.architecture import Network, Unit, Value
+    from policytool.model.calls import Call, Reference
+    from policytool.model.flow import CallGraph, Node, TensorValues
 
 _SHAPES: Final = ("batch_input_shape", "batch_shape")
-_SIZING: Final = frozenset({"CenterCrop", "Lambda", "RandomCrop", "Reshape", "Resizing"})
-"""Layers whose output may have a known size where their input has none."""
 
 
 class Sizes(StrEnum):
@@ -42,7 +39,7 @@ class Sizes(StrEnum):
 
 def input_shape(unit: Unit, network: Network) -> Value:
     """Return the shape that a layer of a network gets; None where the file does not have it."""
-    return _input_shape(unit, _source(network, (unit.name, 0)), network)
+    return _input_shape(unit, _source(call_graph(network), (unit.name, 0)), network)
 
 
 def config_shape(unit: Unit) -> Value:
@@ -62,48 +59,49 @@ def says_all_sizes(root: Unit) -> bool:
 @once_per_network
 def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
     """Return what is known of the sizes of the images in a sequence that each call gets."""
-    axes = slice(3, None) if data_format == "channels_first" else slice(2, -1)
-    sizes: dict[Node, Sizes] = {}
-    for node in _calls(network):
-        unit, source = network.unit(node[0]), _source(network, node)
-        shape = _input_shape(unit, source, network)
-        if isinstance(shape, list):
-            sizes[node] = Sizes.OPEN if None in shape[axes] else Sizes.FIXED
-        elif source is None:
-            sizes[node] = Sizes.UNKNOWN
-        else:
-            sizes[node] = _output_sizes(source, network, sizes, data_format)
-    return sizes
+    graph, given = call_graph(network), _output_sizes(network, data_format)
+    return {
+        node: _input_sizes(node, network, given, data_format)
+        for node in graph.inputs_first
+        if node[0] != BEFORE_CHAIN.layer
+    }
 
 
-def _output_sizes(
-    tensor: Reference, network: Network, sizes: Mapping[Node, Sizes], data_format: str
+@once_per_network
+def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
+    """Return what is known of the sizes of the images in each tensor of a network."""
+
+    def transfer(node: Node, _call: Call | None, known: TensorValues[Sizes]) -> Sequence[Sizes]:
+        if node[0] == BEFORE_CHAIN.layer:
+            return (Sizes.UNKNOWN,)
+        unit = network.unit(node[0])
+        taken = _input_sizes(node, network, known, data_format)
+        if unit.network is None or not unit.network.units:
+            return (Sizes.UNKNOWN if _may_size(unit) else taken,)
+        inner = _output_sizes(unit.network, data_format)
+        inside = (inner.of(output) or Sizes.UNKNOWN for output in exits(unit.network))
+        # a nested model is built for what it is called on
+        built = Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
+        return (*(built if sizes is Sizes.OPEN else sizes for sizes in inside), Sizes.UNKNOWN)
+
+    return follow(call_graph(network), transfer, walk="sizes of images")
+
+
+def _input_sizes(
+    node: Node, network: Network, known: TensorValues[Sizes], data_format: str
 ) -> Sizes:
-    """Return what is known of the sizes of a tensor, from those that calls get."""
-    unit = network.by_name.get(tensor.layer)
-    if unit is None:
-        return Sizes.UNKNOWN
-    taken = sizes.get((tensor.layer, tensor.call), Sizes.UNKNOWN)
-    if unit.network is None or not unit.network.units:
-        return Sizes.UNKNOWN if _may_size(unit) else taken
-    outputs = exits(unit.network)
-    if tensor.output >= len(outputs):
-        return Sizes.UNKNOWN
-    inside = _output_sizes(
-        outputs[tensor.output],
-        unit.network,
-        image_sizes(unit.network, data_format),
-        data_format,
-    )
-    if inside is not Sizes.OPEN:
-        return inside
-    # a nested model is built for what it is called on
-    return Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
+    """Return what is known of the sizes of the first tensor that a call takes."""
+    axes = slice(3, None) if data_format == "channels_first" else slice(2, -1)
+    source = _source(call_graph(network), node)
+    shape = _input_shape(network.unit(node[0]), source, network)
+    if isinstance(shape, list):
+        return Sizes.OPEN if None in shape[axes] else Sizes.FIXED
+    return (known.of(source) if source is not None else None) or Sizes.UNKNOWN
 
 
 def _may_size(unit: Unit) -> bool:
     is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
-    return not is_layer or unit.custom or unit.class_name in _SIZING
+    return not is_layer or unit.custom or layer_facts(unit.class_name).fixes_size
 
 
 def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Value:
@@ -114,26 +112,7 @@ def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Valu
     return config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
 
 
-def _source(network: Network, node: Node) -> Reference | None:
+def _source(graph: CallGraph, node: Node) -> Reference | None:
     """Return the first tensor that a call takes."""
-    name, number = node
-    if network.is_chain:
-        return _chain_sources(network).get(name)
-    calls = network.unit(name).calls
-    taken = (argument for call in calls[number : number + 1] for argument in call.args[:1])
-    return next((tensor for argument in taken for tensor in references(argument)), None)
-
-
-@once_per_network
-def _chain_sources(network: Network) -> Mapping[str, Reference]:
-    """Return by the name of a layer of a chain what the layer before it gives."""
-    names = [unit.name for unit in network.units]
-    return {name: Reference(layer=before) for before, name in pairwise(names)}
-
-
-def _calls(network: Network) -> list[Node]:
-    """Return the calls of a network, each after those that it takes tensors of."""
-    if not network.is_chain:
-        return CallGraph(network).inputs_first()
-    spend(len(network.units), walk="sizes in a chain")
-    return [(unit.name, 0) for unit in network.units]
+    call = graph.call(node)
+    return next(references([*call.args[:1]]), None) if call is not None else None

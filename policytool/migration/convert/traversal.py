@@ -6,18 +6,39 @@ a config, the tensors in an argument; each seen, or changed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Network, Thing, Unit, Value
+from policytool.migration.convert.architecture import (
+    Network,
+    Thing,
+    Unit,
+    Value,
+    once_per_network,
+)
 from policytool.model.calls import Argument, Call, Reference, Slice, tensors
+from policytool.model.flow import BEFORE_CHAIN, CallGraph, chain_graph
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-BEFORE_CHAIN: Final = Reference(layer="")
-"""What the first layer of a chain is called on; no layer has this name."""
+@once_per_network
+def call_graph(network: Network) -> CallGraph:
+    """Return the calls of a network."""
+    return connect_calls(network)
+
+
+def connect_calls(network: Network, *, by_name: bool = True) -> CallGraph:
+    """
+    Return the calls of a network.
+
+    :param by_name: as for :func:`policytool.model.flow.inbound`
+    """
+    if network.is_chain:
+        return chain_graph([unit.name for unit in network.units])
+    calls = {unit.name: network.unit(unit.name).calls for unit in network.units}
+    return CallGraph(calls, network.outputs, by_name=by_name)
 
 
 def entries(network: Network) -> list[Reference]:

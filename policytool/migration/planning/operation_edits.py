@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
-from policytool.migration.planning.operations import ENUMS, node_def_type
+from policytool.migration.result_dtypes import ENUMS, node_def_type
 from policytool.releases import dtypes
 
 if TYPE_CHECKING:

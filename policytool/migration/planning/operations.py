@@ -4,34 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.calls import Constant
-from policytool.releases.layer_classes import layer_facts, operation_facts
+from policytool.migration.result_dtypes import (
+    CalledClass,
+    result_dtypes,
+)
+from policytool.model.calls import Call, Constant, Reference
+from policytool.releases import dtypes
+from policytool.releases.layer_classes import operation_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from policytool.migration.result_dtypes import DtypeOf
     from policytool.model.calls import Argument
     from policytool.model.layer_graph import GraphNode
-    from policytool.support.text.jsontext import Json
 
-ENUMS: Final = {
-    "float16": "DT_HALF",
-    "bfloat16": "DT_BFLOAT16",
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-}
-"""What a ``node_def`` calls the dtypes."""
+_CAST: Final = "Cast"
 
-_OF_ENUM: Final = {value: key for key, value in ENUMS.items()}
+_JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})
+"""Ops of TensorFlow that put several tensors into one."""
 
-_RESIZES: Final = "image.resize"
-"""TensorFlow's own interpolation, which gives float32 whatever it takes."""
 
-_JOINS: Final = frozenset({"concat", "concatenate", "concatv2", "pack", "stack"})
-"""
-Operations that put several tensors into one, by the name of their class, function or op in small
-letters.
-"""
+def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
+    """Return the dtypes of what an operation makes; None for those that no rule knows."""
+    calls = node.calls or (Call(args=tuple(Reference(layer=name) for name in node.parents)),)
+    called = _called_class(node)
+    made = {dtype for call in calls for dtype in result_dtypes(called, call, dtype_of)}
+    return frozenset(dtype for dtype in made if dtype is not None) if None not in made else None
+
+
+def casts(node: GraphNode) -> bool:
+    """Return whether an operation makes floats of a dtype that its inputs do not decide."""
+    row = _called_class(node).row
+    fixed = result_dtype(node, lambda _: None)
+    return fixed is not None and (
+        not fixed.isdisjoint(dtypes.FLOATS) or row is None or row.op == _CAST
+    )
 
 
 def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
@@ -57,32 +63,11 @@ def is_wide(node: GraphNode) -> bool:
 
 def joins(node: GraphNode) -> bool:
     """Return whether an operation puts several tensors into one as they are."""
+    called = _called_class(node)
+    if called.row is not None:
+        return operation_facts(called.row.op).joins is not None
     definition = node.config.get("node_def")
-    names = (
-        node.class_name,
-        node.config.get("function"),
-        definition.get("op") if isinstance(definition, dict) else None,
-    )
-    return any(isinstance(name, str) and name.lower() in _JOINS for name in names)
-
-
-def cast_target(node: GraphNode) -> str | None:
-    """
-    Return the dtype that a casting op makes; None for those whose result is as wide as their
-    inputs.
-    """
-    if layer_facts(node.class_name).wrapped_op == "node_def":
-        return _OF_ENUM.get(str(node_def_type(node.config, "DstT")))
-    if node.class_name == "Cast":
-        return str(node.config.get("dtype"))
-    if str(node.config.get("function")).startswith(_RESIZES):
-        return "float32"
-    if node.config.get("function") == "cast":
-        return next(
-            (dtype for call in node.calls if isinstance(dtype := call.kwargs.get("dtype"), str)),
-            None,
-        )
-    return None
+    return isinstance(definition, dict) and definition.get("op") in _JOINS
 
 
 def begins_with_constant(node: GraphNode) -> bool:
@@ -99,9 +84,6 @@ def begins_with_constant(node: GraphNode) -> bool:
     return False
 
 
-def node_def_type(config: Mapping[str, Json], name: str) -> Json:
-    """Return what the ``node_def`` in a config has as the type of an attribute."""
-    value: Json = config.get("node_def")
-    for key in ("attr", name, "type"):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+def _called_class(node: GraphNode) -> CalledClass:
+    module = operation_facts(node.class_name).module or "" if node.site is None else None
+    return CalledClass(class_name=node.class_name, config=node.config, module=module)

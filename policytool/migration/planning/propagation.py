@@ -10,24 +10,29 @@ feed it, or the plan refused.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import operation_edits, operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
+from policytool.migration.result_dtypes import CalledClass, result_dtypes
 from policytool.model import custom_classes
+from policytool.model.calls import Call, Constant, Reference
+from policytool.model.flow import follow, merged_graph
 from policytool.model.model_cache import once_per_model
-from policytool.releases import dtype_support, dtypes
+from policytool.releases import dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.support import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.formats.edits import Edit
+    from policytool.model.calls import Argument
+    from policytool.model.flow import Node, TensorValues
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
 
@@ -36,83 +41,90 @@ _CONSTANT: Final = "float32"
 
 _Conflict = tuple["GraphNode", frozenset[str], list[str]]
 
+_FLOATS: Final = frozenset(dtypes.FLOATS)
+
 Flow = dict[str, frozenset[str]]
-"""Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
+"""Node name to the dtypes of the tensors it makes, as far as they are known."""
 
 
 @dataclass(frozen=True)
 class _Dtypes:
-    """What the layers of a model compute in under some decisions."""
+    """What the tensors of a model have under some decisions."""
 
     loaded: LoadedModel
     decisions: Decisions
+    flows: dict[int, Flow | None] = field(default_factory=dict)
+    """By a model's site, what its graph makes; None while it is followed."""
 
-    def flow(self, graph: Graph, within: frozenset[int] = frozenset()) -> Flow:
-        """
-        Return the dtypes that every node of a graph makes, following it from its inputs; ``within``
-        are the models that it was come to through.
+    def flow(self, model: int) -> Flow:
+        """Return the dtypes that every node of a model's graph makes, following it once."""
+        found = self.flows.get(model)
+        if found is None:
+            self.flows[model] = None
+            nodes = self.loaded.graphs[model].nodes
 
-        Only what is decided, and what that reaches, differs from the file as it is.
-        """
-        before = _flow_before(self.loaded, graph.model, within) if self.decisions.by_site else {}
-        found: Flow = {}
-        steps.spend(sum(1 + len(node.parents) for node in graph.nodes_in_order), walk="dtypes")
-        for node in graph.nodes_in_order:
-            known = before.get(node.name)
-            if (
-                known is None
-                or node.site in self.decisions.by_site
-                or node.site in self.loaded.graphs
-                or any(found.get(parent) != before[parent] for parent in node.parents)
-            ):
-                known = self.output_dtypes(node, found, within | {graph.model})
-            found[node.name] = known
+            def transfer(
+                place: Node, _call: Call | None, values: TensorValues[frozenset[str]]
+            ) -> Sequence[frozenset[str]]:
+                made = self.output_dtypes(
+                    nodes[place[0]], lambda name: values.of(Reference(layer=name)) or frozenset()
+                )
+                return (made,)
+
+            calls = merged_graph({node.name: node.parents for node in nodes.values()})
+            values = follow(calls, transfer, walk="dtypes")
+            found = {name: values.of(Reference(layer=name)) or frozenset() for name in nodes}
+            self.flows[model] = found
         return found
 
-    def output_dtypes(self, node: GraphNode, found: Flow, within: frozenset[int]) -> frozenset[str]:
-        """Return the dtypes that a node makes of those that its parents make."""
-        taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
+    def output_dtypes(
+        self, node: GraphNode, made_by: Callable[[str], frozenset[str]]
+    ) -> frozenset[str]:
+        """Return the dtypes that a node makes of those that other nodes make."""
+
+        def dtype_of(argument: Argument) -> str | None:
+            if isinstance(argument, Reference):
+                made = made_by(argument.layer)
+                return next(iter(made)) if len(made) == 1 else None
+            return argument.dtype if isinstance(argument, Constant) else None
+
         if node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer:
-            cast_to = operations.cast_target(node)
-            if cast_to is not None:
-                return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
+            known = operations.result_dtype(node, dtype_of)
+            if known is not None:
+                return known
+            taken = frozenset[str]().union(*map(made_by, node.parents)) & _FLOATS
             return (
                 frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
             )  # Keras 3 promotes
-        if (
-            node.site in self.loaded.graphs and node.site not in within
-        ):  # a file may say of a model that it is a layer of its own
-            inner = self.loaded.graphs[node.site]
-            flow = self.flow(inner, within)
-            return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
-        compute = self._output(node.site) or self.decisions.compute_dtype(self.loaded, node.site)
-        return (
-            frozenset({compute})
-            if compute is not None and dtypes.is_float(compute)
-            else frozenset()
-        )
+        # a file may say of a model that it is a layer of its own
+        if node.site in self.loaded.graphs and self.flows.get(node.site, {}) is not None:
+            inner = self.flow(node.site)
+            outputs = self.loaded.graphs[node.site].outputs
+            return frozenset[str]().union(*(inner.get(name, frozenset()) for name in outputs))
+        first = Call(args=tuple(Reference(layer=name) for name in node.parents[:1]))
+        made = result_dtypes(self._called_class(node.site), first, dtype_of)
+        return frozenset(dtype for dtype in made if dtype is not None)
 
-    def _output(self, site: int) -> str | None:
-        """
-        Return what a layer gives that does not give its compute dtype: UpSampling2D of Keras 2
-        interpolates in float32.
-        """
+    def _called_class(self, site: int) -> CalledClass:
+        """Return a layer with the policy that it is to have."""
         decision = self.decisions.by_site.get(site)
-        name = decision.policy.name if decision else self.loaded.layers[site].policy
-        argument = self.loaded.config(site).get("interpolation")
-        class_name = self.loaded.sites[site].class_name
-        return dtype_support.output_dtype(
-            self.loaded.loader,
-            class_name,
-            argument if isinstance(argument, str) else None,
-            name or "",
+        policy = decision.policy.name if decision else self.loaded.layers[site].policy
+        return CalledClass(
+            class_name=self.loaded.sites[site].class_name,
+            config=self.loaded.config(site),
+            custom=custom_classes.is_opaque(self.loaded.sites[site]),
+            compute_dtype=self.decisions.compute_dtype(self.loaded, site),
+            variable_dtype=self.decisions.variable_dtype(self.loaded, site),
+            policy=policy,
+            measured_in=self.loaded.loader,
         )
 
 
 @once_per_model
-def _flow_before(loaded: LoadedModel, model: int, within: frozenset[int]) -> Flow:
-    """Return what every node of a model's graph makes in the file as it is."""
-    return _Dtypes(loaded, Decisions()).flow(loaded.graphs[model], within)
+def _flows_before(loaded: LoadedModel) -> Mapping[int, Flow]:
+    """Return what every node makes in the file as it is, by the site of its model."""
+    dtypes_of = _Dtypes(loaded, Decisions())
+    return {model: dtypes_of.flow(model) for model in loaded.graphs}
 
 
 def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
@@ -124,12 +136,11 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     """
     after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
-        old = _flow_before(loaded, graph.model, frozenset())
-        while _widen_conflicts(after, graph, old, after.flow(graph)):
-            pass
+        while _widen_conflicts(after, graph):
+            after = _Dtypes(loaded, decisions)
     edits: list[Edit] = []
     for graph in loaded.graphs.values():
-        old, new = _flow_before(loaded, graph.model, frozenset()), after.flow(graph)
+        old, new = _flows_before(loaded)[graph.model], after.flow(graph.model)
         decisions.refusals += [
             _refusal(loaded, graph, *conflict) for conflict in _conflicts(loaded, graph, old, new)
         ]
@@ -151,7 +162,7 @@ def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[
     found: dict[int, frozenset[str]] = {}
     dtypes_of = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
-        flow = dtypes_of.flow(graph)
+        flow = dtypes_of.flow(graph.model)
         found |= {
             node.site: _input_dtypes(node, flow)
             for node in graph.nodes.values()
@@ -161,7 +172,8 @@ def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[
 
 
 def _input_dtypes(node: GraphNode, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
+    """Return the float dtypes that a node gets."""
+    return frozenset[str]().union(*(flow.get(name, frozenset()) for name in node.parents)) & _FLOATS
 
 
 def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ...], bool]:
@@ -193,7 +205,7 @@ def _meeting_dtypes(
     """Return the float dtypes that meet in a layer that casts nothing."""
     names, constant = _joined_parents(loaded, node)
     return frozenset({_CONSTANT} if constant else ()).union(
-        *(flow.get(name, frozenset()) for name in names)
+        *(flow.get(name, frozenset()) & _FLOATS for name in names)
     )
 
 
@@ -233,13 +245,13 @@ def _conflicts_at(
         narrow = [
             name
             for name in _joined_parents(loaded, node)[0]
-            if new.get(name, frozenset()) - {_widest(met)}
+            if new.get(name, frozenset()) & met - {_widest(met)}
         ]
         names = [name for parent in narrow for name in makers(loaded, graph, (parent,))]
         yield node, met, names
 
 
-def _widen_conflicts(after: _Dtypes, graph: Graph, old: Flow, new: Flow) -> bool:
+def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
     """
     Widen what feeds float32 islands; return whether something changed, so that the flow is to be
     followed again.
@@ -248,6 +260,7 @@ def _widen_conflicts(after: _Dtypes, graph: Graph, old: Flow, new: Flow) -> bool
     same round, since a chain of such layers would need a round for each.
     """
     loaded, decisions = after.loaded, after.decisions
+    old, new = _flows_before(loaded)[graph.model], dict(after.flow(graph.model))
     before = dict(decisions.by_site)
     pending = deque(_conflicts(loaded, graph, old, new))
     while pending:
@@ -259,7 +272,9 @@ def _widen_conflicts(after: _Dtypes, graph: Graph, old: Flow, new: Flow) -> bool
             known = decisions.by_site.get(producer.site) if producer.site is not None else None
             _widen(loaded, producer, node, decisions)
             if producer.site is not None and decisions.by_site.get(producer.site) is not known:
-                new[name] = after.output_dtypes(producer, new, frozenset({graph.model}))
+                new[name] = after.output_dtypes(
+                    producer, lambda source: new.get(source, frozenset())
+                )
                 steps.spend(1 + len(producer.parents), walk="dtypes")
                 pending += _conflicts_at(loaded, graph, producer, old, new)
     return decisions.by_site != before

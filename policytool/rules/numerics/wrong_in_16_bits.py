@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.keep import sensitive, windows
+from policytool.migration.planning.keep import classes
 from policytool.model.rounded_weights import compute_dtype
 from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule
@@ -77,11 +77,13 @@ def _reason(loaded: LoadedModel, index: int, asked: Iterable[str]) -> str | None
         (
             reason
             for library in asked
-            if (reason := sensitive.reason(library, site, policy)) is not None
+            if (reason := classes.risk_reason(library, site, policy)) is not None
         ),
         None,
     )
-    return found or (windows.reason(site) if compute_dtype(loaded, index) == "float16" else None)
+    return found or (
+        classes.window_reason(site) if compute_dtype(loaded, index) == "float16" else None
+    )
 
 
 def _is_fine(class_name: str, config: Mapping[str, object], dtype: str) -> bool:

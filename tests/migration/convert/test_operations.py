@@ -10,13 +10,13 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.convert import conversion_plan, decoding, encoding
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.operations import ROWS
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.rewrites.operations import FUNCTIONS
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.tensor_dtypes import promoted_dtype
+from policytool.migration.result_dtypes import promoted_dtype
 from policytool.model import reading
 from policytool.releases import keras_operations
+from policytool.releases.function_operations import operation_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -465,7 +465,7 @@ def test_promotion() -> None:
 
 def test_every_row_is_of_a_release() -> None:
     """The newest releases have both sides of each row, with its arguments."""
-    for row in ROWS:
+    for row in operation_rows():
         signature = keras_operations.signature("keras3.15", row.module, row.op)
         assert signature is not None, row.op
         assert keras_operations.resolves("tf_keras2.21", row.functions[0]), row.functions[0]

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.migration.convert._walking import inbound
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.implicit_casts import implicit_edges
-from policytool.migration.convert.ordering import order, order_layers
+from policytool.migration.convert.ordering import implicit_edges, order, order_layers
 from policytool.migration.convert.target import Target
 from policytool.model.calls import Call, Reference
+from policytool.model.flow import inbound
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:

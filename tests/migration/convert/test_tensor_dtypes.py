@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.implicit_casts import Edge, implicit_edges
-from policytool.migration.convert.operations import BY_OPERATION, RESULTS
-from policytool.migration.convert.ordering import order_layers
+from policytool.migration.convert.ordering import Edge, implicit_edges, order_layers
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.tensor_dtypes import entry_dtypes, is_cast, of_network
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
+from policytool.releases.function_operations import operation_results, rows_by_operation
 from policytool.releases.policy import PolicyMap, policy_from_name
 from policytool.support.steps import budget
 
@@ -107,6 +106,23 @@ def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> N
     assert of_network(graph(*inputs, unit)).of(to(unit.name)) == dtype
 
 
+@pytest.mark.parametrize(
+    ("interpolation", "release", "dtype"),
+    [
+        ("bilinear", "tf_keras2.21", "float32"),
+        ("nearest", "tf_keras2.21", "float16"),
+        ("bilinear", None, "float16"),
+    ],
+)
+def test_keras_2_interpolates_in_float32(
+    interpolation: str, release: str | None, dtype: str
+) -> None:
+    """Measured: UpSampling2D of Keras 2 does whatever its policy, that of Keras 3 does not."""
+    unit = layer("UpSampling2D", "up", to("half"), policy="mixed_float16")
+    network = graph(start("half", "float16"), unit.with_config(interpolation=interpolation))
+    assert of_network(network, release).of(to("up")) == dtype
+
+
 def test_a_map_of_policies_counts_by_its_default() -> None:
     """It is what a layer computes in that the map does not name."""
     policies = PolicyMap(default=policy_from_name("float16"), policies=())
@@ -167,10 +183,10 @@ def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
 
 def test_operations_with_results_of_their_own_have_no_row() -> None:
     """A row would say it otherwise; and each is an operation of a release."""
-    for name in RESULTS:
+    for name in operation_results():
         module, _, class_name = name.partition(".")
         assert keras_operations.is_known(module, class_name), name
-        assert (module, class_name) not in BY_OPERATION, name
+        assert (module, class_name) not in rows_by_operation(), name
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,54 @@ def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
     assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
 
 
+@pytest.mark.parametrize(
+    ("function", "kwargs", "expected"),
+    [
+        ("image.resize", {"size": [8, 8]}, "mixed_float16"),
+        ("image.resize", {"size": [8, 8], "method": "nearest"}, "float32"),
+        ("image.resize_with_crop_or_pad", {"target_height": 8, "target_width": 8}, "float32"),
+        ("one_hot", {"depth": 3, "dtype": "float32"}, "mixed_float16"),
+        ("zeros_like", {"dtype": "float32"}, "mixed_float16"),
+        ("zeros_like", {}, "float32"),
+        ("some.function", {}, "float32"),
+    ],
+)
+def test_the_result_of_a_function_may_not_have_the_dtype_of_its_inputs(
+    function: str, kwargs: dict[str, Any], expected: str
+) -> None:
+    """Asked of TensorFlow 2.21 with float16; what is unknown is taken to follow its inputs."""
+    call = {
+        **layer("TFOpLambda", "tf.f", function=function),
+        "inbound_nodes": [["a", 0, 0, kwargs]],
+    }
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        call,
+        op("tf.add", "tf.f", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == expected
+
+
+def test_what_is_no_float_meets_no_float() -> None:
+    """A selection of float32 tensors by a comparison of float16 ones has one dtype."""
+    where = {
+        **layer("TFOpLambda", "tf.where", function="where"),
+        "inbound_nodes": [["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}]],
+    }
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.greater", "a", "a", function="math.greater"),
+        where,
+        dense("out", inbound=["tf.where"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
+
+
 def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
     """``2.0 - x`` fails in Keras 2 for every x but a float32 one."""
     minus = {

@@ -18,9 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, function_name
-from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
-from policytool.migration.convert.masks.operations import MaskOperations
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import (
+    Mask,
+    MaskOp,
+    MaskOperations,
+    MaskTable,
+    Scope,
+)
 from policytool.migration.convert.masks.propagation import (
     fails,
     output_masks,
@@ -35,8 +40,9 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
-from policytool.migration.convert.traversal import BEFORE_CHAIN, entries, walk
+from policytool.migration.convert.traversal import call_graph, entries, exits, walk
 from policytool.model.calls import Call, Reference, tensors
+from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import Values, layer_facts
@@ -46,8 +52,8 @@ from policytool.support import steps
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.migration.convert._walking import Node
     from policytool.model.calls import Argument
+    from policytool.model.flow import Node
     from policytool.releases.masks import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"
@@ -130,18 +136,14 @@ class MaskFlow:
         self._built = {} if family_of(release) == KERAS3 else self._run
         self._first: dict[Reference, Reference] = {}
         self._same: defaultdict[Reference, list[Reference]] = defaultdict(list)
-        self.leaving = (
-            self._follow_chain(network, entering)
-            if network.is_chain
-            else self._follow_graph(network, entering)
-        )
+        self.leaving = self._follow_network(network, entering)
         """The masks of the outputs while the model runs."""
 
     @property
     def _is_keras3(self) -> bool:
         return self._built is not self._run
 
-    def _follow_graph(
+    def _follow_network(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
         self._run.update(zip(entries(network), entering, strict=False))
@@ -149,23 +151,18 @@ class MaskFlow:
         if order is None:
             order = self._unchanging.orders[id(network)] = calls_in_order(network)
         steps.spend(len(order), walk="masks of calls")
+        graph = call_graph(network)
         for name, number in order:
-            unit = self._operations.units[name]
-            if unit.role is not Role.OPERATION and unit.class_name != INPUT_CLASS and unit.calls:
-                self._follow(unit, number, unit.calls[number])
-        return tuple(self._run.get(one) for one in tensors(network.outputs))
-
-    def _follow_chain(
-        self, network: Network, entering: Sequence[Mask | None]
-    ) -> tuple[Mask | None, ...]:
-        steps.spend(len(network.units), walk="masks of calls")
-        before = BEFORE_CHAIN
-        self._run[before] = next(iter(entering), None)
-        for unit in network.units:
+            unit, call = self._operations.units.get(name), graph.call((name, number))
+            if unit is None or call is None or unit.role is Role.OPERATION:
+                continue
             if unit.class_name != INPUT_CLASS:
-                self._follow(unit, 0, Call(args=(before,)))
-                before = Reference(layer=unit.name)
-        return (self._run.get(before),)
+                self._follow(unit, number, call)
+            elif network.is_chain:
+                self._add_name(Reference(layer=name), BEFORE_CHAIN)
+                self._run[Reference(layer=name)] = self._run.get(BEFORE_CHAIN)
+        outputs = exits(network) or (entries(network) if network.is_chain else [])
+        return tuple(self._run.get(output) for output in outputs)
 
     def _follow(self, unit: Unit, number: int, call: Call) -> None:
         """Follow the masks through one call."""
@@ -177,7 +174,7 @@ class MaskFlow:
             return
         rule = self._rule(unit, number, arguments, len(masks.run))
         key = (self._scope, unit.name, number)
-        if unit.class_name == ATTENTION and not unit.custom:
+        if is_attention(unit):
             self.used[key] = self._attention_masks(unit, arguments, inputs, rule)
         elif self._ignores_masks(unit, arguments):
             self.used[key] = frozenset()
@@ -344,10 +341,7 @@ class MaskFlow:
     ) -> None:
         """Take the masks off the inputs that a call clears, under all of their names."""
         if inputs and self._returns_its_input(unit, inputs[0]):
-            first = self._first.get(inputs[0], inputs[0])
-            output = Reference(layer=unit.name, call=number)
-            self._first[output] = first
-            self._same[first].append(output)
+            self._add_name(Reference(layer=unit.name, call=number), inputs[0])
         for place in rule.attached_clears if rule is not None else ():
             if place < len(inputs):
                 self._lose(inputs[place])
@@ -367,6 +361,12 @@ class MaskFlow:
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer casts a tensor that it is called on, as far as is known."""
         return is_cast(unit, of_network(self._network).of(tensor))
+
+    def _add_name(self, output: Reference, tensor: Reference) -> None:
+        """Note that an output is the very tensor that a layer was given."""
+        first = self._first.get(tensor, tensor)
+        self._first[output] = first
+        self._same[first].append(output)
 
     def _lose(self, tensor: Reference) -> None:
         first = self._first.get(tensor, tensor)
@@ -394,7 +394,7 @@ def makes_mask(unit: Unit) -> bool:
 
 def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
     """Return the tensors of a call whose masks may count."""
-    if unit.class_name == ATTENTION and not unit.custom:
+    if is_attention(unit):
         named = [arguments.get(name) for name in _ATTENTION_INPUTS]
         return [one for one in named if isinstance(one, Reference)]
     found = list(tensors(next(iter(arguments.values()), None)))

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
-from policytool.migration.convert.masks.expressions import Mask, MaskOp
-from policytool.migration.convert.masks.operations import MaskOperations
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
-from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.traversal import references
+from policytool.migration.convert.traversal import call_graph, references
 from policytool.model.calls import Reference, tensors
+from policytool.model.flow import follow
 from policytool.releases.layer_classes import Category, layer_facts
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
     from policytool.model.calls import Argument, Call
+    from policytool.model.flow import Node, TensorValues
 
 _CAUSAL: Final = "use_causal_mask"
 _FAILS: Final = "error"
@@ -103,43 +103,44 @@ class _Differences:
         self._used = used
         self._operations = operations
         self._scope = scope
-        self._found: dict[Reference, Differing] = {}
 
     def reach_outputs(self, origins: Sequence[Unit]) -> bool:
         """Return whether differences of some layers reach an output."""
         names = {unit.name for unit in origins}
-        for name, number in calls_in_order(self._network):
-            unit = self._operations.units[name]
-            if not unit.calls:
-                continue
-            arguments = _arguments(unit, unit.calls[number])
-            own = self._used.get((self._scope, name, number), frozenset())
-            found = self._outcome(unit, arguments, own)
-            if name in names and own:
-                self._found[Reference(layer=name, call=number, output=1)] = _ANYWHERE  # the scores
+
+        def transfer(
+            node: Node, call: Call | None, known: TensorValues[Differing]
+        ) -> Sequence[Differing]:
+            if call is None:
+                return (_NOWHERE,)
+            unit = self._operations.units[node[0]]
+            own = self._used.get((self._scope, *node), frozenset())
+            found = self._outcome(unit, _arguments(unit, call), own, known)
+            if node[0] in names and own:
                 found |= _at_masked_rows(own)
-            self._found[Reference(layer=name, call=number)] = found
-        return any(self._at(one) for one in tensors(self._network.outputs))
+            return (found, _ANYWHERE if found else _NOWHERE)  # the scores among them
 
-    def _at(self, reference: Reference) -> Differing:
-        found = self._found.get(reference)
-        if found is not None:
-            return found
-        first = self._found.get(Reference(layer=reference.layer, call=reference.call), _NOWHERE)
-        return _ANYWHERE if first else _NOWHERE
+        known = follow(call_graph(self._network), transfer, walk="differing steps")
+        return any(known.of(output) for output in tensors(self._network.outputs))
 
-    def _outcome(self, unit: Unit, arguments: Mapping[str, Argument], own: Used) -> Differing:
+    def _outcome(
+        self,
+        unit: Unit,
+        arguments: Mapping[str, Argument],
+        own: Used,
+        known: TensorValues[Differing],
+    ) -> Differing:
         """Return where the first output of a call differs because of its inputs."""
         if unit.role is Role.OPERATION and unit.class_name == "ZerosLike":
             return _NOWHERE
         if unit.role is Role.OPERATION and unit.class_name == "Where":
             arguments = self._without_selected(list(arguments.values()))
-        places = {name: self._of(value) for name, value in arguments.items()}
+        places = {name: _at(value, known) for name, value in arguments.items()}
         first, *others = places.values() or (_NOWHERE,)
         everything = first.union(*others)
         if not everything:
             return _NOWHERE
-        if unit.class_name == ATTENTION and not unit.custom:
+        if is_attention(unit):
             return self._attention_outcome(places, own)
         facts = layer_facts(unit.class_name)
         if facts.stepwise and not unit.custom:
@@ -185,9 +186,6 @@ class _Differences:
         given = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
         return unit, next(references(given), None)
 
-    def _of(self, value: Argument) -> Differing:
-        return frozenset[Mask | None]().union(*(self._at(one) for one in tensors(value)))
-
     def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
         """Return where an attention differs: its queries step by step, its values where seen."""
         values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
@@ -198,6 +196,11 @@ class _Differences:
         if not values:
             return found
         return found | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+
+
+def _at(value: Argument, known: TensorValues[Differing]) -> Differing:
+    """Return where the tensors in an argument differ."""
+    return _NOWHERE.union(*(known.of(tensor) or _NOWHERE for tensor in tensors(value)))
 
 
 def _arguments(unit: Unit, call: Call) -> Mapping[str, Argument]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.call_arguments import ATTENTION
+from policytool.migration.convert.call_arguments import is_attention
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.releases import keras_objects, masks
@@ -69,7 +69,7 @@ def fully_masked_result(
     found = masks.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
     )
-    subtracts = unit.class_name == ATTENTION and family_of(release) != KERAS3
+    subtracts = is_attention(unit) and family_of(release) != KERAS3
     if found is None or not subtracts or compute_dtype(unit) != "float64":
         return found
     return FullyMaskedResult(

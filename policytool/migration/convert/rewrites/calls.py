@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import (
-    ATTENTION,
     STATE,
     VALUE,
     argument_names,
+    is_attention,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
@@ -60,7 +60,7 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     }
     first = call.args[0] if call.args else None
     _tell_training(unit, kwargs, situation)
-    if unit.class_name == ATTENTION and not unit.custom and len(call.args) == 1 and VALUE in kwargs:
+    if is_attention(unit) and len(call.args) == 1 and VALUE in kwargs:
         return Call(args=(*call.args, kwargs.pop(VALUE)), kwargs=kwargs)
     if (
         not layer_facts(unit.class_name).takes_states

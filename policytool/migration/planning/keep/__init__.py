@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.keep import encoders, identifiers, outputs, sensitive, windows
+from policytool.migration.planning.keep import classes, identifiers, outputs
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.migration.planning.options import Outputs
 from policytool.releases.dtypes import HALVES
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 KEEP_RULES: Final[tuple[KeepRule, ...]] = (
     outputs.RULE,
-    sensitive.RULE,
-    windows.RULE,
-    encoders.RULE,
+    classes.RULE,
     identifiers.RULE,
 )
 """The first rule that names a layer gives the reason."""

@@ -5,25 +5,203 @@ on the way there.
 TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the end; a
 softmax in the middle may be 16-bit. float32 in the last layer alone is not enough where it is a
 Reshape or an activation: the layer before it has rounded the values.
+
+Some layers compute the values of a model's outputs, and those behind them only shape these values:
+a Dense in front of a Reshape decides how exact the output is. The graph is followed call by call,
+because an activation that a model uses at many places shapes the output at the last of them alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import operations
 from policytool.migration.planning.keep._base import KeepRule
-from policytool.migration.planning.keep._output_origins import output_origins
+from policytool.model import custom_classes
+from policytool.model.calls import call_tensors, tensors
+from policytool.model.model_cache import once_per_model
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import layer_facts
+from policytool.support import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.model.layer_graph import Graph
+    from policytool.model.calls import Reference
+    from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
+
+Node = tuple[str, int]
+"""One call of a layer: the layer's name, and the call's number in the config."""
+
+_ANY_CALL: Final = -1
+"""Stands for the number of a call that may be any of the layer's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputOrigins:
+    """The layers that decide the values of a model's outputs, by their sites."""
+
+    computing: tuple[int, ...]
+    """Those that compute them, with all that is in them."""
+
+    shaping: tuple[int, ...]
+    """Those behind them."""
+
+
+@once_per_model
+def output_origins(loaded: LoadedModel) -> OutputOrigins:
+    """Return what computes and shapes the outputs of the outermost model; nothing if unknown."""
+    search = _Search(loaded)
+    if 0 in loaded.graphs:
+        search.follow(0)
+    return OutputOrigins(computing=tuple(search.computing), shaping=tuple(search.shaping))
+
+
+@dataclass
+class _Search:
+    """The search in a model and the models in it, each looked into once."""
+
+    loaded: LoadedModel
+    computing: dict[int, None] = field(default_factory=dict)
+    shaping: dict[int, None] = field(default_factory=dict)
+    followed: dict[int, bool] = field(default_factory=dict)
+    """By a model's site, what :meth:`follow` returned."""
+
+    def follow(self, model: int) -> bool:
+        """
+        Find what makes the outputs of a model; return whether some of them are values of its
+        inputs, so that what feeds the model counts too.
+        """
+        if model in self.followed:
+            return self.followed[model]
+        self.followed[model] = False  # a model that holds itself has no end
+        graph = self.loaded.graphs[model]
+        pending = list(reversed(self._ends(graph)))
+        seen: set[Node] = set()
+        has_input = False
+        while pending:
+            call = pending.pop()
+            if call in seen:
+                continue
+            seen.add(call)
+            node, sources = graph.nodes[call[0]], self._sources(graph, call)
+            if node.site is not None and self.loaded.is_input(node.site):
+                has_input = True
+            elif not self._is_operation(node):
+                if self._add(node, shapes=self._is_shaping(node)):
+                    has_input |= not sources  # the first layer of a Sequential takes what comes
+                    pending += reversed(sources)
+            elif len(sources) == 1 or operations.joins(node):
+                pending += reversed(sources)
+            else:
+                for name, _ in self._operands(graph, sources):
+                    self._add(graph.nodes[name], shapes=False)
+        self.followed[model] = has_input
+        return has_input
+
+    def _add(self, node: GraphNode, *, shapes: bool) -> bool:
+        """
+        Note a layer, and what is in it, as one that only shapes its inputs' values or computes
+        others; return which, for a nested model and one in a TimeDistributed by what the model
+        does.
+        """
+        if node.site is None or self.loaded.is_input(node.site):
+            return False
+        inside: list[int] = []
+        for found in self.loaded.below(node.site):
+            site = self.loaded.sites[found]
+            if site.class_name in MODEL_CLASSES:
+                passes = found in self.loaded.graphs and self.follow(found)
+                shapes = passes and (
+                    found == node.site or not custom_classes.is_opaque(self.loaded.sites[node.site])
+                )
+                break
+            inside.append(found)
+        (self.shaping if shapes else self.computing).update(dict.fromkeys(inside))
+        return shapes
+
+    def _is_shaping(self, node: GraphNode) -> bool:
+        """Return whether a layer, or the one in a TimeDistributed, only shapes values."""
+        sites, here = self.loaded.sites, node.site
+        while here is not None and layer_facts(sites[here].class_name).wraps == "steps":
+            here = next(
+                (
+                    child
+                    for child in self.loaded.children[here]
+                    if sites[child].attribute == "layer"
+                ),
+                None,
+            )
+        return (
+            here is not None
+            and layer_facts(sites[here].class_name).shapes_values
+            and not custom_classes.is_opaque(sites[here])
+        )
+
+    def _is_operation(self, node: GraphNode) -> bool:
+        """Return whether a node has no policy, so that its inputs decide what it computes in."""
+        return node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer
+
+    def _operands(self, graph: Graph, sources: Sequence[Node]) -> list[Node]:
+        """
+        Return the calls of layers whose results an operation combines; none where it combines the
+        result of another such operation, because all layers of a residual model feed its last sum.
+        """
+        pending = list(reversed(sources))
+        seen: set[Node] = set()
+        found: list[Node] = []
+        while pending:
+            call = pending.pop()
+            if call in seen:
+                continue
+            seen.add(call)
+            before = self._sources(graph, call)
+            steps.spend(1 + len(before), walk="operands")
+            if not self._is_operation(graph.nodes[call[0]]):
+                found.append(call)
+            elif len(before) > 1 and not operations.joins(graph.nodes[call[0]]):
+                return []
+            else:
+                pending += reversed(before)
+        return found
+
+    def _ends(self, graph: Graph) -> list[Node]:
+        """Return the calls that make a model's outputs."""
+        if graph.source is None:
+            return self._calls(graph, ((name, 0) for name in graph.outputs))
+        return self._calls(graph, _nodes(tensors(graph.source.outputs)))
+
+    def _sources(self, graph: Graph, call: Node) -> list[Node]:
+        """Return the calls whose tensors a call takes."""
+        name, number = call
+        node = graph.nodes[name]
+        if not node.calls:  # in a Sequential
+            return self._calls(graph, ((parent, 0) for parent in node.parents))
+        calls = node.calls if number == _ANY_CALL else node.calls[number : number + 1]
+        return self._calls(graph, (taken for call in calls for taken in _nodes(call_tensors(call))))
+
+    def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
+        """
+        Return calls that a config refers to, each once, as far as it has the layers. Releases
+        count the calls of a nested model from 0 or from 1, so that any of them may be meant.
+        """
+        found: dict[Node, None] = {}
+        for name, number in references:
+            node = graph.nodes.get(name)
+            if node is not None:
+                exact = node.site not in self.loaded.graphs and 0 <= number < len(node.calls)
+                found[name, number if exact else _ANY_CALL] = None
+        return list(found)
+
+
+def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
+    """Yield the calls that make some tensors."""
+    return ((reference.layer, reference.call) for reference in references)
+
 
 OUTPUT: Final = "it computes the output of the model, which is kept in float32"
 SHAPED: Final = "it shapes or activates the output of the model, which is kept in float32"
@@ -63,7 +241,7 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
         seen.add(name)
         node = graph.nodes[name]
         if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
-            pending += () if operations.cast_target(node) else reversed(node.parents)
+            pending += () if operations.casts(node) else reversed(node.parents)
         else:
             yield name
 

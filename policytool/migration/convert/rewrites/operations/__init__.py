@@ -3,7 +3,7 @@ Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` la
 later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
 Rows say which function of TensorFlow computes what an operation does
-(:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with several.
+(:mod:`policytool.releases.function_operations`); ``composed`` has what one side says with several.
 ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no
 policy: what they compute in is their tensors' dtype, which is asked where the two libraries make
 something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
@@ -15,13 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.operations import BY_FUNCTION
-from policytool.migration.convert.operations.calls import (
-    LAMBDA,
-    SLICING,
-    module_of,
-    with_dtype_in_config,
-)
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.operations import (
     casts,
@@ -33,12 +26,15 @@ from policytool.migration.convert.rewrites.operations import (
     transposing,
 )
 from policytool.migration.convert.rewrites.operations._building import (
+    LAMBDA,
+    SLICING,
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.tensor_dtypes import TensorDtypes, of_network
+from policytool.migration.convert.tensor_dtypes import TensorDtypes, module_of, of_network
 from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
+from policytool.releases.function_operations import rows_by_function
 from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
@@ -47,12 +43,13 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
     from policytool.model.calls import Call, Reference
 
-FUNCTIONS: Final = frozenset({*BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
+FUNCTIONS: Final = frozenset({*rows_by_function(), *composed.COMPOSED, slicing.FUNCTION})
 """The functions of TensorFlow that are known here."""
 
 CASTING: Final = "keras3.6"
 """What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
 
+_DTYPE: Final = "dtype"
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
 _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "InstanceProperty"})
 _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
@@ -71,11 +68,11 @@ def _network(network: Network, situation: ConversionContext) -> Network:
     if situation.crosses and situation.to_keras3:
         network = _modernize(network, situation)
     if situation.from_keras3:
-        network = replace(network, units=tuple(map(with_dtype_in_config, network.units)))
+        network = replace(network, units=tuple(map(_with_dtype_in_config, network.units)))
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if situation.crosses and not situation.to_keras3:
         network, swaps = transposing.fold_swaps(network)
-    dtypes = of_network(network)
+    dtypes = of_network(network, None if situation.from_keras3 else situation.loaded.loader)
     if (
         situation.from_keras3
         and situation.target.loader != CASTING
@@ -108,6 +105,30 @@ def _network(network: Network, situation: ConversionContext) -> Network:
         )
         _judge_left(network, situation)
     return network
+
+
+def _with_dtype_in_config(unit: Unit) -> Unit:
+    """
+    Return an operation with its dtype in its config, as Keras 3.11 and later write it, where the
+    calls say it.
+    """
+    in_calls = [call.kwargs[_DTYPE] for call in unit.calls if _DTYPE in call.kwargs]
+    latest = keras_operations.signature(newest(KERAS3).id, module_of(unit), unit.class_name)
+    if (
+        unit.role is not Role.OPERATION
+        or latest is None
+        or _DTYPE in latest.call
+        or _DTYPE not in latest.config
+        or len(in_calls) != len(unit.calls)
+        or any(dtype != in_calls[0] for dtype in in_calls)
+    ):
+        return unit
+    calls = tuple(
+        replace(call, kwargs={key: value for key, value in call.kwargs.items() if key != _DTYPE})
+        for call in unit.calls
+    )
+    dtype = in_calls[0] if isinstance(in_calls[0], str) else None
+    return replace(unit, config={**unit.config, _DTYPE: dtype}, calls=calls)
 
 
 def _modernize(network: Network, situation: ConversionContext) -> Network:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.operations.calls import LAMBDA
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Value
     from policytool.model.calls import Argument
+
+LAMBDA: Final = "TFOpLambda"
+SLICING: Final = "SlicingOpLambda"
 
 
 class UnsayableError(ValueError):

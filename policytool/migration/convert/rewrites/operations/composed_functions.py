@@ -6,9 +6,9 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.operations.calls import module_of
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
 from policytool.migration.convert.rewrites.operations.activation_functions import ACTIVATIONS
+from policytool.migration.convert.tensor_dtypes import module_of
 from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 

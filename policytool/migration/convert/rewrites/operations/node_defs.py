@@ -14,9 +14,13 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.operations.calls import LAMBDA, SLICING
 from policytool.migration.convert.rewrites.operations import slicing
-from policytool.migration.convert.rewrites.operations._building import FLOAT32, UnsayableError
+from policytool.migration.convert.rewrites.operations._building import (
+    FLOAT32,
+    LAMBDA,
+    SLICING,
+    UnsayableError,
+)
 from policytool.migration.convert.rewrites.operations._node_table import FIRST, OPS, REST
 from policytool.migration.convert.traversal import references, used_layers
 from policytool.model.calls import Call, Reference, Slice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.operations.calls import SLICING
 from policytool.migration.convert.rewrites.operations._building import (
+    SLICING,
     OperationBuilder,
     UnsayableError,
 )

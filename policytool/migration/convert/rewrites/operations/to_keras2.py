@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.operations.calls import named3, row_of
-from policytool.migration.convert.operations.rows import (
-    REQUIRED,
-    Pair,
-    ParameterKind,
-    Place,
-)
 from policytool.migration.convert.rewrites.operations import (
     composed_functions,
     einsum_products,
@@ -20,19 +13,25 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.tensor_dtypes import of_tensors, split
+from policytool.migration.convert.tensor_dtypes import called_class
 from policytool.migration.convert.traversal import references
+from policytool.migration.result_dtypes import (
+    named_arguments_of_operation,
+    of_tensors,
+    split,
+)
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
+from policytool.releases.function_operations import REQUIRED, Pair, ParameterKind, Place
 from policytool.releases.policy import policy_from_name
 from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
+    from policytool.releases.function_operations import OperationRow
 
 _TURNED: Final = {
     **{
@@ -112,7 +111,7 @@ def _put(
     composed = composed_functions.put(builder, unit, first, dtypes.of(first))
     if composed is not None:
         return composed
-    row = row_of(unit)
+    row = called_class(unit).row
     if row is None:
         raise UnsayableError(
             f"applies the operation {unit.class_name}, for which no TensorFlow function is known"
@@ -123,7 +122,7 @@ def _put(
             f"applies the operation {unit.class_name}, but {release_name(loader)} cannot find "
             f"tf.{function}"
         )
-    arguments = named3(row, unit, call)
+    arguments = named_arguments_of_operation(row, unit.config, call)
     if arguments is None:
         raise UnsayableError(
             f"applies the operation {unit.class_name} with arguments that tf.{function} does "
@@ -156,7 +155,7 @@ def _call(
 ) -> Reference:
     function = row.functions[0]
     tensors, _ = split(row, arguments)
-    dtype = of_tensors(row, arguments, dtypes)
+    dtype = of_tensors(row, arguments, dtypes.of)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
         raise UnsayableError(f"applies the operation {row.op} to tensors of unknown dtype")

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.operations.calls import SLICING, named2, number, row_of
-from policytool.migration.convert.operations.rows import (
-    REQUIRED,
-    Pair,
-    ParameterKind,
-    Place,
-)
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import (
+    SLICING,
     OperationBuilder,
     UnsayableError,
 )
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
-from policytool.migration.convert.tensor_dtypes import of_tensors
+from policytool.migration.convert.tensor_dtypes import called_class
 from policytool.migration.convert.traversal import references
+from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
+from policytool.releases.function_operations import REQUIRED, Pair, ParameterKind, Place
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
-    from policytool.migration.convert.operations.rows import OperationRow
     from policytool.migration.convert.tensor_dtypes import TensorDtypes
     from policytool.model.calls import Argument, Call
+    from policytool.releases.function_operations import OperationRow
 
 _NAME: Final = "name"
 _WHOLE: Final = "int32"
@@ -46,10 +42,10 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes)
         found = compose(builder, call, dtypes)
         if found is not None:
             return found
-    row = row_of(unit)
+    row = called_class(unit).row
     if row is None:
         raise UnsayableError(f"calls tf.{function}, for which no Keras 3 operation is known")
-    arguments = named2(row, call)
+    arguments = named_arguments_of_op_layer(row, call)
     if arguments is None:
         raise UnsayableError(f"calls tf.{function}, but the file does not contain its arguments")
     return _call(builder, row, arguments, dtypes)
@@ -68,7 +64,7 @@ def _call(
                 f"calls tf.{row.functions[0]} with {key}, which {row.op} in Keras 3 does not "
                 "support"
             )
-    dtype = of_tensors(row, arguments, dtypes)
+    dtype = of_tensors(row, arguments, dtypes.of)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
             f"calls tf.{row.functions[0]} on {dtype or 'tensors of unknown dtype'}, for which "
@@ -156,7 +152,7 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
     Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that
     of the tensors beside them.
     """
-    value = number(value)
+    value = _number(value)
     if pair.kind is ParameterKind.TENSORS and isinstance(value, list | tuple):
         return [_tensor(row, PLAIN, item, dtype) for item in value]
     if isinstance(value, Constant):
@@ -178,6 +174,17 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
     if not isinstance(value, Reference | bool | int | float):
         raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is not a tensor")
     return value
+
+
+def _number(argument: Argument) -> Argument:
+    """Return a constant of one number as the number, anything else as it is."""
+    return (
+        argument.value
+        if isinstance(argument, Constant)
+        and argument.dtype is None
+        and isinstance(argument.value, bool | int | float | str)
+        else argument
+    )
 
 
 def _own(value: Argument) -> str:

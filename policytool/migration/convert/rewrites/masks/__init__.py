@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import named_arguments
-from policytool.migration.convert.masks.expressions import MaskTable
+from policytool.migration.convert.masks.expressions import MaskTable, is_mask_operation
 from policytool.migration.convert.masks.flow import (
     EXPLICIT,
     GIVEN_MASKS,
@@ -27,13 +27,16 @@ from policytool.migration.convert.masks.flow import (
     is_softmax,
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
-from policytool.migration.convert.masks.merging import with_merged_values
-from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.masks.propagation import fully_masked_result
-from policytool.migration.convert.masks.softmax import gives_zeros, with_softmaxes
-from policytool.migration.convert.masks.unattended import can_select, with_selections
-from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites.masks._values import (
+    can_select,
+    gives_zeros,
+    with_merged_values,
+    with_selections,
+    with_softmaxes,
+)
+from policytool.migration.convert.rewrites.masks._writing import with_masks
 from policytool.migration.convert.traversal import prune, walk
 from policytool.model.calls import Call
 from policytool.releases.releases import release_name
@@ -260,11 +263,7 @@ def _without_unused(unit: Unit) -> Unit:
     if unit.network is None:
         return unit
     network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
-    return replace(unit, network=network if network.is_chain else prune(network, _is_mask))
-
-
-def _is_mask(unit: Unit) -> bool:
-    return unit.role is Role.OPERATION and unit.class_name in MASK_OPS
+    return replace(unit, network=network if network.is_chain else prune(network, is_mask_operation))
 
 
 REWRITE: Final = Rewrite(

@@ -1,0 +1,357 @@
+"""
+What layers make of masked steps, written for a release that makes something else of them: of merged
+tensors, of softmaxes, and of attentions whose steps may attend to no other.
+
+Where a step of an input is masked, Keras 3.4 on takes a factor of 1 there for a Multiply, and what
+the other inputs have for Maximum and Minimum; where all are masked, Multiply gives 0
+(``_merge_function`` in keras/src/layers/merging). Here each input gets these values by operations,
+before the layer.
+
+A Softmax of Keras 2, and of Keras 3 before 3.10, adds a large negative number where a mask is
+false, so that a row without any step gets equal weights. Keras 3.10 on gives zeros where the mask
+is false (``Softmax.call``; all minor releases from 3.0 to 3.15 and tf_keras 2.21 were called).
+
+An attention of Keras 2 gives averages for steps that may attend to none, and so does Keras 3; but
+from 3.10 on it attends to nothing there if the layer has dropout or returns its scores. Either is
+what a second call of the same layer gives. Called on the mean of its values as the only step, it
+gives the average of all steps: each step has the same weight there, and a projection of a mean is
+the mean of projections. Called on values without steps, it attends to nothing, and what is left is
+the bias of its last projection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import CAST
+from policytool.migration.convert.masks.flow import is_softmax
+from policytool.migration.convert.masks.fully_masked import attending_masks
+from policytool.migration.convert.masks.propagation import read_masks, rule_of
+from policytool.migration.convert.rewrites.masks._writing import (
+    MaskBuilder,
+    change_networks,
+    put_in_place,
+)
+from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.model.calls import Call, Reference, Slice
+from policytool.releases.keras_operations import MODULES
+from policytool.releases.policy import Policy
+from policytool.releases.releases import KERAS3, family_of, is_since
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.migration.convert.architecture import Network, Unit
+    from policytool.migration.convert.masks.expressions import MaskTable, Scope
+    from policytool.migration.convert.masks.flow import CallKey, Used
+    from policytool.model.calls import Argument
+
+_MERGES: Final = frozenset({"Multiply", "Maximum", "Minimum"})
+
+
+def with_merged_values(
+    root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model in which layers that a release merges without masks get what they had with them,
+    and their calls, which need no masks any more.
+
+    :param needed: the masks that each call computes with
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for one in network.units:
+            calls = list(one.calls)
+            for number, call in enumerate(one.calls):
+                key = (scope, one.name, number)
+                masks = needed.get(key, frozenset())
+                changed = _merged(one, call, masks, release, builder) if masks else None
+                if changed is not None:
+                    calls[number] = changed
+                    done.add(key)
+            units += [*builder.take(), replace(one, calls=tuple(calls))]
+        return replace(network, units=tuple(units)), frozenset(done)
+
+    return change_networks(root, change)
+
+
+def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
+    """Return a call on what the masks make of its inputs; None if that cannot be written."""
+    first = next(iter(call.args), None)
+    if unit.custom or unit.class_name not in _MERGES or not isinstance(first, list | tuple):
+        return None
+    tensors = [item for item in first if isinstance(item, Reference)]
+    rule = rule_of(unit, named_arguments(unit, call), len(tensors), release)
+    given = dict(masks)
+    present = [given.get(str(place)) for place in range(len(tensors))]
+    dtype = compute_dtype(unit)
+    if (
+        len(tensors) < len(first)
+        or rule is None
+        or read_masks(rule, present)
+        or any(builder.dtype(tensor) != dtype for tensor in tensors)
+    ):
+        return None
+    kept = [
+        None if mask is None else _steps(builder, builder.put(mask, unit), unit) for mask in present
+    ]
+    if any(step is None and mask is not None for step, mask in zip(kept, present, strict=True)):
+        return None
+    change = _factors if unit.class_name == "Multiply" else _others
+    merged: list[Argument] = [*change(builder, unit, tensors, kept)]
+    return replace(call, args=(merged, *call.args[1:]))
+
+
+def _steps(builder: MaskBuilder, mask: Reference | None, taker: Unit) -> Reference | None:
+    """Return a mask with an axis for channels."""
+    return None if mask is None else builder.operation("ExpandDims", taker, (mask,), axis=-1)
+
+
+def _factors(
+    builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
+) -> list[Reference]:
+    """Return factors: 1 at masked steps, and one of them 0 where all are masked."""
+    build = builder.operation
+    found = [
+        tensor
+        if mask is None
+        else build("Where", unit, (mask, tensor, build("OnesLike", unit, (tensor,))))
+        for tensor, mask in zip(tensors, kept, strict=True)
+    ]
+    masks = [mask for mask in kept if mask is not None]
+    if len(masks) < len(tensors):
+        return found
+    some = masks[0]
+    for mask in masks[1:]:
+        some = build("LogicalOr", unit, (some, mask))
+    none = build("ZerosLike", unit, (tensors[0],))
+    return [build("Where", unit, (some, found[0], none)), *found[1:]]
+
+
+def _others(
+    builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
+) -> list[Reference]:
+    """
+    Return the last two values of which the layer takes the larger or the smaller one: what inputs
+    before them come to, and the last input.
+    """
+    build = builder.operation
+    result, mask = tensors[0], kept[0]
+    pair = [result]
+    for place, (tensor, own) in enumerate(zip(tensors[1:], kept[1:], strict=True)):
+        if place:
+            result = build(unit.class_name, unit, tuple(pair))
+        taken = tensor if own is None else build("Where", unit, (own, tensor, result))
+        result = result if mask is None else build("Where", unit, (mask, result, taken))
+        mask = None if None in (mask, own) else build("LogicalOr", unit, (mask, own))
+        pair = [result, taken]
+    return pair
+
+
+_FIRST_WITH_ZEROS: Final = "keras3.10"
+_LARGE: Final = {"float16": -32752.0}
+_LARGE_ELSE: Final = -1e9
+"""What Keras 2 adds, by compute dtype (``_large_compatible_negative`` in softmax.py)."""
+
+
+def gives_zeros(release: str) -> bool:
+    """Return whether a release gives zeros where a mask is false."""
+    return family_of(release) == KERAS3 and is_since(release, _FIRST_WITH_ZEROS)
+
+
+def with_softmaxes(
+    root: Unit, needed: Mapping[CallKey, Used], table: MaskTable, *, zeros: bool
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model whose Softmax layers give what they gave in a release that treats rows without
+    any step otherwise, and the calls of which that could be written.
+
+    :param needed: the masks that each call computes with
+    :param zeros: whether they gave zeros there
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        zeroed: dict[Reference, Reference] = {}
+        keeping: set[str] = set()
+        done: set[CallKey] = set()
+        for one in network.units:
+            calls = list(one.calls)
+            behind: list[Unit] = []
+            for number, call in enumerate(one.calls if is_softmax(one) else ()):
+                key = (scope, one.name, number)
+                mask = _mask(one, needed.get(key, frozenset()), builder)
+                if mask is None or not isinstance(call.args[0], Reference):
+                    continue
+                units += builder.take()
+                if zeros:
+                    output = Reference(layer=one.name, call=number)
+                    zeroed[output] = _zeroed(one, output, mask, builder)
+                    behind += builder.take()
+                else:
+                    calls[number] = Call(args=(_lowered(one, call.args[0], mask, builder),))
+                done.add(key)
+            units += [*builder.take(), replace(one, calls=tuple(calls)), *behind]
+            keeping |= {operation.name for operation in behind}
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, zeroed, keeping), frozenset(done)
+
+    return change_networks(root, change)
+
+
+def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
+    found = [mask for _, mask in masks]
+    return builder.put(found[0], unit) if len(found) == 1 else None
+
+
+def _zeroed(unit: Unit, output: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
+    """Return the output with zeros where a mask is false."""
+    build = builder.operation
+    kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype="bool")
+    return build("Where", unit, (kept, output, build("ZerosLike", unit, (output,))))
+
+
+def _lowered(unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
+    """Return scores with a large negative number added where a mask is false."""
+    build, dtype = builder.operation, compute_dtype(unit) or "float32"
+    kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype=dtype)
+    gone = build("Subtract", unit, (1.0, kept))
+    return build(
+        "Add", unit, (tensor, build("Multiply", unit, (gone, _LARGE.get(dtype, _LARGE_ELSE))))
+    )
+
+
+_RANK: Final = 3
+_SCORES: Final = "return_attention_scores"
+_UNHIDDEN: Final = "float64"
+"""What the mask of Keras 2 does not hide scores in, so that it gives no average."""
+
+_NO_STEPS: Final = (Slice(), Slice(stop=0))
+ZEROS: Final = "zeros"
+"""What releases that attend to nothing give as scores."""
+
+
+def can_select(unit: Unit, masks: Used, given: str) -> bool:
+    """
+    Return whether what a layer gives for steps that may attend to none can be written.
+
+    :param given: that, such as ``zeros``
+    """
+    policy = unit.config.get("dtype")
+    arguments = named_arguments(unit, unit.calls[0])
+    return (
+        is_attention(unit)
+        and len(unit.calls) == 1
+        and all(isinstance(arguments.get(name), Reference) for name in ("query", "value"))
+        and isinstance(policy, Policy)
+        and (given == ZEROS or policy.compute_dtype != _UNHIDDEN)
+        and _rank(unit) in (None, _RANK)
+        and unit.config.get("attention_axes") in (None, [1])
+        and attending_masks(unit.calls[0], masks) is not None
+    )
+
+
+def with_selections(
+    root: Unit, wanted: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model in which some attention layers give something else for steps that may attend to
+    none, and those of them that do.
+
+    :param wanted: what their only calls are to give; a mask that is made outside of a nested model
+        is no tensor in it
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        writer = _SelectionWriter(MaskBuilder(network, scope, table))
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for one in network.units:
+            key = (scope, one.name, 0)
+            found = writer.units(one, needed[key], wanted[key]) if key in wanted else []
+            units += found or [one]
+            done |= {key} if found else set()
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, writer.selected, writer.names), frozenset(done)
+
+    return change_networks(root, change) if wanted else (root, frozenset())
+
+
+class _SelectionWriter:
+    """Writes second calls into one network."""
+
+    def __init__(self, builder: MaskBuilder) -> None:
+        self._builder = builder
+        self.selected: dict[Reference, Reference] = {}
+        """What stands for the outputs of attention layers."""
+        self.names: set[str] = set()
+        """The operations that take those outputs as they are."""
+
+    def units(self, unit: Unit, masks: Used, given: str) -> list[Unit]:
+        """
+        Return a layer that is called twice, with the operations around it; nothing if its mask
+        cannot be made.
+        """
+        arguments = named_arguments(unit, unit.calls[0])
+        query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
+        mask = (
+            self._builder.attention_mask(attending, query, None, unit)
+            if isinstance(query, Reference) and attending is not None
+            else None
+        )
+        if mask is None:
+            self._builder.take()
+            return []
+        second = self._second_call(unit, arguments, given)
+        found = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
+        self._select(unit, mask, given)
+        return [*found, *self._builder.take()]
+
+    def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], given: str) -> Call:
+        """Return a call on the mean of all values, or on none of them, which has no mask."""
+        values: dict[str, Argument] = {
+            name: self._builder.operation("GetItem", unit, (one, _NO_STEPS))
+            if given == ZEROS
+            else self._builder.operation("Mean", unit, (one,), axis=[1], keepdims=True)
+            for name in ("value", "key")
+            if isinstance(one := arguments.get(name), Reference)
+        }
+        query = arguments["query"]
+        copied = self._builder.copy(query, unit) if isinstance(query, Reference) else query
+        return Call(args=(copied, values.pop("value")), kwargs=values)
+
+    def _select(self, unit: Unit, mask: Reference, given: str) -> None:
+        """Give what the second call gives where a mask has a row without any step."""
+        build = self._builder.operation
+        first = Reference(layer=unit.name)
+        attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
+        second = Reference(layer=unit.name, call=1)
+        self._put(first, build("Where", unit, (attended, first, second)))
+        if unit.calls[0].kwargs.get(_SCORES):
+            scores = Reference(layer=unit.name, output=1)
+            none = build("ZerosLike", unit, (scores,))
+            alike = (
+                none if given == ZEROS else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
+            )
+            heads = build("ExpandDims", unit, (attended,), axis=1)
+            self._put(scores, build("Where", unit, (heads, scores, alike)))
+            self.names.add(none.layer)
+
+    def _put(self, output: Reference, selected: Reference) -> None:
+        self.selected[output] = selected
+        self.names.add(selected.layer)
+
+
+def _rank(unit: Unit) -> int | None:
+    """Return how many axes the query of an attention has; None where its file does not say it."""
+    build = unit.build or {}
+    known = build.get("shapes_dict")
+    shapes = {**build, **(known if isinstance(known, dict) else {}), **unit.config}
+    shape = shapes.get("query_shape")
+    return len(shape) if isinstance(shape, list | tuple) else None

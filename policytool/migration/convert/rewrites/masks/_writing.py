@@ -1,0 +1,392 @@
+"""
+Writes masks into the graphs of a model: as arguments of calls, made by operations of Keras 3, or by
+copies of tensors, which have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.masks.expressions import (
+    CAST,
+    Mask,
+    MaskOp,
+    MaskOperations,
+    MaskTable,
+    Scope,
+    ScopedTensor,
+)
+from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
+from policytool.migration.convert.tensor_dtypes import compute_dtype, entry_dtypes, of_network
+from policytool.migration.convert.traversal import references, replace_references, rewire
+from policytool.model.calls import Call, Reference, tensors
+from policytool.releases.keras_operations import MODULES
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.policy import policy_from_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from policytool.migration.convert.architecture import Network, Value
+    from policytool.migration.convert.masks.expressions import MaskTable, Scope
+    from policytool.migration.convert.masks.flow import CallKey
+    from policytool.model.calls import Argument
+
+
+def change_networks(
+    unit: Unit,
+    change: Callable[[Network, Scope], tuple[Network, frozenset[CallKey]]],
+    scope: Scope = (),
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model whose graphs are changed, and the calls that the changes are about.
+
+    The masks of a model that is called several times differ from call to call: its graph is left
+    alone, and so are chains, in which nothing can be put beside a layer.
+    """
+    network = unit.network
+    if network is None or network.is_chain:
+        return unit, frozenset()
+    units: list[Unit] = []
+    done: frozenset[CallKey] = frozenset()
+    for one in network.units:
+        inner = one
+        if len(one.calls) == 1:
+            inner, below = change_networks(one, change, (*scope, f"{one.name}:0"))
+            done |= below
+        units.append(inner)
+    changed, found = change(replace(network, units=tuple(units)), scope)
+    return replace(unit, network=changed), done | found
+
+
+def put_in_place(
+    network: Network, stand_ins: Mapping[Reference, Reference], keeping: AbstractSet[str]
+) -> Network:
+    """
+    Return a network in which other tensors stand for some outputs of layers.
+
+    :param keeping: the operations that make them, which take the outputs as they are
+    """
+    changed = rewire(network, lambda one: stand_ins.get(one, one))
+    units = tuple(
+        replace(after, calls=before.calls) if before.name in keeping else after
+        for before, after in zip(network.units, changed.units, strict=True)
+    )
+    return replace(changed, units=units)
+
+
+_NUMPY: Final = f"{MODULES}numpy"
+_CORE: Final = f"{MODULES}core"
+_DEPTH: Final = 32
+"""How far masks may be made of masks; deeper ones are refused."""
+
+
+class MaskBuilder:
+    """Puts operations that make masks into one network."""
+
+    def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
+        self._network = network
+        self._scope = scope
+        self._table = table
+        self._names = {unit.name for unit in network.units}
+        self._known = MaskOperations(network, scope, table).reusable()
+        self._added: list[Unit] = []
+
+    def take(self) -> list[Unit]:
+        """Return the operations that were put since the last call of this."""
+        added, self._added = self._added, []
+        return added
+
+    def put(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
+        """Return the tensor of a mask; None for one that no operations make in this network."""
+        reference = self._known.get(mask)
+        if reference is None and depth <= _DEPTH:
+            reference = self._put(mask, taker, depth + 1)
+            if reference is not None:
+                self._known[mask] = reference
+        return reference
+
+    def dtype(self, tensor: Reference) -> str | None:
+        """Return the dtype of a tensor; None if it is not known."""
+        return of_network(self._network).of(tensor)
+
+    def copy(self, tensor: Reference, taker: Unit) -> Reference:
+        """Return a tensor's values without its mask."""
+        return self.operation("Copy", taker, (tensor,))
+
+    def cast(self, tensor: Reference, dtype: str, taker: Unit) -> Reference:
+        """Return a tensor in another dtype, with its mask."""
+        policy = policy_from_name(dtype)
+        config: dict[str, Value] = {"trainable": True, "dtype": policy, "activation": "linear"}
+        return self._add(Unit(class_name="Activation", name=CAST, config=config), taker, (tensor,))
+
+    def attention_mask(
+        self,
+        parts: AbstractSet[tuple[str, Mask]],
+        query: Reference,
+        given: Argument,
+        taker: Unit,
+    ) -> Reference | None:
+        """
+        Return the argument ``attention_mask``, of shape (batch, queries, keys); None for masks that
+        cannot be made.
+
+        :param given: the argument that the call has already
+        """
+        found = [given] if isinstance(given, Reference) else []
+        if not found and not any(place in {"rows", "full"} for place, _ in parts):
+            ones = self._table.mask(MaskOp.ONES, ScopedTensor(self._scope, query))
+            parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
+        for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
+            reference = self.put(mask, taker)
+            if reference is None:
+                return None
+            if place != "full":
+                axis = -1 if place == "rows" else 1
+                reference = self.operation("ExpandDims", taker, (reference,), axis=axis)
+            found.append(reference)
+        return self._fold("LogicalAnd", taker, found)
+
+    def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+        first, *others = mask.parts
+        if isinstance(first, ScopedTensor) and first.scope != self._scope:
+            return None
+        if mask.op is MaskOp.TENSOR and isinstance(first, ScopedTensor):
+            return first.reference
+        if mask.op is MaskOp.NONZERO and isinstance(first, ScopedTensor):
+            return self._put_nonzero(first.reference, others, taker)
+        if mask.op is MaskOp.ONES and isinstance(first, ScopedTensor):
+            return self._put_ones(first.reference, taker)
+        if mask.op is MaskOp.LAYER:
+            return None
+        parts = [self.put(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        if mask.op is MaskOp.JOIN:
+            items: list[Argument] = [*known]
+            return self.operation("Concatenate", taker, (items,), axis=1)
+        if mask.op is MaskOp.ANY:
+            return self.operation("Any", taker, (known[0],), axis=-1, keepdims=False)
+        name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
+        return self._fold(name, taker, known)
+
+    def _put_nonzero(
+        self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], taker: Unit
+    ) -> Reference:
+        value, *dtype = others
+        if dtype:
+            tensor = self.operation(CAST, taker, (tensor,), _CORE, dtype=str(dtype[0]))
+        number = value if isinstance(value, float) else 0.0
+        compared = int(number) if number.is_integer() else number
+        return self.operation("NotEqual", taker, (tensor, compared))
+
+    def _put_ones(self, tensor: Reference, taker: Unit) -> Reference:
+        zero = self.operation("Equal", taker, (tensor, 0))
+        other = self.operation("NotEqual", taker, (tensor, 0))
+        either = self.operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
+        return self.operation("Any", taker, (either,), axis=-1, keepdims=False)
+
+    def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
+        result = tensors[0]
+        for one in tensors[1:]:
+            result = self.operation(name, taker, (result, one))
+        return result
+
+    def operation(
+        self,
+        class_name: str,
+        taker: Unit,
+        args: tuple[Argument, ...],
+        module: str = _NUMPY,
+        **config: Value,
+    ) -> Reference:
+        """Put an operation into the network, and return what it gives."""
+        made = Unit(
+            class_name=class_name,
+            name=class_name,
+            config=dict(config),
+            role=Role.OPERATION,
+            module=module,
+        )
+        return self._add(made, taker, args)
+
+    def _add(self, unit: Unit, taker: Unit, args: tuple[Argument, ...]) -> Reference:
+        name = f"{taker.name}_{unit.name.lower()}"
+        while name in self._names:
+            name = f"{name}_"
+        self._names.add(name)
+        self._added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
+        return Reference(layer=name)
+
+
+def with_masks(
+    unit: Unit,
+    scopes: Sequence[Scope],
+    needed: Mapping[CallKey, Used],
+    wrong: Mapping[CallKey, tuple[Used, Used]],
+    table: MaskTable,
+) -> Unit:
+    """
+    Return a model with the masks of some calls written into its functional graphs.
+
+    :param scopes: one for each call of the model, which has one graph for all of them
+    """
+    network = unit.network
+    if network is None:
+        return unit
+    builder = MaskBuilder(network, scopes[0], table)
+    units: list[Unit] = []
+    for one in network.units:
+        numbers = range(1 if network.is_chain else len(one.calls))
+        calls = list(one.calls)
+        keys = [[(scope, one.name, number) for scope in scopes] for number in numbers]
+        for number, same in enumerate(keys):
+            masks = _masks_of_all(same, needed, wrong)
+            if masks is not None and not network.is_chain:
+                calls[number] = _masked_call(one, calls[number], masks, builder)
+        units += [*builder.take(), replace(one, calls=tuple(calls))]
+        if keys and not any(key in wrong for same in keys for key in same):
+            inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
+            units[-1] = with_masks(units[-1], inner, needed, wrong, table)
+    return replace(unit, network=replace(network, units=tuple(units)))
+
+
+def _masks_of_all(
+    keys: Sequence[CallKey],
+    needed: Mapping[CallKey, Used],
+    wrong: Mapping[CallKey, tuple[Used, Used]],
+) -> tuple[Used, Used] | None:
+    """
+    Return the masks that a call needs and has in all calls of the models around it; None if they
+    are right, or not the same in all.
+    """
+    found = [wrong[key] for key in keys if key in wrong]
+    if not found or (len(keys) > 1 and any(needed.get(key) for key in keys)):
+        return None
+    first, *others = (has for _, has in found)
+    return found[0][0], first.union(*others)
+
+
+def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
+    """
+    Return a call that computes with the masks that it needs, or the call as it was if that cannot
+    be written.
+
+    :param masks: those that it needs, and those that it has
+    """
+    needed, has = masks
+    if unit.network is not None:
+        return _entering_call(unit, unit.network, call, masks, builder)
+    if is_attention(unit):
+        return _masked_attention(unit, call, masks, builder)
+    arguments = named_arguments(unit, call)
+    first = next(iter(arguments.values()), None)
+    inputs = list(references(first))
+    if not needed:
+        return _copy_tensors(unit, call, set(inputs), builder)
+    takes = layer_facts(unit.class_name).takes_mask and not unit.custom
+    found = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
+    if not takes or None in found.values():
+        unwanted = [place for place, _ in has - needed] if needed < has else []
+        places = [int(place) for place in unwanted if int(place) < len(inputs)]
+        return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
+    mask: Argument = found.get("0")
+    if isinstance(first, list | tuple) and not layer_facts(unit.class_name).takes_states:
+        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+    return replace(call, kwargs={**call.kwargs, "mask": mask})
+
+
+def _entering_call(
+    unit: Unit, network: Network, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
+) -> Call:
+    """
+    Return a call of a nested model without the masks that shall not enter it. Before inputs that
+    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it. Masks that a
+    layer took off a tensor are arguments of the call.
+    """
+    needed, found = masks
+    inputs = dict(enumerate(tensors(call.args[:1])))
+    unwanted = {int(place) for place, _ in found} - {int(place) for place, _ in needed}
+    missing = {int(place) for place, _ in needed - found}
+    casts = {
+        inputs[place]: builder.cast(inputs[place], dtype, unit)
+        for place, dtype in enumerate(entry_dtypes(network))
+        if place in missing & inputs.keys() and dtype not in (None, builder.dtype(inputs[place]))
+    }
+    if missing and not casts:
+        return _given_call(unit, call, needed, builder)
+    changed = Call(
+        args=tuple(replace_references(one, lambda one: casts.get(one, one)) for one in call.args),
+        kwargs=call.kwargs,
+    )
+    return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
+
+
+def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
+    """
+    Return a call of a nested model that is given the masks that it needs, on copies of its inputs:
+    the masks would else stay on the tensors.
+    """
+    found = {place: builder.put(mask, unit) for place, mask in needed}
+    first = call.args[0] if call.args else None
+    if None in found.values() or not isinstance(first, Reference | list | tuple):
+        return call
+    mask: Argument = found.get("0")
+    if not isinstance(first, Reference):
+        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+    copied = _copy_tensors(unit, call, set(references(first)), builder)
+    return replace(copied, kwargs={**copied.kwargs, "mask": mask})
+
+
+def _masked_attention(
+    unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
+) -> Call:
+    """
+    Return a call of a MultiHeadAttention that computes with the masks that it needs. A layer before
+    it casts its query, which would lose its mask when the attention does.
+    """
+    needed, found = masks
+    unwanted = {place for place, _ in found - needed}
+    arguments = named_arguments(unit, call)
+    names = [
+        name
+        for name, place in (("query", "rows"), ("value", "columns"), ("key", "columns"))
+        if place in unwanted
+    ]
+    copied = {one for name in names for one in references(arguments.get(name))}
+    missing = needed - {one for one in found if one[0] not in unwanted}
+    query, dtype = arguments.get("query"), compute_dtype(unit)
+    if missing and isinstance(query, Reference):
+        given = builder.dtype(query)
+        is_missed = any(place == "rows" for place, _ in missing)
+        if is_missed and dtype is not None and given is not None and dtype != given:
+            cast = builder.cast(query, dtype, unit)
+            if "query" in call.kwargs:
+                return replace(call, kwargs={**call.kwargs, "query": cast})
+            return replace(call, args=(cast, *call.args[1:]))
+        mask = builder.attention_mask(missing, query, call.kwargs.get(ATTENTION_MASK), unit)
+        if mask is None:
+            return call
+        call = replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
+    return _copy_tensors(unit, call, copied, builder)
+
+
+def _copy_tensors(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
+    """Return a call with copies, which have no masks, in place of some of its tensors."""
+    copies = {one: builder.copy(one, unit) for one in sorted(tensors, key=repr)}
+
+    def change(reference: Reference) -> Argument:
+        return copies.get(reference, reference)
+
+    return Call(
+        args=tuple(replace_references(one, change) for one in call.args),
+        kwargs={
+            key: value if key == ATTENTION_MASK else replace_references(value, change)
+            for key, value in call.kwargs.items()
+        },
+    )

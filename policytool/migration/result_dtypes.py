@@ -1,0 +1,291 @@
+"""
+The dtypes of what layers, op layers and operations give, by the facts of their classes and the
+dtypes of what they are called with.
+
+These are the rules of every tree: plans ask them with the policies that layers are to have,
+conversions with those that a file says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.calls import Constant, Reference
+from policytool.model.flow import inbound
+from policytool.releases import dtype_support, dtypes
+from policytool.releases.function_operations import (
+    REQUIRED,
+    ParameterKind,
+    Place,
+    function_result,
+    operation_results,
+    rows_by_function,
+    rows_by_operation,
+)
+from policytool.releases.layer_classes import Category, layer_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from policytool.model.calls import Argument, Call
+    from policytool.releases.function_operations import OperationRow
+
+    DtypeOf = Callable[[Argument], str | None]
+
+ENUMS: Final = {
+    "float16": "DT_HALF",
+    "bfloat16": "DT_BFLOAT16",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+}
+"""What a ``node_def`` calls the dtypes."""
+
+_BY_ENUM: Final = {value: key for key, value in ENUMS.items()}
+_WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
+_FLOATX: Final = "float32"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalledClass:
+    """A layer, an op layer or an operation, as far as it decides what its calls give."""
+
+    class_name: str
+    config: Mapping[str, object]
+    module: str | None = None
+    """Of an operation of Keras 3: ``numpy``, ``core``; None for layers."""
+
+    custom: bool = False
+    compute_dtype: str | None = None
+    """None for one that takes the dtype of its first input."""
+
+    variable_dtype: str | None = None
+    policy: str | None = None
+    """The name of its policy, if :attr:`measured_in` is to say what it gives under it."""
+
+    measured_in: str | None = None
+    """The release whose outputs count that were measured to have another dtype."""
+
+    @property
+    def row(self) -> OperationRow | None:
+        """The row of an op layer or an operation; None where there is none."""
+        if self.module is not None:
+            return rows_by_operation().get((self.module, self.class_name))
+        function = self.function
+        return rows_by_function().get(function) if function is not None else None
+
+    @property
+    def function(self) -> str | None:
+        """The function of TensorFlow that an op layer of TF 2.4 and later calls."""
+        if self.module is None and layer_facts(self.class_name).wrapped_op == "function":
+            return str(self.config.get("function"))
+        return None
+
+
+def result_dtypes(called: CalledClass, call: Call, dtype_of: DtypeOf) -> Sequence[str | None]:
+    """
+    Return the dtypes of what a call gives, as far as they are known; the last one is that of all
+    further results.
+    """
+    row = called.row
+    if row is not None:
+        dtype = _of_row(row, called, call, dtype_of)
+        return (dtype,) if row.others is None else (dtype, row.others)
+    if called.module is not None:
+        return (_of_operation(called, call, dtype_of),)
+    if layer_facts(called.class_name).is_op_layer:
+        return (_of_op_layer(called, call, dtype_of),)
+    return (_of_layer(called, call, dtype_of),)
+
+
+def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
+    """
+    Return the dtype that Keras 3 gives to what is made of tensors of these, and of plain numbers.
+
+    :return: None where one of them is not known, or the rule for them is not known here
+    """
+    known = set(operands)
+    if None in known or not known:
+        return None
+    names = {name for name in known if name is not None}
+    floats = names & set(dtypes.FLOATS)
+    if floats:
+        widest = max(_WIDTH.get(name, 0) for name in floats)
+        best = {name for name in floats if _WIDTH.get(name, 0) == widest}
+        return best.pop() if len(best) == 1 else _FLOATX
+    numbers = names - {"bool"} if len(names) > 1 else names
+    if numbers == {"int32", "int64"}:
+        numbers = {"int64"}
+    if len(numbers) != 1:
+        return None
+    plain = tuple(scalars)
+    if any(isinstance(value, float) for value in plain):
+        return _FLOATX
+    if numbers == {"bool"} and any(
+        isinstance(value, int) and not isinstance(value, bool) for value in plain
+    ):
+        return "int32"
+    return numbers.pop()
+
+
+def of_tensors(
+    row: OperationRow, arguments: Mapping[str, Argument], dtype_of: DtypeOf
+) -> str | None:
+    """Return the dtype that a call's tensors are promoted to."""
+    tensors, scalars = split(row, arguments)
+    return promoted_dtype(map(dtype_of, tensors), scalars)
+
+
+def split(
+    row: OperationRow, arguments: Mapping[str, Argument]
+) -> tuple[list[Argument], list[Argument]]:
+    """Return a call's tensors and constants with a dtype, and the numbers beside them."""
+    values: list[Argument] = []
+    for pair in row.pairs:
+        value = arguments.get(pair.tf)
+        if pair.kind is ParameterKind.TENSOR or (
+            pair.kind is ParameterKind.FREE
+            and pair is row.pairs[0]
+            and len(row.call_arguments) == 1
+        ):
+            values.append(value)
+        elif pair.kind is ParameterKind.TENSORS:
+            values += list(value) if isinstance(value, list | tuple) else [value]
+    tensors: list[Argument] = [
+        value
+        for value in values
+        if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)
+    ]
+    return tensors, [value for value in values if isinstance(value, bool | int | float)]
+
+
+def named_arguments_of_op_layer(row: OperationRow, call: Call) -> dict[str, Argument] | None:
+    """
+    Return the arguments of an op layer's call by TensorFlow's names; None where the file does not
+    hold them all.
+    """
+    if not call.args:
+        return None
+    arguments: dict[str, Argument] = {row.pairs[0].tf: call.args[0], **call.kwargs}
+    for pair in row.pairs:
+        if arguments.get(pair.tf) is None:
+            if pair.default is REQUIRED:
+                return None
+            arguments[pair.tf] = pair.default
+    return arguments
+
+
+def named_arguments_of_operation(
+    row: OperationRow, config: Mapping[str, object], call: Call
+) -> dict[str, Argument] | None:
+    """
+    Return the arguments of an operation's call and of its constructor by TensorFlow's names; None
+    where one that the function needs is not told.
+    """
+    if len(call.args) > len(row.call_arguments):
+        return None
+    in_call: dict[str, object] = {
+        pair.keras3: value for pair, value in zip(row.call_arguments, call.args, strict=False)
+    }
+    in_call |= call.kwargs
+    arguments: dict[str, Argument] = {}
+    for pair in row.pairs:
+        source = in_call if pair.place is Place.CALL else config
+        if pair.keras3 in source:
+            # a config of an operation holds plain values
+            arguments[pair.tf] = source[pair.keras3]  # type: ignore[assignment]
+        elif pair.default3 is not REQUIRED:
+            arguments[pair.tf] = pair.default3
+        else:
+            return None
+    return arguments
+
+
+def node_def_type(config: Mapping[str, object], name: str) -> object:
+    """Return what the ``node_def`` in a config has as the type of an attribute."""
+    value: object = config.get("node_def")
+    for key in ("attr", name, "type"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _of_row(row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """Return the dtype of what a row's function or operation gives, whichever is called."""
+    is_operation = called.module is not None
+    arguments = (
+        named_arguments_of_operation(row, called.config, call)
+        if is_operation
+        else named_arguments_of_op_layer(row, call)
+    )
+    if arguments is None:
+        return None
+    stated = (row.result3 or row.result) if is_operation else row.result
+    if stated == "@dtype":
+        option = next(pair for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
+        dtype = arguments.get(option.tf)
+        if isinstance(dtype, str):
+            return dtype
+        return _FLOATX if option.default is not None else of_tensors(row, arguments, dtype_of)
+    return stated if stated is not None else of_tensors(row, arguments, dtype_of)
+
+
+def _of_operation(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """
+    Return the dtype of what an operation without a row gives: what its config says, else that of
+    its tensors if they are floats, but for operations that were measured to give another.
+    """
+    dtype = called.config.get("dtype")
+    if isinstance(dtype, str):
+        return dtype
+    name = f"{called.module}.{called.class_name}"
+    if called.custom or name in operation_results():
+        result = operation_results().get(name)
+        return dtype_of(next(inbound(call), None)) if result == "first" else result
+    promoted = promoted_dtype(map(dtype_of, inbound(call)))
+    return promoted if promoted in dtypes.FLOATS else None
+
+
+def _of_op_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """Return the dtype of what an op layer of Keras 2 without a row gives."""
+    if called.function is None:
+        return _BY_ENUM.get(str(node_def_type(called.config, "DstT")))
+    dtype, is_first = function_result(called.function, call.kwargs)
+    return dtype_of(next(inbound(call), None)) if is_first else dtype
+
+
+def _of_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """Return the dtype of what a layer gives."""
+    if called.measured_in is not None and called.policy is not None:
+        interpolation = called.config.get("interpolation")
+        measured = dtype_support.output_dtype(
+            called.measured_in,
+            called.class_name,
+            interpolation if isinstance(interpolation, str) else None,
+            called.policy,
+        )
+        if measured is not None:
+            return measured
+    facts = layer_facts(called.class_name)
+    if facts.makes_ids:
+        return _of_encoder(called)
+    if called.compute_dtype is None or facts.keeps_integers:
+        taken = dtype_of(next(inbound(call), None))
+        if called.compute_dtype is None or (taken is not None and taken not in dtypes.FLOATS):
+            return taken
+    return called.compute_dtype
+
+
+def _of_encoder(called: CalledClass) -> str | None:
+    """
+    Return the dtype of what an encoder gives where it counts; None where it gives integers.
+
+    Lookups count in float32 in Keras 3, and in float64 in Keras 2 if that is their policy. The
+    others count in what they compute in, or those that hash in the dtype of their variables.
+    Measured in Keras 3.0 to 3.15 and tf_keras 2.21, which counts in no 16 bits.
+    """
+    computed, facts = called.compute_dtype, layer_facts(called.class_name)
+    if called.config.get("output_mode", "int") == "int" or computed not in dtypes.FLOATS:
+        return None
+    if facts.category is Category.LOOKUP:
+        return None if computed == "float64" else _FLOATX
+    return called.variable_dtype if facts.counts_in == "variable_dtype" else computed
