@@ -23,14 +23,8 @@ from policytool.migration.planning.options import Assignment, LossScales, Option
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.releases.targets import running_release, target_and_containers
-from policytool.rules import Needs, RuleInput
+from policytool.rules import Needs, RuleInput, loading, safety
 from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
-from policytool.rules.loading import (
-    incompatible_with_target,
-    newest_keras_fails,
-    no_compatible_release,
-)
-from policytool.rules.safety import external_data, oversized_dataset
 from policytool.support.errors import (
     ModelFileError,
     PolicytoolError,
@@ -55,11 +49,18 @@ _NEWEST: Final = "keras3"
 _UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
 """The options of rules that look at more than a planned document has: only a remedy helps."""
 
-_UNREADABLE: Final = frozenset({external_data.RULE.id, oversized_dataset.RULE.id})
+_UNREADABLE: Final = frozenset({safety.external_data.id, safety.oversized_dataset.id})
 """The rules about stored values that no command copies."""
 
 _LOADING: Final = frozenset(
-    {incompatible_with_target.RULE.id, no_compatible_release.RULE.id, newest_keras_fails.RULE.id}
+    {
+        rule.id
+        for rule in (
+            loading.incompatible_with_target,
+            loading.no_compatible_release,
+            loading.newest_keras_fails,
+        )
+    }
 )
 """The rules whose findings have a remedy if edits of the file suffice, and otherwise none."""
 

@@ -27,7 +27,7 @@ _WITH_VARS: Final = "_with_float32_vars"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spelled:
+class StoredPolicy:
     """One way in which a layer's policy is spelled."""
 
     path: str
@@ -77,7 +77,7 @@ class Spelled:
 
 
 @once_per_model
-def everywhere(loaded: LoadedModel) -> tuple[Spelled, ...]:
+def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
     """
     Return how the policy of each layer is spelled, in the file's order: once where its copies are
     alike.
@@ -85,7 +85,7 @@ def everywhere(loaded: LoadedModel) -> tuple[Spelled, ...]:
     Left out are input layers, plain dtypes of what is no layer, and layers that another makes by
     itself.
     """
-    found: dict[tuple[str, str], Spelled] = {}
+    found: dict[tuple[str, str], StoredPolicy] = {}
     for address, value in loaded.dtypes:
         indices = [
             index
@@ -97,15 +97,17 @@ def everywhere(loaded: LoadedModel) -> tuple[Spelled, ...]:
         ):
             continue
         text = value if isinstance(value, str) else json.dumps(value)
-        for path in [loaded.layers[index].path for index in indices] or [where(loaded, address)]:
+        for path in [loaded.layers[index].path for index in indices] or [
+            policy_place(loaded, address)
+        ]:
             found.setdefault(
                 (path, text),
-                Spelled(path=path, value=value, address=address, is_layer=bool(indices)),
+                StoredPolicy(path=path, value=value, address=address, is_layer=bool(indices)),
             )
     return tuple(found.values())
 
 
-def where(loaded: LoadedModel, address: Address) -> str:
+def policy_place(loaded: LoadedModel, address: Address) -> str:
     """
     Return the layer that a place is in; the place itself where it is in none, as a metric's policy
     in a SavedModel.
@@ -113,7 +115,7 @@ def where(loaded: LoadedModel, address: Address) -> str:
     return owner(loaded, address) or f"{address.part}{address.pointer}"
 
 
-def describe_layers(found: Sequence[Spelled]) -> tuple[str | None, str]:
+def describe_layers(found: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     """
     Return the layer that findings are about, None where they are several, and the words for them.
     """
@@ -124,7 +126,7 @@ def describe_layers(found: Sequence[Spelled]) -> tuple[str | None, str]:
     return None, f"{len(paths)} {what} ({join_first(paths)})"
 
 
-def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:
+def group_by_name(found: Sequence[StoredPolicy]) -> Iterator[tuple[str, list[StoredPolicy]]]:
     """Yield each name with those that have it, in the file's order."""
     for name in dict.fromkeys(one.name for one in found):
         if name is not None:

@@ -1,6 +1,6 @@
 """
-What the rules of numerics have in common: which models they judge, by which libraries, and how a
-layer is set to float32.
+Layers in 16 bits: which models and libraries are judged, the numbers that float16 cannot represent,
+and the remedies that set layers to another policy.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from policytool.migration.planning.options import Assignment, Options
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
 from policytool.releases import targets
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.rules.finding import Fix, Remedy
+from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.formats.casting import Counts
     from policytool.model.loaded_model import LoadedModel
@@ -34,6 +36,9 @@ ROUNDS_TO_INFINITY: Final = 65520.0
 Half way from float16's largest finite number to what would be the next: what is not smaller becomes
 infinite.
 """
+
+_OVERFLOW: Final = "infinite"
+_FLUSH: Final = "0"
 
 
 def judged_model(case: RuleInput, options: AuditOptions) -> LoadedModel | None:
@@ -60,7 +65,7 @@ def computes_half(loaded: LoadedModel, index: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rounded:
+class RoundedVariable:
     """A stored variable that its layer rounds to its compute dtype."""
 
     loaded: LoadedModel
@@ -77,7 +82,7 @@ class Rounded:
         return self.loaded.layers[self.index]
 
 
-def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounded]:
+def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[RoundedVariable]:
     """
     Yield the stored variables that layers round, in model order; nothing where values were not
     read.
@@ -88,12 +93,12 @@ def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounde
     for index in range(len(loaded.layers)):
         for name, tensor in variables(loaded, index):
             if tensor.path in case.counts:
-                yield Rounded(
+                yield RoundedVariable(
                     loaded=loaded, index=index, name=name, counts=case.counts[tensor.path]
                 )
 
 
-def to_policy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:
+def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:
     """
     Return what sets layers to a policy, each where its own stands; None where that is nowhere.
     """
@@ -112,12 +117,12 @@ def to_policy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remed
     )
 
 
-def to_float32(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
+def float32_remedy(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
     """
     Return what has layers compute in float32, each by the policy that decides; None where nothing
     does.
     """
-    return to_policy(loaded, [deciding(loaded, index) for index in indices], "float32")
+    return policy_remedy(loaded, [deciding(loaded, index) for index in indices], "float32")
 
 
 def has_graph(loaded: LoadedModel) -> bool:
@@ -145,3 +150,34 @@ def _holder(loaded: LoadedModel, index: int) -> int | None:
     while here is not None and not loaded.can_say(here):
         here = None if loaded.sites[here].is_model else loaded.sites[here].parent
     return here
+
+
+def numbers_out_of_range(
+    class_name: str, config: Mapping[str, object]
+) -> Iterator[tuple[str, float, str]]:
+    """Yield each key of a config with a number that float16 does not hold, and what it becomes."""
+    for key, counts in layer_facts(class_name).cast_arguments.items():
+        for value in numbers_in(config.get(key)):
+            becomes = _float16_value(value)
+            if becomes in counts:
+                yield key, value, becomes or ""
+                break
+
+
+def _float16_value(value: float) -> str | None:
+    if ROUNDS_TO_INFINITY <= abs(value) < float("inf"):
+        return _OVERFLOW
+    return _FLUSH if 0 < abs(value) <= ROUNDS_TO_ZERO else None
+
+
+def numbers_in(value: object) -> list[float]:
+    """Return the numbers in a value of a config: itself, or those in a list of lists."""
+    found: list[float] = []
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list):
+            pending += reversed(one)
+        elif (held := number(one)) is not None:
+            found.append(held)
+    return found
