@@ -152,14 +152,14 @@ def unreadable_bfloat16(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
         or stored_dtypes.reads_bfloat16(case.loaded)
     ):
         return
-    found = [
+    tensors = [
         tensor
         for tensor in (*(document.tensors or ()), *document.state)
         if tensor.dtype == _BFLOAT16
     ]
-    if found:
-        counted = "1 variable is" if len(found) == 1 else f"{len(found)} variables are"
-        listed = join_first(["/".join(tensor.path) for tensor in found])
+    if tensors:
+        counted = "1 variable is" if len(tensors) == 1 else f"{len(tensors)} variables are"
+        listed = join_first(["/".join(tensor.path) for tensor in tensors])
         message = (
             f"{counted} stored as bfloat16 ({listed}), which no release can read from this "
             "file format"
@@ -363,21 +363,21 @@ def depends_on_global_policy(case: RuleInput, _options: AuditOptions) -> Iterato
     The layers of this model computed in float32 under the global policy float32, and in float16
     under mixed_float16.
     """
-    found = [
+    layers = [
         layer
         for layer in case.model.layers
         if layer.source is Source.GLOBAL
         and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
     ]
-    if found:
-        listed = join_first([layer.path for layer in found])
-        layers = (
+    if layers:
+        listed = join_first([layer.path for layer in layers])
+        counted = (
             "1 layer with weights has"
-            if len(found) == 1
-            else f"{len(found)} layers with weights have"
+            if len(layers) == 1
+            else f"{len(layers)} layers with weights have"
         )
         message = (
-            f"{layers} no stored policy and {'uses' if len(found) == 1 else 'use'} the global "
+            f"{counted} no stored policy and {'uses' if len(layers) == 1 else 'use'} the global "
             f"policy at load time ({listed})"
         )
         yield depends_on_global_policy.finding(

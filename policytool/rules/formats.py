@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
+def _policies(case: RuleInput) -> tuple[StoredPolicy, ...]:
+    """Return the policies of a model's layers as its file stores them."""
+    return stored_policies(case.loaded) if case.loaded is not None else ()
+
+
 @rule(
     id="PT101",
     severity=Severity.WARNING,
@@ -60,22 +65,20 @@ def experimental_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the
     measurements in docs/reference/compatibility.md.
     """
-    found = (
-        [one for one in stored_policies(case.loaded) if one.is_experimental]
-        if case.loaded is not None
-        else []
-    )
-    if found:
-        path, layers = describe_layers(found)
-        names = ", ".join(sorted({str(one.name) for one in found}))
-        classes = " and ".join(sorted({str(one.class_name) for one in found}))
-        scaled = " with a loss scale" if any(spells_scale(one.value) for one in found) else ""
+    policies = [entry for entry in _policies(case) if entry.is_experimental]
+    if policies:
+        path, layers = describe_layers(policies)
+        names = ", ".join(sorted({str(entry.name) for entry in policies}))
+        classes = " and ".join(sorted({str(entry.class_name) for entry in policies}))
+        scaled = (
+            " with a loss scale" if any(spells_scale(entry.value) for entry in policies) else ""
+        )
         message = (
             f"{layers} {'uses' if path else 'use'} {names} in the format of the "
             f"experimental API ({classes}{scaled})"
         )
         yield experimental_policy.finding(
-            message, path=path, address=found[0].address, remedy=Remedy(fix=Fix.SAFE)
+            message, path=path, address=policies[0].address, remedy=Remedy(fix=Fix.SAFE)
         )
 
 
@@ -100,23 +103,19 @@ def removed_policy_name(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, all of which raise
     an error.
     """
-    found = (
-        [one for one in stored_policies(case.loaded) if one.is_removed]
-        if case.loaded is not None
-        else []
-    )
-    for name, those in group_by_name(found):
-        path, layers = describe_layers(those)
+    policies = [entry for entry in _policies(case) if entry.is_removed]
+    for name, renamed in group_by_name(policies):
+        path, layers = describe_layers(renamed)
         life = policy.lifecycle(policy.policy_from_name(name))
         message = (
             f"{layers} {'uses' if path else 'use'} the policy name {name}, which {life.removed} "
             f"removed; the current name is {life.replacement}"
         )
-        remedy = _rename_remedy(name, str(life.replacement), those)
+        remedy = _rename_remedy(name, str(life.replacement), renamed)
         yield removed_policy_name.finding(
             message,
             path=path,
-            address=those[0].address,
+            address=renamed[0].address,
             detail=name,
             remedy=remedy,
             advice=None if remedy else f"use {life.replacement} instead",
@@ -126,9 +125,9 @@ def removed_policy_name(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
 def _rename_remedy(name: str, replacement: str, those: list[StoredPolicy]) -> Remedy | None:
     if current_name(name) != name:
         return Remedy(fix=Fix.SAFE)
-    if replacement not in RETARGETS or not all(one.is_layer for one in those):
+    if replacement not in RETARGETS or not all(entry.is_layer for entry in those):
         return None
-    return Remedy(fix=Fix.UNSAFE, assignments=tuple((one.path, replacement) for one in those))
+    return Remedy(fix=Fix.UNSAFE, assignments=tuple((entry.path, replacement) for entry in those))
 
 
 _IMPLICIT_INFER: Final = "_infer"
@@ -157,14 +156,10 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py in TF 2.2.3 and 2.3.4;
     measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.
     """
-    found = (
-        [one for one in stored_policies(case.loaded) if one.is_inferred]
-        if case.loaded is not None
-        else []
-    )
-    for name, those in group_by_name(found):
-        path, layers = describe_layers(those)
-        severity, loaders = _infer_support(name, those)
+    policies = [entry for entry in _policies(case) if entry.is_inferred]
+    for name, inferred in group_by_name(policies):
+        path, layers = describe_layers(inferred)
+        severity, loaders = _infer_support(name, inferred)
         message = (
             f"{layers} {'uses' if path else 'use'} the policy {name}, which infers the dtype from "
             f"the first input; {loaders}"
@@ -173,7 +168,7 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         yield infer_policy.finding(
             message,
             path=path,
-            address=those[0].address,
+            address=inferred[0].address,
             detail=name,
             severity=severity,
             advice=advice,
@@ -181,9 +176,9 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 
 def _infer_support(name: str, those: Sequence[StoredPolicy]) -> tuple[Severity, str]:
-    if name == _IMPLICIT_INFER and all(one.class_name in _INFER_CLASSES for one in those):
+    if name == _IMPLICIT_INFER and all(entry.class_name in _INFER_CLASSES for entry in those):
         return Severity.WARNING, "TF 2.4 and later and tf_keras can read it, but Keras 3 cannot"
-    if name == _EXPLICIT_INFER and all(one.class_name == _INFER_CLASSES[0] for one in those):
+    if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in those):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"
 
@@ -244,15 +239,16 @@ def _unreadable_policies(loaded: LoadedModel, reason: str) -> list[StoredPolicy]
         and row.kind is Obstacle.POLICY
         and loaded.document.format in row.formats
     ]
-    found = stored_policies(loaded)
-    alone = [
-        one
-        for one in found
+    policies = stored_policies(loaded)
+    unreadable = [
+        entry
+        for entry in policies
         if any(
-            row.shows(replace(blank, traits=config_traits.of({"dtype": one.value}))) for row in rows
+            row.shows(replace(blank, traits=config_traits.of({"dtype": entry.value})))
+            for row in rows
         )
     ]
-    return alone or list(found)
+    return unreadable or list(policies)
 
 
 def _format_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None]:
@@ -262,17 +258,17 @@ def _format_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str
     """
     advice = f"PT501 reports further incompatibilities with {release_name(target)}"
     if any(
-        isinstance(found, PolicyMap) or found.quantization for found in loaded.own_policies.values()
+        isinstance(entry, PolicyMap) or entry.quantization for entry in loaded.own_policies.values()
     ):
         advice = "no policy format of the target release can represent the policy"
-    for asked in (None, target):
-        made = planning.plan(loaded, planning.Options(target=asked))
-        if made.edits and not made.refusals and _policy_reason(made.loaders_after, target) is None:
-            return Remedy(fix=Fix.SAFE, target=asked), None
+    for option in (None, target):
+        plan = planning.plan(loaded, planning.Options(target=option))
+        if plan.edits and not plan.refusals and _policy_reason(plan.loaders_after, target) is None:
+            return Remedy(fix=Fix.SAFE, target=option), None
         advice = next(
             (
                 f"migrate requires a decision: {refusal.message}"
-                for refusal in made.refusals
+                for refusal in plan.refusals
                 if refusal.code == _NEEDS_DECISION
             ),
             advice,
@@ -304,20 +300,16 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
     Sources: the policy formats in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to
     3.15.
     """
-    for observation in case.model.observations:
-        if observation.code == _MIXED_FORMATS:
-            yield mixed_policy_formats.finding(
-                observation.message,
-                detail=_MIXED_FORMATS,
-                advice="list the policies of the layers with policytool inspect",
-            )
-    found = (
-        [one for one in stored_policies(case.loaded) if one.class_name is not None]
-        if case.loaded is not None
-        else []
-    )
+    for observation in case.observations(_MIXED_FORMATS):
+        yield mixed_policy_formats.finding(
+            observation.message,
+            detail=_MIXED_FORMATS,
+            advice="list the policies of the layers with policytool inspect",
+        )
+    policies = [entry for entry in _policies(case) if entry.class_name is not None]
     old, new = (
-        [one for one in found if (one.class_name in OUTDATED) is wanted] for wanted in (True, False)
+        [entry for entry in policies if (entry.class_name in OUTDATED) is is_outdated]
+        for is_outdated in (True, False)
     )
     if old and new:
         (_, in_keras2), (_, in_keras3) = describe_layers(old), describe_layers(new)
@@ -388,9 +380,9 @@ def shared_object_id(case: RuleInput, _options: AuditOptions) -> Iterator[Findin
         return
     for objects in _objects_by_number(loaded).values():
         first = objects[0]
-        unlike = [found for found in objects[1:] if found.value != first.value]
+        unlike = [entry for entry in objects[1:] if entry.value != first.value]
         what = _object_text(first.value) if unlike else ""
-        others = [found for found in unlike if _object_text(found.value) != what]
+        others = [entry for entry in unlike if _object_text(entry.value) != what]
         if others:
             yield _shared_id_finding(loaded, first, others)
 
@@ -406,11 +398,11 @@ def _shared_id_finding(
         f"{policy_place(loaded, first.address)}, and releases use only the latter"
     )
     policies = all(
-        keras_objects.class_of(found.value) in _KERAS2_POLICIES for found in (first, *others)
+        keras_objects.class_of(entry.value) in _KERAS2_POLICIES for entry in (first, *others)
     )
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
     classes = "/".join(
-        sorted({str(keras_objects.class_of(found.value)) for found in (first, *others)})
+        sorted({str(keras_objects.class_of(entry.value)) for entry in (first, *others)})
     )
     advice = None if remedy else f"remove the {_SHARED_ID} from the objects that differ"
     return shared_object_id.finding(
@@ -423,7 +415,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
     Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
     are two worlds.
     """
-    found: dict[tuple[str, Json], list[NumberedObject]] = defaultdict(list)
+    objects: dict[tuple[str, Json], list[NumberedObject]] = defaultdict(list)
     for root, config in loaded.configs:
         file = root.part.partition("#")[0]
         pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
@@ -432,7 +424,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
             if isinstance(value, dict):
                 number = value.get(_SHARED_ID)
                 if isinstance(number, int) and keras_objects.CLASS in value and "config" in value:
-                    found[file, number].append(NumberedObject(root, steps, value))
+                    objects[file, number].append(NumberedObject(root, steps, value))
                 pending += [
                     ((*steps, key), item)
                     for key, item in reversed(value.items())
@@ -444,7 +436,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
                     for position, item in reversed(list(enumerate(value)))
                     if isinstance(item, dict | list)
                 ]
-    return found
+    return objects
 
 
 def _object_text(value: Json) -> str:
@@ -494,13 +486,12 @@ def unknown_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]
     releases.
     """
     addresses = {layer.path: layer.address for layer in case.model.layers}
-    for observation in case.model.observations:
-        if observation.code == _UNKNOWN_POLICY:
-            path = observation.where
-            advice = f"set another policy: policytool migrate --set '{path}=POLICY'"
-            yield unknown_policy.finding(
-                observation.message, path=path, address=addresses.get(path or ""), advice=advice
-            )
+    for observation in case.observations(_UNKNOWN_POLICY):
+        path = observation.where
+        advice = f"set another policy: policytool migrate --set '{path}=POLICY'"
+        yield unknown_policy.finding(
+            observation.message, path=path, address=addresses.get(path or ""), advice=advice
+        )
 
 
 _KERAS2_CLASS: Final = "Policy"
@@ -529,15 +520,15 @@ def keras2_policy_dict(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     # target cannot read.
     if options.targets:
         return
-    found = (
-        [one for one in stored_policies(case.loaded) if one.class_name == _KERAS2_CLASS]
-        if case.loaded is not None
-        else []
-    )
-    plain = [one for one in found if not (one.is_experimental or one.is_removed or one.is_inferred)]
+    policies = [entry for entry in _policies(case) if entry.class_name == _KERAS2_CLASS]
+    plain = [
+        entry
+        for entry in policies
+        if not (entry.is_experimental or entry.is_removed or entry.is_inferred)
+    ]
     if plain:
         path, layers = describe_layers(plain)
-        names = ", ".join(sorted({str(one.name) for one in plain}))
+        names = ", ".join(sorted({str(entry.name) for entry in plain}))
         message = (
             f"{layers} {'stores' if path else 'store'} {names} as a Keras 2 dict, which Keras "
             "3 cannot read"

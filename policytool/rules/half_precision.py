@@ -103,9 +103,9 @@ def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> R
     Return what sets layers to a policy, each where its own stands; None where that is nowhere.
     """
     paths = [
-        loaded.layers[found].path
+        loaded.layers[holder].path
         for index in indices
-        if (found := _holder(loaded, index)) is not None
+        if (holder := _holder(loaded, index)) is not None
     ]
     if not paths:
         return None
@@ -140,16 +140,16 @@ def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ..
     """
     if not loaded.is_saved_object:
         return False
-    asked = tuple(Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.refusals(loaded, Options(assignments=asked)))
+    patterns = tuple(Assignment(pattern=path, policy=name) for path, name in assignments)
+    return bool(planning.refusals(loaded, Options(assignments=patterns)))
 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:
     """Return the layer that a layer has its policy from: itself, or the one that makes it."""
-    here: int | None = index
-    while here is not None and not loaded.can_say(here):
-        here = None if loaded.sites[here].is_model else loaded.sites[here].parent
-    return here
+    holder: int | None = index
+    while holder is not None and not loaded.can_say(holder):
+        holder = None if loaded.sites[holder].is_model else loaded.sites[holder].parent
+    return holder
 
 
 def numbers_out_of_range(
@@ -172,12 +172,12 @@ def _float16_value(value: float) -> str | None:
 
 def numbers_in(value: object) -> list[float]:
     """Return the numbers in a value of a config: itself, or those in a list of lists."""
-    found: list[float] = []
+    numbers: list[float] = []
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, list):
-            pending += reversed(one)
-        elif (held := number(one)) is not None:
-            found.append(held)
-    return found
+        entry = pending.pop()
+        if isinstance(entry, list):
+            pending += reversed(entry)
+        elif (amount := number(entry)) is not None:
+            numbers.append(amount)
+    return numbers

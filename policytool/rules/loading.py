@@ -46,7 +46,7 @@ def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
     plan = planning.plan(case.loaded, planning.Options(target=target))
-    after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
+    after = next((entry for entry in plan.loaders_after if entry.loader == verdict.loader), None)
     taken = plan.edits or plan.casts
     return (
         Remedy(fix=Fix.SAFE, target=target)
@@ -237,16 +237,16 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
     unexpected file extension (fixtures/loads.json).
     """
     # The cause is that of the release whose library wrote the file.
-    found = case.model.loaders
-    if not found or case.loaded is None or any(verdict.reason is None for verdict in found):
+    verdicts = case.model.loaders
+    if not verdicts or case.loaded is None or any(verdict.reason is None for verdict in verdicts):
         return
-    own = next(verdict for verdict in found if verdict.loader == case.loaded.loader)
+    own = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
     cause = next(
         (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
     )
     remedy = _edit_remedy(case, own)
     yield no_compatible_release.finding(
-        f"fails to load in all {len(found)} checked releases; in {release_name(own.loader)}: "
+        f"fails to load in all {len(verdicts)} checked releases; in {release_name(own.loader)}: "
         f"{cause.reason}{_cause_layers(cause)}",
         remedy=remedy,
         advice=None
@@ -312,15 +312,15 @@ def _changing_activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
     Return the activations of a model whose function is not the same everywhere, and the layers that
     have them.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for alike in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
-        if alike.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
-            alike.kind, alike.class_name
+    layers_by_name: dict[str, tuple[str, ...]] = {}
+    for entry in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
+        if entry.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
+            entry.kind, entry.class_name
         ):
-            found[alike.class_name] = tuple(
-                dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers))
+            layers_by_name[entry.class_name] = tuple(
+                dict.fromkeys((*layers_by_name.get(entry.class_name, ()), *entry.layers))
             )
-    return found
+    return layers_by_name
 
 
 @rule(
@@ -341,10 +341,14 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     Sources: docs/reference/compatibility.md.
     """
     # PT503 reports a model that no release loads.
-    found = case.model.loaders
-    if options.targets or case.loaded is None or all(one.reason is not None for one in found):
+    verdicts = case.model.loaders
+    if (
+        options.targets
+        or case.loaded is None
+        or all(verdict.reason is not None for verdict in verdicts)
+    ):
         return
-    verdict = next((one for one in found if one.loader == newest(KERAS3).id), None)
+    verdict = next((verdict for verdict in verdicts if verdict.loader == newest(KERAS3).id), None)
     if verdict is None or not verdict.causes:
         return
     first, *others = verdict.causes

@@ -68,9 +68,9 @@ def output_not_float32(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     """
     # Signatures count only if no layer is known to return 16 bits.
     loaded = judged_model(case, options)
-    found = list(_output_findings(loaded)) if loaded is not None else []
-    yield from found
-    if not found:
+    findings = list(_output_findings(loaded)) if loaded is not None else []
+    yield from findings
+    if not findings:
         for signature in case.model.signatures:
             yield from _signature_findings(signature)
 
@@ -83,13 +83,13 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
     named: dict[int, str] = {}
     for index, reason in outputs.on_the_way_out(loaded):
         named.setdefault(index, reason)
-    wanted = {
+    halves = {
         index
         for index, reason in named.items()
         if reason in reasons and _returns_half(loaded, index)
     }
-    tops = [index for index in sorted(wanted) if not wanted & set(_enclosing_layers(loaded, index))]
-    return {top: tuple(sorted(wanted & set(loaded.below(top)))) for top in tops}
+    tops = [index for index in sorted(halves) if not halves & set(_enclosing_layers(loaded, index))]
+    return {top: tuple(sorted(halves & set(loaded.below(top)))) for top in tops}
 
 
 def _returns_half(loaded: LoadedModel, index: int) -> bool:
@@ -111,20 +111,20 @@ def _returns_half(loaded: LoadedModel, index: int) -> bool:
         return False
     argument = loaded.config(index).get("interpolation")
     policy = loaded.policy_name(index) or ""
-    given = dtype_support.output_dtype(
+    dtype = dtype_support.output_dtype(
         loaded.loader,
         loaded.sites[index].class_name,
         argument if isinstance(argument, str) else None,
         policy,
     )
-    return given is None or given in HALVES
+    return dtype is None or dtype in HALVES
 
 
 def _enclosing_layers(loaded: LoadedModel, index: int) -> Iterator[int]:
-    here = loaded.sites[index].parent
-    while here is not None:
-        yield here
-        here = loaded.sites[here].parent
+    outer = loaded.sites[index].parent
+    while outer is not None:
+        yield outer
+        outer = loaded.sites[outer].parent
 
 
 def _output_findings(loaded: LoadedModel) -> Iterator[Finding]:
@@ -228,9 +228,9 @@ def wrong_in_16_bits(case: RuleInput, options: AuditOptions) -> Iterator[Finding
     loaded = judged_model(case, options)
     if loaded is None:
         return
-    asked = libraries(loaded, options)
+    releases = libraries(loaded, options)
     for index, layer in enumerate(loaded.layers):
-        reason = _wrong_reason(loaded, index, asked) if computes_half(loaded, index) else None
+        reason = _wrong_reason(loaded, index, releases) if computes_half(loaded, index) else None
         dtype = compute_dtype(loaded, index) or ""
         if reason is not None and not (
             layer_facts(layer.class_name).adapts_statistics
@@ -252,18 +252,18 @@ def wrong_in_16_bits(case: RuleInput, options: AuditOptions) -> Iterator[Finding
             )
 
 
-def _wrong_reason(loaded: LoadedModel, index: int, asked: Iterable[str]) -> str | None:
+def _wrong_reason(loaded: LoadedModel, index: int, releases: Iterable[str]) -> str | None:
     """Return what goes wrong, in the first of the libraries in which something does."""
     policy, site = loaded.policy_name(index) or "", loaded.sites[index]
-    found = next(
+    known = next(
         (
             reason
-            for library in asked
+            for library in releases
             if (reason := sensitive.reason(library, site, policy)) is not None
         ),
         None,
     )
-    return found or (windows.reason(site) if compute_dtype(loaded, index) == "float16" else None)
+    return known or (windows.reason(site) if compute_dtype(loaded, index) == "float16" else None)
 
 
 def _has_exact_statistics(class_name: str, config: Mapping[str, object], dtype: str) -> bool:
@@ -325,7 +325,7 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     loaded = judged_model(case, options)
     if loaded is None:
         return
-    asked = libraries(loaded, options)
+    releases = libraries(loaded, options)
     for index, site in enumerate(loaded.sites):
         epsilon = number(loaded.config(index).get("epsilon"))
         if (
@@ -337,7 +337,7 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
                 if any(
                     (loaded.policy_name(index) or "")
                     in layer_facts(site.class_name).uses_epsilon.get(family_of(library), ())
-                    for library in asked
+                    for library in releases
                 ):
                     yield _used_epsilon_finding(loaded, index, epsilon)
             elif epsilon <= ROUNDS_TO_ZERO:
@@ -376,10 +376,10 @@ def _declared_epsilon_finding(loaded: LoadedModel, index: int, epsilon: float) -
 
 def _optimizer_epsilon_findings(loaded: LoadedModel) -> Iterator[Finding]:
     try:
-        found = optimizer_config.innermost(optimizer_config.optimizer_config(loaded.document))
+        optimizer = optimizer_config.innermost(optimizer_config.optimizer_config(loaded.document))
     except SpellingError:
         return  # an optimizer of a kind that no release writes is told elsewhere
-    name, config = found or ("", {})
+    name, config = optimizer or ("", {})
     epsilon = number(config.get("epsilon"))
     halves = [
         layer.path
@@ -428,21 +428,21 @@ def weights_overflow(case: RuleInput, options: AuditOptions) -> Iterator[Finding
     and Keras 3.15 by changing each variable by less than the precision of float16. NVIDIA's Model
     Optimizer keeps a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
     """
-    for found in rounded_variables(case, options):
-        layer, counts = found.layer, found.counts
+    for variable in rounded_variables(case, options):
+        layer, counts = variable.layer, variable.counts
         if counts.overflow:
             become = "becomes" if counts.overflow == 1 else "become"
-            dtype = compute_dtype(found.loaded, found.index)
+            dtype = compute_dtype(variable.loaded, variable.index)
             message = (
                 f"{layer.path} computes in {dtype}, in which {counts.overflow} of {counts.values} "
-                f"values in {found.name} {become} infinite"
+                f"values in {variable.name} {become} infinite"
             )
             yield weights_overflow.finding(
                 message,
                 path=layer.path,
                 address=layer.address,
-                detail=found.name,
-                remedy=float32_remedy(found.loaded, (found.index,)),
+                detail=variable.name,
+                remedy=float32_remedy(variable.loaded, (variable.index,)),
             )
 
 
@@ -478,8 +478,8 @@ def weights_flushed(case: RuleInput, options: AuditOptions) -> Iterator[Finding]
     the values are too small, but the other 10% determine the sums. All of these variables also
     contain larger values.
     """
-    for found in rounded_variables(case, options):
-        layer, name, counts = found.layer, found.name, found.counts
+    for variable in rounded_variables(case, options):
+        layer, name, counts = variable.layer, variable.name, variable.counts
         if name not in _ADDED_VARIABLES and _is_flushed(
             counts, each=layer_facts(layer.class_name).adapts_statistics and name == "variance"
         ):
@@ -489,14 +489,14 @@ def weights_flushed(case: RuleInput, options: AuditOptions) -> Iterator[Finding]
                 if counts.flushed > _MOST_VALUES * rest or counts.flushed + counts.subnormal < rest
                 else Severity.NOTE
             )
-            dtype = compute_dtype(found.loaded, found.index)
+            dtype = compute_dtype(variable.loaded, variable.index)
             message = (
                 f"{layer.path} computes in {dtype}, but "
                 f"{counts.flushed + counts.subnormal} of {rest} nonzero values in {name} "
                 f"are too small for {dtype}: {counts.flushed / rest:.0%} become 0, "
                 f"{counts.subnormal / rest:.0%} lose precision"
             )
-            remedy = float32_remedy(found.loaded, (found.index,))
+            remedy = float32_remedy(variable.loaded, (variable.index,))
             yield weights_flushed.finding(
                 message,
                 path=layer.path,
@@ -614,7 +614,7 @@ def float_ids(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     loaded = judged_model(case, options)
     if loaded is None:
         return
-    told = set[int]()
+    reported = set[int]()
     for index, lookup in identifiers.identifier_layers(loaded, inputs=True):
         dtype = compute_dtype(loaded, index) or ""
         casts = (
@@ -622,8 +622,8 @@ def float_ids(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             and not layer_facts(loaded.sites[index].class_name).is_op_layer
             and loaded.layers[index].autocast is not False
         )
-        if casts and index not in told and _id_count(loaded, lookup) > _LARGEST_ID[dtype]:
-            told.add(index)
+        if casts and index not in reported and _id_count(loaded, lookup) > _LARGEST_ID[dtype]:
+            reported.add(index)
             layer = loaded.layers[index]
             message = (
                 f"{layer.path} passes IDs to {loaded.layers[lookup].path} in {dtype}, which "
@@ -729,19 +729,19 @@ def no_kernel(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     if options.device is None:
         return
     loaded = judged_model(case, options)
-    told = set[str]()
+    needed = set[str]()
     if loaded is not None:
-        asked = libraries(loaded, options)
+        releases = libraries(loaded, options)
         for index in range(len(loaded.sites)):
-            ops = _ops_without_kernel(loaded, index, asked, options.device)
+            ops = _ops_without_kernel(loaded, index, releases, options.device)
             if ops:
-                told.update(ops)
+                needed.update(ops)
                 yield _layer_kernel_finding(loaded, index, ops, options.device)
-    yield from _graph_kernel_findings(case.document, told, options.device)
+    yield from _graph_kernel_findings(case.document, needed, options.device)
 
 
 def _ops_without_kernel(
-    loaded: LoadedModel, index: int, asked: Iterable[str], device: Device
+    loaded: LoadedModel, index: int, releases: Iterable[str], device: Device
 ) -> tuple[str, ...]:
     site, policy = loaded.sites[index], loaded.policy_name(index)
     if (
@@ -754,9 +754,9 @@ def _ops_without_kernel(
     name = activation if isinstance(activation, str) else None
     return next(
         (
-            found
-            for library in asked
-            if (found := kernels.missing(library, site.class_name, name, policy, device.value))
+            ops
+            for library in releases
+            if (ops := kernels.missing(library, site.class_name, name, policy, device.value))
         ),
         (),
     )
@@ -780,20 +780,22 @@ def _layer_kernel_finding(
     )
 
 
-def _graph_kernel_findings(document: Document, told: set[str], device: Device) -> Iterator[Finding]:
-    found: Counter[tuple[str, str]] = Counter()
+def _graph_kernel_findings(
+    document: Document, needed: set[str], device: Device
+) -> Iterator[Finding]:
+    counts: Counter[tuple[str, str]] = Counter()
     for trace in document.traces:
         seen: Counter[tuple[str, str]] = Counter()
         for op, count in trace.ops:
             for dtype in op.dtypes:
                 if (
                     dtype in _KERNEL_DTYPES
-                    and op.op not in told
+                    and op.op not in needed
                     and kernels.lacks(op.op, dtype, device.value)
                 ):
                     seen[op.op, dtype] += count
-        found |= seen
-    for (name, dtype), count in sorted(found.items()):
+        counts |= seen
+    for (name, dtype), count in sorted(counts.items()):
         times = "once" if count == 1 else f"{count} times"
         message = (
             f"the graph runs {name} in {dtype} {times}, {_kernel_text((name,), dtype, device)}"

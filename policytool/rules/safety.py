@@ -174,20 +174,20 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     """Return name to how many layers have it, and the first of them."""
-    found: dict[str, dict[int | None, None]] = defaultdict(dict)
+    users: dict[str, dict[int | None, None]] = defaultdict(dict)
     for index, site in enumerate(loaded.sites):
         if not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site):
-            found[site.registered_name or site.class_name].setdefault(index)
+            users[site.registered_name or site.class_name].setdefault(index)
     for hazard in loaded.hazards:
         if hazard.harm is Harm.CUSTOM:
-            found[hazard.name].setdefault(hazard.site)
+            users[hazard.name].setdefault(hazard.site)
     compiled = training_incompatibilities.evidence(
         loaded.document, loaded.placed, keras3=loaded.is_keras3
     )
-    for one in training_verdicts.named(compiled) if compiled is not None else ():
-        if one.is_own and not (one.is_class or one.is_lambda):
-            found[one.name].setdefault(None)
-    return {name: (len(indices), next(iter(indices))) for name, indices in found.items()}
+    for symbol in training_verdicts.named(compiled) if compiled is not None else ():
+        if symbol.is_own and not (symbol.is_class or symbol.is_lambda):
+            users[symbol.name].setdefault(None)
+    return {name: (len(indices), next(iter(indices))) for name, indices in users.items()}
 
 
 @rule(

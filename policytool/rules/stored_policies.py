@@ -46,8 +46,8 @@ class StoredPolicy:
     def name(self) -> str | None:
         """The policy's name, bare or in a dict."""
         config = self.value.get("config") if isinstance(self.value, dict) else None
-        found = config.get("name") if isinstance(config, dict) else self.value
-        return found if isinstance(found, str) else None
+        name = config.get("name") if isinstance(config, dict) else self.value
+        return name if isinstance(name, str) else None
 
     @property
     def is_experimental(self) -> bool:
@@ -85,7 +85,7 @@ def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
     Left out are input layers, plain dtypes of what is no layer, and layers that another makes by
     itself.
     """
-    found: dict[tuple[str, str], StoredPolicy] = {}
+    policies: dict[tuple[str, str], StoredPolicy] = {}
     for address, value in loaded.dtypes:
         indices = [
             index
@@ -100,11 +100,11 @@ def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
         for path in [loaded.layers[index].path for index in indices] or [
             policy_place(loaded, address)
         ]:
-            found.setdefault(
+            policies.setdefault(
                 (path, text),
                 StoredPolicy(path=path, value=value, address=address, is_layer=bool(indices)),
             )
-    return tuple(found.values())
+    return tuple(policies.values())
 
 
 def policy_place(loaded: LoadedModel, address: Address) -> str:
@@ -115,22 +115,22 @@ def policy_place(loaded: LoadedModel, address: Address) -> str:
     return owner(loaded, address) or f"{address.part}{address.pointer}"
 
 
-def describe_layers(found: Sequence[StoredPolicy]) -> tuple[str | None, str]:
+def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     """
     Return the layer that findings are about, None where they are several, and the words for them.
     """
-    paths = list(dict.fromkeys(one.path for one in found))
+    paths = list(dict.fromkeys(entry.path for entry in policies))
     if len(paths) == 1:
-        return (paths[0] if found[0].is_layer else None), paths[0]
-    what = "layers" if all(one.is_layer for one in found) else "places"
+        return (paths[0] if policies[0].is_layer else None), paths[0]
+    what = "layers" if all(entry.is_layer for entry in policies) else "places"
     return None, f"{len(paths)} {what} ({join_first(paths)})"
 
 
-def group_by_name(found: Sequence[StoredPolicy]) -> Iterator[tuple[str, list[StoredPolicy]]]:
+def group_by_name(policies: Sequence[StoredPolicy]) -> Iterator[tuple[str, list[StoredPolicy]]]:
     """Yield each name with those that have it, in the file's order."""
-    for name in dict.fromkeys(one.name for one in found):
+    for name in dict.fromkeys(entry.name for entry in policies):
         if name is not None:
-            yield name, [one for one in found if one.name == name]
+            yield name, [entry for entry in policies if entry.name == name]
 
 
 def _is_removed(name: str) -> bool:

@@ -197,7 +197,7 @@ def unscaled_mixed_float16(case: RuleInput, _options: AuditOptions) -> Iterator[
         or base_policy(loaded) != _SCALED_POLICY
     ):
         return
-    if (found := loss_scale.verdict(loaded)) is not None and found.policy == _SCALED_POLICY:
+    if (verdict := loss_scale.verdict(loaded)) is not None and verdict.policy == _SCALED_POLICY:
         return
     half = sum(layer.compute_dtype == "float16" for layer in case.model.layers)
     layers = "1 layer computes" if half == 1 else f"{half} layers compute"
@@ -259,7 +259,7 @@ def unnecessary_loss_scaling(case: RuleInput, _options: AuditOptions) -> Iterato
     if (
         optimizer is None
         or optimizer.loss_scale in {None, _NO_SCALE}
-        or any(found.code == _MIXED_LOST for found in case.model.observations)
+        or any(case.observations(_MIXED_LOST))
     ):
         return
     if _computes_in_float16(case) is False:
@@ -333,11 +333,11 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     releases that support it, and the loaded state was compared with the stored state;
     keras-team/keras issues 15709 and 18112.
     """
-    found = _training_evidence(case)
-    if found is None:
+    compiled = _training_evidence(case)
+    if compiled is None:
         return
     for target in _loading_targets(case, options):
-        row = training_incompatibilities.first(training_incompatibilities.LOST, found, target)
+        row = training_incompatibilities.first(training_incompatibilities.LOST, compiled, target)
         if row is not None:
             message = (
                 f"{release_name(target)} does not restore the state of the saved optimizer: "
@@ -366,8 +366,7 @@ def unknown_optimizer(case: RuleInput, _options: AuditOptions) -> Iterator[Findi
     Source: the optimizer configs in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0
     to 3.15.
     """
-    for observation in case.model.observations:
-        if observation.code == _UNKNOWN_OPTIMIZER:
-            yield unknown_optimizer.finding(
-                observation.message, advice="load the model with compile=False and compile it again"
-            )
+    for observation in case.observations(_UNKNOWN_OPTIMIZER):
+        yield unknown_optimizer.finding(
+            observation.message, advice="load the model with compile=False and compile it again"
+        )
