@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import TITLES
 from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
-from policytool.formats.saved_model.read import MISSING as MISSING_SHARD
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.agreeing_releases import agreeing_releases
@@ -245,7 +244,11 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
             f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
             "use -o NAME.json, or convert a model with weights"
         )
-    lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
+    if own != "savedmodel":
+        return None
+    from policytool.formats.saved_model.read import MISSING  # the reader of graphs
+
+    lost = (entry.message for entry in loaded.document.observations if entry.code == MISSING)
     return next(lost, None)
 
 
