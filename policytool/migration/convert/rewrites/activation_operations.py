@@ -1,11 +1,4 @@
-"""
-Replaces activations that exist only in Keras 3 with operations after the layer, which later steps
-convert to TensorFlow functions.
-
-Where a Sequential holds such a layer, or one whose activation becomes layers that join again
-(``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer of a
-Sequential takes one tensor.
-"""
+"""Activations of Keras 3 as operations after the layer."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, function_name
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._missing_activations import (
     HARD,
     SPLIT,
@@ -48,7 +41,18 @@ _OF_CHAINS: Final = ("dtype", "build_input_shape")
 """Keys of a Sequential's config that a functional model's has not."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.from_keras3 and not situation.to_keras3,
+)
+def activation_operations(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Replaces activations that exist only in Keras 3 with operations after the layer, which later
+    steps convert to TensorFlow functions.
+
+    Where a Sequential holds such a layer, or one whose activation becomes layers that join again
+    (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer
+    of a Sequential takes one tensor.
+    """
     masks = has_masks(root)
 
     def joins(unit: Unit) -> bool:
@@ -122,10 +126,3 @@ def _with_held(network: Network) -> Iterator[Unit]:
         ):
             inner = held
         yield inner
-
-
-REWRITE: Final = Rewrite(
-    name="activation_operations",
-    applies=lambda situation: situation.from_keras3 and not situation.to_keras3,
-    apply=_apply,
-)

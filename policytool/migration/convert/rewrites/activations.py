@@ -1,11 +1,4 @@
-"""
-Replaces activations that the target does not have or implements differently.
-
-``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
-in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the
-other of x. What only the function's own layer can say is said by layers put beside it; within the
-gates of a recurrent layer its weights are multiplied, where the user allows it.
-"""
+"""Activations that the target does not have or implements differently."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Thing, Unit, function_name
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._missing_activations import (
     HARD,
     SPLIT,
@@ -47,7 +40,19 @@ _ACTIVATED: Final = {"c", "h"}
 """The columns that go through ``activation``; the others go through ``recurrent_activation``."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
+    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
+)
+def activations(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Replaces activations that the target does not have or implements differently.
+
+    ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 +
+    0.5 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is
+    the other of x. What only the function's own layer can say is said by layers put beside it;
+    within the gates of a recurrent layer its weights are multiplied, where the user allows it.
+    """
     masks = has_masks(root)
     if masks and situation.crosses and not situation.to_keras3:
         _refuse_in_chains(root, situation)
@@ -272,11 +277,3 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
 
 def _what(unit: Unit) -> str:
     return f"{unit.path} ({unit.class_name})"
-
-
-REWRITE: Final = Rewrite(
-    name="activations",
-    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
-    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
-    apply=_apply,
-)

@@ -1,14 +1,4 @@
-"""
-Replaces the private layers of ``keras.applications`` models, which no release exports, with layers
-that all releases have.
-
-``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
-input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each
-channel of images by a weight, as an EinsumDense without a bias does, whose equation has no ``...``
-because TF 2.4 reads that wrongly. A file tells them by the module of Keras that they are in; HDF5
-tells none, and there only ``CustomScaleLayer`` is known, by the name that tf_keras registers for
-it.
-"""
+"""The private layers of ``keras.applications`` models."""
 
 from __future__ import annotations
 
@@ -16,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Recipe, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import layer_beside
 from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
@@ -38,7 +28,22 @@ _ONLY: Final = "0"
 """What archives, which alone tell modules, call the one variable of a layer."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.crosses,
+)
+def applications(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Replaces the private layers of ``keras.applications`` models, which no release exports, with
+    layers that all releases have.
+
+    ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
+    input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each
+    channel of images by a weight, as an EinsumDense without a bias does, whose equation has no
+    ``...`` because TF 2.4 reads that wrongly. A file tells them by the module of Keras that they
+    are in; HDF5 tells none, and there only ``CustomScaleLayer`` is known, by the name that tf_keras
+    registers for it.
+    """
+
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             return replace(unit, network=_sums(unit.network, situation))
@@ -139,8 +144,3 @@ def _channels(unit: Unit, situation: ConversionContext) -> Unit:
         build=None,
         layout={"kernel": Recipe(parts=(_ONLY,))},
     )
-
-
-REWRITE: Final = Rewrite(
-    name="applications", applies=lambda situation: situation.crosses, apply=_apply
-)

@@ -1,18 +1,10 @@
-"""
-Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
-(``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
-
-TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
-called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as
-``shapes_dict`` in ``build_config``.
-"""
+"""The input shapes of MultiHeadAttention layers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite
 from policytool.releases.generations import SubPolicy
 from policytool.releases.policy import Policy
 
@@ -29,16 +21,21 @@ _CAUSAL_SINCE: Final = "tf2.10"
 _ORDINARY: Final = "float32"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    return map_units(
-        root,
-        lambda unit: (
-            _convert(unit, situation) if unit.class_name == _CLASS and not unit.custom else unit
-        ),
-    )
+@layer_rewrite(
+    after=("policies",),  # looks at the one policy of a layer
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
+)
+def attention(unit: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
+    (``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
 
-
-def _convert(unit: Unit, situation: ConversionContext) -> Unit:
+    TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
+    called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as
+    ``shapes_dict`` in ``build_config``.
+    """
+    if unit.class_name != _CLASS:
+        return unit
     target = situation.target
     if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
         message = (
@@ -102,11 +99,3 @@ def _makes_follow_loader(situation: ConversionContext) -> bool:
         sub.policy is SubPolicy.GLOBAL
         for sub in situation.target.generation.composites.get(_CLASS, ())
     )
-
-
-REWRITE: Final = Rewrite(
-    name="attention",
-    after=("policies",),  # looks at the one policy of a layer
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
-    apply=_apply,
-)

@@ -1,7 +1,4 @@
-"""
-Omits the build shapes of layers, because each library has its own format for them and builds layers
-when it calls them.
-"""
+"""The build shapes of layers."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
@@ -18,7 +15,20 @@ if TYPE_CHECKING:
 _SHAPE: Final = "input_shape"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+@rewrite(
+    after=(
+        "attention",
+        "cropping",
+        "directions",
+        "einsum",
+    ),  # which take shapes from what is dropped here
+    applies=lambda situation: situation.crosses,
+)
+def builds(root: Unit, situation: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+    """
+    Omits the build shapes of layers, because each library has its own format for them and builds
+    layers when it calls them.
+    """
     return map_units(root, _convert)
 
 
@@ -31,16 +41,3 @@ def _convert(unit: Unit) -> Unit:
     return replace(
         unit, build={_SHAPE: shape} if (chain or subclassed) and shape is not None else None
     )
-
-
-REWRITE: Final = Rewrite(
-    name="builds",
-    after=(
-        "attention",
-        "cropping",
-        "directions",
-        "einsum",
-    ),  # which take shapes from what is dropped here
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

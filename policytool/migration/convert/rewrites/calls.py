@@ -1,12 +1,4 @@
-"""
-Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, and Keras 2
-stores the first argument by position and all others by name.
-
-Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
-default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants
-gets them in one list with its input (``RNN.__call__`` in keras/layers/rnn/base_rnn.py); in Keras 3
-they are ``initial_state``.
-"""
+"""The arguments of layer calls."""
 
 from __future__ import annotations
 
@@ -20,7 +12,7 @@ from policytool.migration.convert.call_arguments import (
     VALUE,
     argument_names,
 )
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
 from policytool.releases.layer_classes import layer_facts
@@ -43,7 +35,20 @@ _NEUTRAL: Final = {"training": None, "mask": None, STATE: None, _CONSTANTS: None
 """What Keras 2 writes, or Keras 3, where nothing is given."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("applications",),  # the layers put in have calls of their own
+    applies=lambda situation: situation.crosses,
+)
+def calls(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, and
+    Keras 2 stores the first argument by position and all others by name.
+
+    Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which
+    has no default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or
+    constants gets them in one list with its input (``RNN.__call__`` in
+    keras/layers/rnn/base_rnn.py); in Keras 3 they are ``initial_state``.
+    """
     change = _to_keras3 if situation.to_keras3 else _to_keras2
 
     def each(unit: Unit) -> Unit:
@@ -147,11 +152,3 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
                 "tensors, which Keras 2 configs cannot represent",
             )
     return Call(args=tuple(args), kwargs=kwargs)
-
-
-REWRITE: Final = Rewrite(
-    name="calls",
-    after=("applications",),  # the layers put in have calls of their own
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

@@ -1,13 +1,10 @@
-"""
-Reports layers whose results are unknown: layers that contain code, custom layers, and layers that
-require TensorFlow feature columns.
-"""
+"""Layers whose code is not part of Keras."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.support.shorten import join_first
 
@@ -23,7 +20,15 @@ keras.src.applications.convnext.
 _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("applications",),  # of those, no class is someone else's
+    applies=lambda situation: situation.crosses,
+)
+def code(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Reports layers whose results are unknown: layers that contain code, custom layers, and layers
+    that require TensorFlow feature columns.
+    """
     own: dict[str, Unit] = {}
     for unit in walk(root):
         if unit.custom:
@@ -61,11 +66,3 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         )
         situation.log.caution("custom-classes", None, message)
     return root
-
-
-REWRITE: Final = Rewrite(
-    name="code",
-    after=("applications",),  # of those, no class is someone else's
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

@@ -1,13 +1,10 @@
-"""
-Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, but Keras 3
-raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
-"""
+"""Cropping layers that remove their entire input."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import input_shape
 from policytool.migration.convert.traversal import walk
 
@@ -19,7 +16,15 @@ if TYPE_CHECKING:
 _CLASSES: Final = frozenset({"Cropping1D", "Cropping2D", "Cropping3D"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda situation: situation.crosses and situation.to_keras3,
+)
+def cropping(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, but
+    Keras 3 raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
+    """
     for model in walk(root):
         network = model.network
         for unit in network.units if network is not None else ():
@@ -45,11 +50,3 @@ def _axes(unit: Unit, shape: Value) -> Iterator[tuple[int, int]]:
     for size, row in zip(sizes, rows, strict=False):
         if isinstance(size, int) and isinstance(row, list):
             yield size, sum(item for item in row if isinstance(item, int))
-
-
-REWRITE: Final = Rewrite(
-    name="cropping",
-    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
-    applies=lambda situation: situation.crosses and situation.to_keras3,
-    apply=_apply,
-)

@@ -1,21 +1,4 @@
-"""
-Converts the directions of Bidirectional layers and the initial states of recurrent layers in Keras
-2.
-
-Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
-``backward_lstm``, and takes a backward layer that is given as it is called
-(``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words
-before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm``
-stands as ``lstm`` in its files. Where no backward layer is given, Keras 2 makes one of the other
-direction, Keras 3 one that goes backwards, and refuses a forward layer that does so too. Keras 3
-can also take one that it has made before for it, by an ``id`` that Python has given twice
-(``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40 loads of a model with six
-such layers one failed in Keras 3.15, and none where the backward layers were given. Keras 2 does
-not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
-steps only. Unrolling changes what is computed in one place: a layer that goes backwards and gives
-zeros for masked steps, as those of a Bidirectional do, takes the mask as it was before it turned
-the steps around (``rnn`` in keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
-"""
+"""Bidirectional layers, and the initial states of recurrent layers."""
 
 from __future__ import annotations
 
@@ -25,7 +8,7 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.masks.flow import has_masks
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import says_all_sizes
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.calls import Reference
@@ -37,7 +20,30 @@ from policytool.releases.policy import Policy
 _PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
+    applies=lambda situation: situation.crosses,
+)
+def directions(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the directions of Bidirectional layers and the initial states of recurrent layers in
+    Keras 2.
+
+    Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
+    ``backward_lstm``, and takes a backward layer that is given as it is called
+    (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same
+    words before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls
+    ``backward_lstm`` stands as ``lstm`` in its files. Where no backward layer is given, Keras 2
+    makes one of the other direction, Keras 3 one that goes backwards, and refuses a forward layer
+    that does so too. Keras 3 can also take one that it has made before for it, by an ``id`` that
+    Python has given twice (``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40
+    loads of a model with six such layers one failed in Keras 3.15, and none where the backward
+    layers were given. Keras 2 does not cast states to the compute dtype, and fails on float32 ones;
+    it unrolls a known number of steps only. Unrolling changes what is computed in one place: a
+    layer that goes backwards and gives zeros for masked steps, as those of a Bidirectional do,
+    takes the mask as it was before it turned the steps around (``rnn`` in
+    keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
+    """
     if situation.to_keras3:
         return map_units(
             root, lambda unit: _as_built(unit, situation) if _is_bidirectional(unit) else unit
@@ -189,11 +195,3 @@ def _judge(network: Network, situation: ConversionContext) -> None:
                 f"does not cast to {policy.compute_dtype}, so the call fails"
             )
             situation.log.refuse("call", unit, message)
-
-
-REWRITE: Final = Rewrite(
-    name="directions",
-    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

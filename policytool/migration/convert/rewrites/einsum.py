@@ -1,10 +1,4 @@
-"""
-Fills in unknown sizes in the ``output_shape`` of EinsumDense layers.
-
-Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
-(``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
-layer behind a Flatten of an open size. The equation says which axes of the input they are.
-"""
+"""Unknown sizes in EinsumDense layers."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import once_per_network
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import input_shape
 from policytool.migration.convert.traversal import map_units, references
 from policytool.support.steps import spend
@@ -25,7 +19,19 @@ _FLATTEN: Final = "Flatten"
 _SHAPE: Final = "output_shape"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda situation: situation.crosses and situation.to_keras3,
+)
+def einsum(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Fills in unknown sizes in the ``output_shape`` of EinsumDense layers.
+
+    Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
+    (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
+    layer behind a Flatten of an open size. The equation says which axes of the input they are.
+    """
+
     def change(unit: Unit) -> Unit:
         network = unit.network
         if network is None:
@@ -93,11 +99,3 @@ def _flattened_layers(network: Network) -> frozenset[str]:
         pending += sources - before
         before |= sources
     return frozenset(before)
-
-
-REWRITE: Final = Rewrite(
-    name="einsum",
-    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
-    applies=lambda situation: situation.crosses and situation.to_keras3,
-    apply=_apply,
-)

@@ -1,7 +1,4 @@
-"""
-Converts initializers whose names differ: Keras 3.0 to 3.6 use the names OrthogonalInitializer and
-IdentityInitializer for Orthogonal and Identity.
-"""
+"""The names of initializers."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import ObjectKind, Thing, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.releases import known_arguments
 
@@ -21,7 +18,16 @@ _PAIRS: Final = (("Orthogonal", "OrthogonalInitializer"), ("Identity", "Identity
 _OTHERS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("keras1", "keras2"),  # judges the initialisers that these make
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 3 differ too
+)
+def initializers(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts initializers whose names differ: Keras 3.0 to 3.6 use the names OrthogonalInitializer
+    and IdentityInitializer for Orthogonal and Identity.
+    """
+
     def change(unit: Unit) -> Unit:
         if unit.custom:
             return unit
@@ -54,11 +60,3 @@ def _is_missing(class_name: str, target: Target) -> bool:
         target.loader, ObjectKind.INITIALIZER, class_name, {}, module=target.says_modules
     )
     return found is not None and found.missing
-
-
-REWRITE: Final = Rewrite(
-    name="initializers",
-    after=("keras1", "keras2"),  # judges the initialisers that these make
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 3 differ too
-    apply=_apply,
-)

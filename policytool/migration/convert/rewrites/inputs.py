@@ -1,7 +1,4 @@
-"""
-Converts the input shapes of a model: Keras 3 stores ``batch_shape`` in input layers, and Keras 2
-stores ``batch_input_shape``, which the first layer of a Sequential model may also contain.
-"""
+"""The input shapes of models."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 
@@ -20,7 +17,16 @@ _KERAS3: Final = "batch_shape"
 _KERAS2: Final = "batch_input_shape"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("keras1", "keras2"),  # an input has the shape and dtype that these give a layer
+    applies=lambda situation: situation.crosses or situation.to_keras3,
+)
+def inputs(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the input shapes of a model: Keras 3 stores ``batch_shape`` in input layers, and Keras
+    2 stores ``batch_input_shape``, which the first layer of a Sequential model may also contain.
+    """
+
     def add_input(unit: Unit) -> Unit:
         return _with_input_layer(unit, situation) if unit.role is Role.MODEL else unit
 
@@ -86,11 +92,3 @@ def _dtype(first: Unit) -> str:
         if isinstance(name, str) and not getattr(policy, "should_cast_variables", False)
         else "float32"
     )
-
-
-REWRITE: Final = Rewrite(
-    name="inputs",
-    after=("keras1", "keras2"),  # an input has the shape and dtype that these give a layer
-    applies=lambda situation: situation.crosses or situation.to_keras3,
-    apply=_apply,
-)

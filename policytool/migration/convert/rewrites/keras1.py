@@ -1,9 +1,4 @@
-"""
-Converts Keras 1 classes, keys, values and stored variables to the Keras 2 format.
-
-What Keras 1 computed and later releases do not is refused: merges by a function, batch
-normalisation by batches, Theano's placing of padding.
-"""
+"""Models of Keras 1."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from policytool.migration.convert.architecture import ObjectKind, Role, Thing, U
 from policytool.migration.convert.log import display_value
 from policytool.migration.convert.rewrites import _keras1_tables as tables
 from policytool.migration.convert.rewrites import _keras1_weights as weights
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._keras1_values import (
     KERNELS,
     deconvolution,
@@ -23,7 +18,7 @@ from policytool.migration.convert.rewrites._keras1_values import (
 )
 from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases.generations import keras1
+from policytool.releases import generations
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
@@ -47,7 +42,16 @@ def theano(situation: ConversionContext) -> bool:
     )
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.loaded.generation is generations.keras1.GENERATION,
+)
+def keras1(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts Keras 1 classes, keys, values and stored variables to the Keras 2 format.
+
+    What Keras 1 computed and later releases do not is refused: merges by a function, batch
+    normalisation by batches, Theano's placing of padding.
+    """
     reverses = theano(situation)
 
     def change(unit: Unit) -> Unit:
@@ -239,10 +243,3 @@ def _initializer(unit: Unit, name: str, situation: ConversionContext) -> Value:
         return name
     class_name, config = tables.INITIALIZERS[name]
     return Thing(kind=ObjectKind.INITIALIZER, class_name=class_name, config=dict(config))
-
-
-def _applies(situation: ConversionContext) -> bool:
-    return situation.loaded.generation is keras1.GENERATION
-
-
-REWRITE: Final = Rewrite(name="keras1", applies=_applies, apply=_apply)

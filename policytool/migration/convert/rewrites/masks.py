@@ -1,13 +1,4 @@
-"""
-Preserves masks: each call uses the same masks in the target as in the source.
-
-Masks travel by rules that differ from release to release
-(:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
-another mask, the mask is written into the graph: as the argument ``mask`` or ``attention_mask``,
-made by operations, or by a copy of the input, which has no mask. Masks that Keras 3 wrote as
-arguments, and that travel with the tensors in the target anyway, are left out with their
-operations.
-"""
+"""The masks of layers."""
 
 from __future__ import annotations
 
@@ -33,7 +24,7 @@ from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.masks.softmax import gives_zeros, with_softmaxes
 from policytool.migration.convert.masks.unattended import can_select, with_selections
 from policytool.migration.convert.masks.writing import with_masks
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import prune, walk
 from policytool.model.calls import Call
 from policytool.releases.releases import release_name
@@ -47,7 +38,20 @@ _PASSES: Final = 3
 """How often masks are written: what one writes may end a mask that travelled before."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
+)
+def masks(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Preserves masks: each call uses the same masks in the target as in the source.
+
+    Masks travel by rules that differ from release to release
+    (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
+    another mask, the mask is written into the graph: as the argument ``mask`` or
+    ``attention_mask``, made by operations, or by a copy of the input, which has no mask. Masks that
+    Keras 3 wrote as arguments, and that travel with the tensors in the target anyway, are left out
+    with their operations.
+    """
     if root.network is None or not has_masks(root):
         return root
     target, table = situation.target.release, MaskTable()
@@ -265,10 +269,3 @@ def _without_unused(unit: Unit) -> Unit:
 
 def _is_mask(unit: Unit) -> bool:
     return unit.role is Role.OPERATION and unit.class_name in MASK_OPS
-
-
-REWRITE: Final = Rewrite(
-    name="masks",
-    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
-    apply=_apply,
-)

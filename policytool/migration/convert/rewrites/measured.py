@@ -1,18 +1,11 @@
-"""
-Reports layers that returned different results after a conversion in our measurements
-(:mod:`policytool.releases.behaviour`).
-
-In float64 some agree only to the precision of float32, because a library makes a float32 constant
-of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast`` in Keras 2).
-In 16 bits some agree to a few roundings.
-"""
+"""Layers whose converted forms were measured."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_dtypes import compute_dtype, of_network
 from policytool.migration.convert.traversal import references, walk
 from policytool.model.calls import Reference
@@ -54,7 +47,18 @@ Keras 2 is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.1
 """
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.crosses,
+)
+def measured(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Reports layers that returned different results after a conversion in our measurements
+    (:mod:`policytool.releases.behaviour`).
+
+    In float64 some agree only to the precision of float32, because a library makes a float32
+    constant of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast``
+    in Keras 2). In 16 bits some agree to a few roundings.
+    """
     loaded = situation.loaded
     told = frozenset(situation.log.refused_paths)
     for unit in walk(root):
@@ -177,6 +181,3 @@ def _note_short_vectors(unit: Unit, situation: ConversionContext) -> None:
             f"{unit.path} (UnitNormalization) scales vectors shorter than 1e-6 to length 1 in "
             "Keras 3, but to a smaller length in Keras 2",
         )
-
-
-REWRITE: Final = Rewrite(name="measured", applies=lambda situation: situation.crosses, apply=_apply)

@@ -1,16 +1,4 @@
-"""
-Renames layers whose names the other library does not support.
-
-Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
-name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a dot
-and goes on with these and ``_ / > -`` (``name_scope`` in tensorflow/python/framework/ops.py).
-Underscores take the place of all other characters.
-
-Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
-classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is called
-so gets another name: a Concatenate of masked inputs would share the name ``concatenate`` with the
-operation that joins the masks.
-"""
+"""The names of layers."""
 
 from __future__ import annotations
 
@@ -20,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.masks.flow import makes_mask
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import (
     map_units,
     replace_references,
@@ -47,7 +35,23 @@ _SCOPES: Final = "Keras 2 cannot use the old name as a name scope"
 _NAMELESS: Final = "layer"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.to_keras3 or situation.crosses,
+)
+def naming(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Renames layers whose names the other library does not support.
+
+    Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
+    name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a
+    dot and goes on with these and ``_ / > -`` (``name_scope`` in
+    tensorflow/python/framework/ops.py). Underscores take the place of all other characters.
+
+    Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
+    classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is
+    called so gets another name: a Concatenate of masked inputs would share the name ``concatenate``
+    with the operation that joins the masks.
+    """
     if not situation.from_keras3 and any(map(makes_mask, walk(root))):
         root = _apart(root, situation)
     change, why = (_without_slash, _SLASHES) if situation.to_keras3 else (_scope_name, _SCOPES)
@@ -131,10 +135,3 @@ def _rename(
     found = rewire(network, change)
     units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in found.units)
     return replace(found, units=units, inputs=replace_references(found.inputs, change))
-
-
-REWRITE: Final = Rewrite(
-    name="naming",
-    applies=lambda situation: situation.to_keras3 or situation.crosses,
-    apply=_apply,
-)

@@ -1,34 +1,26 @@
-"""
-Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15 and
-later and tf_keras store a list, which may contain several axes.
-"""
+"""The axis of BatchNormalization layers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    return map_units(
-        root,
-        lambda unit: (
-            _convert(unit, situation)
-            if layer_facts(unit.class_name).keeps_moving_statistics and not unit.custom
-            else unit
-        ),
-    )
-
-
-def _convert(unit: Unit, situation: ConversionContext) -> Unit:
+@layer_rewrite(
+    applies=lambda situation: situation.to_keras3,
+)
+def normalization(unit: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15
+    and later and tf_keras store a list, which may contain several axes.
+    """
     axis = unit.config.get("axis")
-    if not isinstance(axis, list):
+    if not isinstance(axis, list) or not layer_facts(unit.class_name).keeps_moving_statistics:
         return unit
     if len(axis) == 1:
         situation.log.change(
@@ -42,8 +34,3 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         f"{situation.target.name} normalizes along only one axis",
     )
     return unit
-
-
-REWRITE: Final = Rewrite(
-    name="normalization", applies=lambda situation: situation.to_keras3, apply=_apply
-)

@@ -1,15 +1,11 @@
-"""
-Converts or reports policy maps and quantized layers that the target does not support.
-
-Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
-"""
+"""Policy maps and quantized layers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Thing, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.model import Source
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
@@ -39,7 +35,19 @@ _MAPPING: Final = "keras3.6"
 """The first loader that has maps of policies, which came with Keras 3.4."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: (
+        situation.from_keras3
+        and not (situation.to_keras3 and situation.target.after(_NOT_CONFIGURING))
+    ),
+)
+def policies(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts or reports policy maps and quantized layers that the target does not support.
+
+    Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
+    """
+
     def change(unit: Unit) -> Unit:
         policy = unit.config.get("dtype")
         if isinstance(policy, PolicyMap) and not situation.target.since(_MAPPING):
@@ -166,13 +174,3 @@ def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str
         return policy_from_name(name), tuple(one for one in inner if one is not None)
     except PolicyNameError:
         return None, ()
-
-
-REWRITE: Final = Rewrite(
-    name="policies",
-    applies=lambda situation: (
-        situation.from_keras3
-        and not (situation.to_keras3 and situation.target.after(_NOT_CONFIGURING))
-    ),
-    apply=_apply,
-)

@@ -1,11 +1,4 @@
-"""
-Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
-
-TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
-``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
-gives integers, its dtype is int64 whatever it says, and every release refuses another's word for
-it.
-"""
+"""Preprocessing layers."""
 
 from __future__ import annotations
 
@@ -15,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites import _vocabularies
 from policytool.migration.convert.rewrites._adapted import bin_boundaries
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._normalization import normalization
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, references, walk
@@ -64,7 +57,18 @@ What TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py); they r
 """
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda _: True,
+)
+def preprocessing(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
+
+    TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
+    ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
+    gives integers, its dtype is int64 whatever it says, and every release refuses another's word
+    for it.
+    """
     vocabularies = _vocabularies.assets(root, situation)
     integers = frozenset(_fed_with_integers(root))
 
@@ -303,6 +307,3 @@ def _rescaling(unit: Unit, situation: ConversionContext) -> Unit:
         if "offset" in unit.config or not situation.target.since("tf2.3")
         else unit.with_config(offset=0.0)
     )
-
-
-REWRITE: Final = Rewrite(name="preprocessing", applies=lambda _: True, apply=_apply)

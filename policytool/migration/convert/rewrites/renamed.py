@@ -1,29 +1,25 @@
-"""Converts keys and classes that have different names but the same meaning."""
+"""Arguments and classes with other names."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.architecture import Unit, Value
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    return map_units(
-        root,
-        lambda unit: (
-            _convert(unit, situation) if unit.role is Role.LAYER and not unit.custom else unit
-        ),
-    )
-
-
-def _convert(unit: Unit, situation: ConversionContext) -> Unit:
+@layer_rewrite(
+    after=("keras1",),  # knows classes of Keras 2 alone
+    applies=lambda situation: situation.crosses,
+)
+def renamed(unit: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts keys and classes that have different names but the same meaning.
+    """
     facts = layer_facts(unit.class_name)
     for keras2, keras3 in facts.renamed_arguments.items():
         here, there = (keras2, keras3) if situation.to_keras3 else (keras3, keras2)
@@ -70,11 +66,3 @@ def _relu(unit: Unit, situation: ConversionContext) -> Unit:
         unit.without("theta").with_config(max_value=None, negative_slope=0.0, threshold=theta),
         class_name="ReLU",
     )
-
-
-REWRITE: Final = Rewrite(
-    name="renamed",
-    after=("keras1",),  # knows classes of Keras 2 alone
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

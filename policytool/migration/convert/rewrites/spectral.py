@@ -1,11 +1,4 @@
-"""
-Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
-this wrapper cannot load it.
-
-In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15 and
-tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in
-keras/layers/serialization.py).
-"""
+"""SpectralNormalization."""
 
 from __future__ import annotations
 
@@ -15,7 +8,7 @@ from typing import Final
 from policytool.migration.convert.architecture import Unit
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.masks.propagation import rule_of
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.migration.convert.traversal import map_units
 
@@ -24,7 +17,18 @@ _LOOKUP: Final = "Embedding"
 """Keras 3 casts what it gives to the dtype of its input, so that of ids to integers."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda situation: situation.crosses and not situation.to_keras3,
+)
+def spectral(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
+    this wrapper cannot load it.
+
+    In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15
+    and tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in
+    keras/layers/serialization.py).
+    """
     is_masked = has_masks(root)
 
     def change(unit: Unit) -> Unit:
@@ -53,10 +57,3 @@ def _does_the_same(unit: Unit, inner: Unit, release: str, *, is_masked: bool) ->
         and compute_dtype(inner) == compute_dtype(unit)
         and not (is_masked and rule_of(unit, {}, 1, release) != rule_of(inner, {}, 1, release))
     )
-
-
-REWRITE: Final = Rewrite(
-    name="spectral",
-    applies=lambda situation: situation.crosses and not situation.to_keras3,
-    apply=_apply,
-)

@@ -1,10 +1,4 @@
-"""
-Reports models whose variables cannot be stored in the target's file format: subclassed models in
-HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
-
-Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
-the layers that they come from.
-"""
+"""Variables that the target's file format cannot store."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._numbering import has_graph
 from policytool.migration.convert.architecture import Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
@@ -56,7 +50,18 @@ _OLD_SHAPE: Final = "build_input_shape"
 """Where a Sequential of Keras 2 has it in its own config."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
+    applies=lambda situation: situation.target.container != "json",
+)
+def storage(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Reports models whose variables cannot be stored in the target's file format: subclassed models
+    in HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
+
+    Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said
+    of the layers that they come from.
+    """
     target, log = situation.target, situation.log
     what = f"{root.path} ({root.class_name})"
     if root.network is None:
@@ -178,11 +183,3 @@ def _in_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[Unit]:
         )  # Keras 2 has the variables of those in float32 under any 16-bit policy
         if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
             yield unit
-
-
-REWRITE: Final = Rewrite(
-    name="storage",
-    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
-    applies=lambda situation: situation.target.container != "json",
-    apply=_apply,
-)

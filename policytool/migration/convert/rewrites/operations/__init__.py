@@ -1,13 +1,4 @@
-"""
-Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` layers from TF 2.4 and
-later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
-
-Rows say which function of TensorFlow computes what an operation does
-(:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with several.
-``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no
-policy: what they compute in is their tensors' dtype, which is asked where the two libraries make
-something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
-"""
+"""The ops of functional graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +13,7 @@ from policytool.migration.convert.operations.calls import (
     module_of,
     with_dtype_in_config,
 )
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations import (
     casts,
     composed,
@@ -58,7 +49,27 @@ _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "
 _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=(
+        "masks",
+        "calls",
+        "policies",
+        "activation_operations",
+    ),  # reads what is left, and its dtypes
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
+)
+def operations(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` layers from TF 2.4
+    and later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
+
+    Rows say which function of TensorFlow computes what an operation does
+    (:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with
+    several. ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations
+    follow no policy: what they compute in is their tensors' dtype, which is asked where the two
+    libraries make something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+    """
+
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
@@ -287,16 +298,4 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse("h5-operations", unit, message)
 
 
-REWRITE: Final = Rewrite(
-    name="operations",
-    after=(
-        "masks",
-        "calls",
-        "policies",
-        "activation_operations",
-    ),  # reads what is left, and its dtypes
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
-    apply=_apply,
-)
-
-__all__ = ["CASTING", "FUNCTIONS", "REWRITE"]
+__all__ = ["CASTING", "FUNCTIONS", "operations"]
