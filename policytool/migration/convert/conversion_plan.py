@@ -17,10 +17,9 @@ from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
-from policytool.migration.convert.agreeing_releases import agreeing_releases
 from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.proofs import proofs
+from policytool.migration.convert.proofs import agreeing_releases, proofs
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import count_calls

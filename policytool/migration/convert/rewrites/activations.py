@@ -5,21 +5,174 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Thing, Unit, function_name
+from policytool.migration.convert.architecture import Network, Role, Thing, Unit, function_name
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._missing_activations import (
-    HARD,
-    SPLIT,
-    has_masks,
-    is_missing,
-)
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
+from policytool.migration.convert.rewrites.operations import to_keras2
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.migration.plan import WEIGHT_REWRITE
-from policytool.releases import known_arguments
+from policytool.model.calls import Call, Reference
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import keras_operations, known_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.rewrites._base import ConversionContext
+
+
+_HARD: Final = "hard_sigmoid"
+_SPLIT_LAYERS: Final = frozenset(
+    {
+        *("Activation", "Dense", "EinsumDense"),
+        *(
+            f"{kind}{rank}D{end}"
+            for rank in (1, 2, 3)
+            for kind, end in (
+                ("Conv", ""),
+                ("Conv", "Transpose"),
+                ("DepthwiseConv", ""),
+                ("SeparableConv", ""),
+            )
+        ),
+    }
+)
+"""Layers that apply ``activation`` to what they give, last of all."""
+
+
+def _is_missing(name: str, situation: ConversionContext) -> bool:
+    """Return whether an activation is one of Keras' that the target has not."""
+    if not known_arguments.is_known("activations", name):
+        return False
+    found = known_arguments.objection(
+        situation.target.loader, "activations", name, {}, module=False
+    )
+    return found is not None and found.missing
+
+
+def _missing_activation(unit: Unit, situation: ConversionContext) -> str | None:
+    """Return the activation of a layer that can be split, where the target has it not."""
+    if unit.role is not Role.LAYER or unit.custom or unit.class_name not in _SPLIT_LAYERS:
+        return None
+    name = function_name(unit.config.get("activation"))
+    return name if name is not None and _is_missing(name, situation) else None
+
+
+def _has_masks(root: Unit) -> bool:
+    """Return whether a layer of the model makes a mask."""
+    return any(
+        unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
+    )
+
+
+_OPERATIONS: Final = {
+    "celu": "Celu",
+    "hard_shrink": "HardShrink",
+    "hard_tanh": "HardTanh",
+    "log_sigmoid": "LogSigmoid",
+    "soft_shrink": "SoftShrink",
+    "sparse_plus": "SparsePlus",
+    "sparse_sigmoid": "SparseSigmoid",
+    "squareplus": "Squareplus",
+    "tanh_shrink": "TanhShrink",
+}
+"""With the arguments that the operation has anyway; each works on each element by itself."""
+
+_JOINED_ACTIVATIONS: Final = frozenset({"hard_silu", "hard_swish"})
+_CHAIN_KEYS: Final = ("dtype", "build_input_shape")
+"""Keys of a Sequential's config that a functional model's has not."""
+
+
+@rewrite(
+    applies=lambda situation: situation.from_keras3 and not situation.to_keras3,
+)
+def activation_operations(root: Unit, situation: ConversionContext) -> Unit:
+    """
+    Replaces activations that exist only in Keras 3 with operations after the layer, which later
+    steps convert to TensorFlow functions.
+
+    Where a Sequential holds such a layer, or one whose activation becomes layers that join again
+    (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer
+    of a Sequential takes one tensor.
+    """
+    masks = _has_masks(root)
+
+    def joins(unit: Unit) -> bool:
+        if masks:  # op layers and what multiplies lose them, a sum does not
+            return (
+                unit.class_name in _SPLIT_LAYERS
+                and function_name(unit.config.get("activation")) == _HARD
+            )
+        return _missing_activation(unit, situation) in {*_OPERATIONS, *_JOINED_ACTIVATIONS}
+
+    changed = map_units(root, lambda unit: _as_graph(unit, joins, situation))
+    return changed if masks else splice(changed, lambda unit: _split_operation(unit, situation))
+
+
+def _split_operation(unit: Unit, situation: ConversionContext) -> Split | None:
+    name = _missing_activation(unit, situation)
+    if name not in _OPERATIONS or to_keras2.is_before_lambdas(situation.target.loader):
+        return None
+    situation.log.change(
+        "activation-layer",
+        unit,
+        f"activation {name} becomes an operation because {situation.target.name} does not have it",
+    )
+    operation = Unit(
+        class_name=_OPERATIONS[name],
+        name=f"{unit.name}_{name}",
+        config={},
+        role=Role.OPERATION,
+        module=f"{keras_operations.MODULES}nn",
+        path=unit.path,
+    )
+    return Split(unit=unit.with_config(activation="linear"), after=(operation,))
+
+
+def _as_graph(unit: Unit, joins: Callable[[Unit], bool], situation: ConversionContext) -> Unit:
+    """
+    Return a Sequential as a functional model, where one of its layers has to be split so and it
+    says what it takes.
+    """
+    network = unit.network
+    if (
+        network is None
+        or not network.is_chain
+        or unit.custom
+        or not network.units
+        or network.units[0].class_name != INPUT_CLASS
+        or not any(map(joins, _inner_units(network)))
+    ):
+        return unit
+    situation.log.change(
+        "functional",
+        unit,
+        "the Sequential model becomes a functional model because an activation becomes several "
+        "connected layers",
+    )
+    calls = [(), *((Call(args=(Reference(layer=one.name),)),) for one in network.units[:-1])]
+    units = tuple(
+        replace(one, calls=called) for one, called in zip(network.units, calls, strict=True)
+    )
+    graph = Network(
+        units=units,
+        inputs=Reference(layer=network.units[0].name),
+        outputs=Reference(layer=network.units[-1].name),
+    )
+    return replace(unit.without(*_CHAIN_KEYS), class_name="Functional", network=graph)
+
+
+def _inner_units(network: Network) -> Iterator[Unit]:
+    """Yield the layers of a network, of a TimeDistributed the one that it holds."""
+    for unit in network.units:
+        inner = unit
+        while inner.class_name == "TimeDistributed" and isinstance(
+            held := inner.config.get("layer"), Unit
+        ):
+            inner = held
+        yield inner
+
 
 KERAS3_STEEPNESS: Final = 1.2
 """
@@ -53,19 +206,19 @@ def activations(root: Unit, situation: ConversionContext) -> Unit:
     the other of x. What only the function's own layer can say is said by layers put beside it;
     within the gates of a recurrent layer its weights are multiplied, where the user allows it.
     """
-    masks = has_masks(root)
+    masks = _has_masks(root)
     if masks and situation.crosses and not situation.to_keras3:
         _refuse_in_chains(root, situation)
-    root = splice(root, lambda unit: _split(unit, situation, masks=masks))
+    root = splice(root, lambda unit: _split_activation(unit, situation, masks=masks))
     return map_units(root, lambda unit: _rescale_or_refuse(unit, situation))
 
 
-def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
+def _split_activation(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
     """Return a layer with its activation as layers of their own, where the target needs it so."""
     if (
         unit.role is not Role.LAYER
         or unit.custom
-        or unit.class_name not in SPLIT
+        or unit.class_name not in _SPLIT_LAYERS
         or "activation" not in unit.config
     ):
         return None
@@ -73,9 +226,9 @@ def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | 
     if isinstance(activation, Unit | Thing) and function_name(activation) is None:
         return _layer_apart(unit, activation, situation)
     name = function_name(activation)
-    if name == HARD and situation.crosses:
+    if name == _HARD and situation.crosses:
         return _hard_sigmoid(unit, situation, masks=masks)
-    if name is None or not is_missing(name, situation):
+    if name is None or not _is_missing(name, situation):
         return None
     return _other_layer(unit, name, situation, masks=masks)
 
@@ -119,7 +272,7 @@ def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> S
         f"input is multiplied by {factor:.4g}",
     )
     plain = unit.with_config(activation="linear")
-    hard = layer_beside(unit, "Activation", HARD, activation=HARD)
+    hard = layer_beside(unit, "Activation", _HARD, activation=_HARD)
     if masks and not situation.to_keras3:
         difference = layer_beside(unit, "Rescaling", "scale", scale=factor - 1, offset=0.0)
         return Split(
@@ -140,9 +293,9 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 unit = unit.config.get("layer")
             if (
                 isinstance(unit, Unit)
-                and unit.class_name in SPLIT
+                and unit.class_name in _SPLIT_LAYERS
                 and not unit.custom
-                and function_name(unit.config.get("activation")) == HARD
+                and function_name(unit.config.get("activation")) == _HARD
             ):
                 situation.log.refuse(
                     "activation",
@@ -202,7 +355,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
         return unit
     for key in ("activation", "recurrent_activation"):
         name = function_name(unit.config.get(key))
-        if name is not None and is_missing(name, situation):
+        if name is not None and _is_missing(name, situation):
             situation.log.refuse(
                 "activation",
                 unit,
@@ -212,7 +365,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
     hard = [
         key
         for key in ("activation", "recurrent_activation")
-        if function_name(unit.config.get(key)) == HARD
+        if function_name(unit.config.get(key)) == _HARD
     ]
     if gates is None or not hard or not situation.crosses:
         return unit

@@ -10,18 +10,115 @@ from policytool.migration.convert.log import display_value
 from policytool.migration.convert.rewrites import _keras1_tables as tables
 from policytool.migration.convert.rewrites import _keras1_weights as weights
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._keras1_values import (
-    KERNELS,
-    deconvolution,
-    pad_config,
-    penalty,
-)
 from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Value
+    from collections.abc import Mapping
+
+    from policytool.migration.convert.architecture import Unit, Value
+    from policytool.migration.convert.rewrites._base import ConversionContext
+
+
+_KERNELS: Final = frozenset(
+    {
+        *(
+            "Convolution2D",
+            "AtrousConvolution2D",
+            "Convolution3D",
+            "Deconvolution2D",
+            "SeparableConvolution2D",
+            "ConvLSTM2D",
+        ),
+        *("MaxPooling2D", "AveragePooling2D", "MaxPooling3D", "AveragePooling3D"),
+    }
+)
+"""Classes that slide something over an image, whose channels may stand first."""
+
+_SEQUENCE_PADS: Final = ("left_pad", "right_pad")
+_IMAGE_PADS: Final = ("top_pad", "bottom_pad", "left_pad", "right_pad")
+
+
+def _penalty(key: str, value: Mapping[str, Value]) -> Thing | None:
+    """
+    Return a regulariser or constraint of Keras 1, which stands as its name beside its arguments;
+    None for one that is gone.
+    """
+    name = value.get("name")
+    if key.endswith("_constraint"):
+        kept = {
+            ("max_value" if item == "m" else item): value[item] for item in value if item != "name"
+        }
+        found = {"MaxNorm": "MaxNorm", "NonNeg": "NonNeg", "UnitNorm": "UnitNorm"}.get(str(name))
+        return (
+            Thing(kind=ObjectKind.CONSTRAINT, class_name=found, config=kept)
+            if found is not None
+            else None
+        )
+    if name not in {"WeightRegularizer", "ActivityRegularizer", "L1L2Regularizer", "L1L2"}:
+        return None
+    return Thing(
+        kind=ObjectKind.REGULARIZER,
+        class_name="L1L2",
+        config={"l1": value.get("l1", 0.0), "l2": value.get("l2", 0.0)},
+    )
+
+
+def _pad_config(config: dict[str, Value], class_name: str) -> dict[str, Value]:
+    """
+    Return a config whose padding of an image stands as Keras 2 has it: by axis, each with its two
+    sides.
+    """
+    padding = config.get("padding")
+    if class_name == "ZeroPadding1D" and isinstance(padding, dict):
+        config["padding"] = [padding.get(side, 0) for side in _SEQUENCE_PADS]
+    if class_name == "ZeroPadding2D":
+        sides = (
+            [padding.get(side, 0) for side in _IMAGE_PADS] if isinstance(padding, dict) else padding
+        )
+        if isinstance(sides, list) and len(sides) == len(_IMAGE_PADS):
+            config["padding"] = [sides[:2], sides[2:]]
+    return config
+
+
+def _deconvolution(
+    config: dict[str, Value], unit: Unit, situation: ConversionContext
+) -> dict[str, Value]:
+    """
+    Return the config of a Conv2DTranspose that gives what a Deconvolution2D says that it gives.
+
+    Keras 2 works the size out by itself: n steps give n * stride (``same``), or that and what a
+    kernel is longer than a stride (``valid``). Another size is refused; ``output_padding``, which
+    could say it, is dropped by Keras 3.0 to 3.12.
+    """
+    shape = config.pop("output_shape", None)
+    axes = slice(2, 4) if config.get("data_format") == "channels_first" else slice(1, 3)
+    sizes = shape[axes] if isinstance(shape, list) else []
+    strides, kernel = config.get("strides"), config.get("kernel_size")
+    fits = isinstance(strides, list) and isinstance(kernel, list) and len(sizes) == len(strides)
+    for size, step, side in zip(
+        sizes,
+        strides if isinstance(strides, list) else (),
+        kernel if isinstance(kernel, list) else (),
+        strict=False,
+    ):
+        whole = isinstance(size, int) and isinstance(step, int) and isinstance(side, int)
+        fits = (
+            fits
+            and whole
+            and (size - (max(side - step, 0) if config.get("padding") == "valid" else 0)) % step  # type: ignore[operator]
+            == 0
+        )
+    if not fits:
+        situation.log.refuse(
+            "argument",
+            unit,
+            f"{unit.path} (Deconvolution2D) has an output_shape that differs from the one that "
+            "Conv2DTranspose computes from its input",
+        )
+    return config
+
 
 _NO_VALUE: Final = (None, 0, 0.0)
 
@@ -141,7 +238,7 @@ def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
             f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases "
             "do not support; it only affects training",
         )
-    if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
+    if config.get("dim_ordering") == "th" and unit.class_name in _KERNELS:
         told.note(
             "channels-first",
             unit,
@@ -212,15 +309,15 @@ def _config(unit: Unit, situation: ConversionContext) -> dict[str, Value]:
     if class_name == INPUT_CLASS and isinstance(config.get("input_dtype"), str):
         found["dtype"] = config["input_dtype"]
     if class_name == "Deconvolution2D":
-        return deconvolution(found, unit, situation)
-    return pad_config(found, class_name)
+        return _deconvolution(found, unit, situation)
+    return _pad_config(found, class_name)
 
 
 def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> Value:
     if key in {"init", "inner_init"} or key.endswith("_init"):
         return _initializer(unit, value, situation) if isinstance(value, str) else value
     if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
-        found = penalty(key, value)
+        found = _penalty(key, value)
         if found is None:
             situation.log.refuse(
                 "argument",

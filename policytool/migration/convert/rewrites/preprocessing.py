@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites import _vocabularies
-from policytool.migration.convert.rewrites._adapted import bin_boundaries
+from policytool.migration.convert.rewrites._adapted import (
+    bin_boundaries,
+    normalization,
+    stored_vocabularies,
+    with_vocabulary,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._normalization import normalization
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
@@ -69,7 +72,7 @@ def preprocessing(root: Unit, situation: ConversionContext) -> Unit:
     gives integers, its dtype is int64 whatever it says, and every release refuses another's word
     for it.
     """
-    vocabularies = _vocabularies.assets(root, situation)
+    vocabularies = stored_vocabularies(root, situation)
     integers = frozenset(_fed_with_integers(root))
 
     def change(unit: Unit) -> Unit:
@@ -148,7 +151,7 @@ def _encoder(
         return unit  # refused where classes are judged, and for that alone
     modern = _in_stored_dtype(_without_dtype(_modern(unit), situation), situation)
     if layer_facts(unit.class_name).is_lookup:
-        modern = _vocabularies.with_vocabulary(modern, situation, vocabularies.get(unit.path))
+        modern = with_vocabulary(modern, situation, vocabularies.get(unit.path))
     if (
         unit.class_name == "Hashing"
         and unit.config.get("salt") == _DEFAULT_SALT
