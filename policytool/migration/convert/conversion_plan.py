@@ -255,7 +255,7 @@ def _attempt(
     loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
 ) -> _Attempt:
     log = Log()
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
@@ -270,9 +270,9 @@ def _attempt(
     proven: tuple[tuple[str, Proof], ...] = ()
     try:
         root = decoding.decode(loaded)
-        proven = proofs(root, situation)
-        root = rewrite_model(root, situation)
-        content = _content(root, situation, casts)
+        proven = proofs(root, context)
+        root = rewrite_model(root, context)
+        content = _content(root, context, casts)
     except LimitError as error:
         log.refuse(reading.BEYOND, None, str(error))
     except SpellingError as error:
@@ -296,7 +296,7 @@ def _attempt(
     )
 
 
-def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
+def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
     """
     Return a file's model as the target has it; what it cannot have goes to the log as refusals.
 
@@ -306,10 +306,10 @@ def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
     if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
         raise LimitError(f"if every call of a nested model is counted, the model has {beyond}")
     for rewrite in REWRITES:
-        if rewrite.applies(situation):
-            root = rewrite.apply(root, situation)
+        if rewrite.applies(context):
+            root = rewrite.apply(root, context)
     return ordering.order_layers(
-        arguments.keep_known(root, situation.target, situation.log), situation.target
+        arguments.keep_known(root, context.target, context.log), context.target
     )
 
 
@@ -322,12 +322,12 @@ def _path_in_container(path: str, target: Target) -> str:
     )
 
 
-def _content(root: Unit, situation: ConversionContext, casts: Sequence[Cast]) -> Content:
-    target = situation.target
-    config = encoding.encode(root, target, situation.log)
+def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> Content:
+    target = context.target
+    config = encoding.encode(root, target, context.log)
     stores = target.container != "json"
-    groups, placements = place_variables(root, situation, casts) if stores else ((), ())
-    trained = compile_config(root, situation, placements) if stores else None
+    groups, placements = place_variables(root, context, casts) if stores else ((), ())
+    trained = compile_config(root, context, placements) if stores else None
     if (
         trained is not None
         and target.container == "keras"

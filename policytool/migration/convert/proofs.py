@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from policytool.model.model import Verdict
 
 
-def proofs(root: Unit, situation: ConversionContext) -> tuple[tuple[str, Proof], ...]:
+def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], ...]:
     """
     Return for each layer class of a file, in the words of the file, how sure its conversion is;
     nothing where it stays in its library.
 
     :param root: the model as the file has it
     """
-    if not situation.crosses:
+    if not context.crosses:
         return ()
     found: dict[str, Proof] = {}
     for unit in walk(root):
@@ -45,7 +45,7 @@ def proofs(root: Unit, situation: ConversionContext) -> tuple[tuple[str, Proof],
             proof = (
                 Proof.UNTESTED
                 if unit.custom or unit.site is None
-                else _proof(unit.class_name, unit.site, situation)
+                else _proof(unit.class_name, unit.site, context)
             )
             found[unit.class_name] = (
                 proof if proof is Proof.UNTESTED else found.get(unit.class_name, proof)
@@ -53,8 +53,8 @@ def proofs(root: Unit, situation: ConversionContext) -> tuple[tuple[str, Proof],
     return tuple(sorted(found.items()))
 
 
-def _proof(class_name: str, site: int, situation: ConversionContext) -> Proof:
-    return behaviour.proof(class_name, situation.loaded.config(site), to_keras3=situation.to_keras3)
+def _proof(class_name: str, site: int, context: ConversionContext) -> Proof:
+    return behaviour.proof(class_name, context.loaded.config(site), to_keras3=context.to_keras3)
 
 
 def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:

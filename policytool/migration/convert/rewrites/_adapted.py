@@ -30,9 +30,9 @@ _SUMMARY: Final = frozenset({"summary", "0"})
 """What a Discretization of Keras 2 calls its one variable; in an archive it has a number."""
 
 
-def _stored_weights(unit: Unit, situation: ConversionContext) -> list[Value] | None:
+def _stored_weights(unit: Unit, context: ConversionContext) -> list[Value] | None:
     """Return the weights that a lookup stores, of special words too; None where it stores none."""
-    found = next(_stored_values(unit, situation, frozenset({_WEIGHTS})), None)
+    found = next(_stored_values(unit, context, frozenset({_WEIGHTS})), None)
     return list(found) if found is not None else None
 
 
@@ -65,7 +65,7 @@ def _special_words(unit: Unit) -> list[Value]:
     return [unknown] * count if isinstance(count, int) else []
 
 
-def bin_boundaries(unit: Unit, situation: ConversionContext) -> list[Value] | None:
+def bin_boundaries(unit: Unit, context: ConversionContext) -> list[Value] | None:
     """
     Return the ends of bins that Keras 2 makes of what it has seen: values and their counts.
 
@@ -73,7 +73,7 @@ def bin_boundaries(unit: Unit, situation: ConversionContext) -> list[Value] | No
     """
     import numpy as np
 
-    seen, bins = next(_stored_values(unit, situation, _SUMMARY), None), unit.config.get("num_bins")
+    seen, bins = next(_stored_values(unit, context, _SUMMARY), None), unit.config.get("num_bins")
     if not seen or len(seen) % 2 or not isinstance(bins, int) or bins < 1:
         return None
     summary, width = np.asarray(seen, "float32").reshape(2, -1), 1.0 / bins
@@ -86,10 +86,10 @@ def bin_boundaries(unit: Unit, situation: ConversionContext) -> list[Value] | No
 
 
 def _stored_values(
-    unit: Unit, situation: ConversionContext, names: frozenset[str]
+    unit: Unit, context: ConversionContext, names: frozenset[str]
 ) -> Iterator[tuple[float, ...]]:
     """Yield the values of a layer's variables of these names, and of those of what it makes."""
-    loaded = situation.loaded
+    loaded = context.loaded
     for site in loaded.below(unit.site) if unit.site is not None else ():
         for variable, tensor in zip(
             loaded.placed.variables.get(site, ()), loaded.placed.sources.get(site, ()), strict=True
@@ -101,30 +101,30 @@ def _stored_values(
 _WEIGHTED: Final = "tf_idf"
 
 
-def stored_vocabularies(root: Unit, situation: ConversionContext) -> dict[str, list[Value]]:
+def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, list[Value]]:
     """
     Return the vocabularies that an archive or a SavedModel holds beside its config, by the layer's
     path.
     """
-    texts = situation.loaded.document.vocabularies
+    texts = context.loaded.document.vocabularies
     found: dict[str, list[Value]] = {}
     for where, unit in _state_paths(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
-        if situation.loaded.is_saved_object and unit.site is not None:
-            text = texts.get((str(situation.loaded.sites[unit.site].node),))
+        if context.loaded.is_saved_object and unit.site is not None:
+            text = texts.get((str(context.loaded.sites[unit.site].node),))
         if text is not None:
-            found[unit.path] = _words(unit, text, situation)
+            found[unit.path] = _words(unit, text, context)
     return found
 
 
-def _words(unit: Unit, text: str, situation: ConversionContext) -> list[Value]:
+def _words(unit: Unit, text: str, context: ConversionContext) -> list[Value]:
     """Return a vocabulary, with special words where it has weights."""
     numbers = (
         unit.class_name == "IntegerLookup"
         and unit.config.get("vocabulary_dtype", "int64") != "string"
     )
     words: list[Value] = [int(line) if numbers else line for line in text.split("\n")]
-    if situation.loaded.is_saved_object and unit.config.get("output_mode") == _WEIGHTED:
+    if context.loaded.is_saved_object and unit.config.get("output_mode") == _WEIGHTED:
         return [*_special_words(unit), *words]
     return words
 
@@ -141,11 +141,11 @@ def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str
         yield from _state_paths(inner, (*where, LAYERS, f"{name}_{number}" if number else name))
 
 
-def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value] | None) -> Unit:
+def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] | None) -> Unit:
     """
     Return a lookup layer with its vocabulary in its config; refused where the file holds none.
     """
-    vocabulary, target, log = unit.config.get("vocabulary"), situation.target, situation.log
+    vocabulary, target, log = unit.config.get("vocabulary"), context.target, context.log
     left = unit.without("vocabulary_size")
     if isinstance(vocabulary, str) and stored is None:
         log.refuse(
@@ -163,9 +163,9 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
         )
         left, vocabulary = left.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED:
-        left = _weighted(left, situation)
+        left = _weighted(left, context)
     if vocabulary is None:
-        return _without_vocabulary(left, situation)
+        return _without_vocabulary(left, context)
     if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
         log.refuse(
             "vocabulary",
@@ -176,13 +176,13 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
     return left
 
 
-def _weighted(unit: Unit, situation: ConversionContext) -> Unit:
+def _weighted(unit: Unit, context: ConversionContext) -> Unit:
     """Return a lookup with the weights of its words, which are refused where the file has none."""
-    words, stored = unit.config.get("vocabulary"), _stored_weights(unit, situation)
+    words, stored = unit.config.get("vocabulary"), _stored_weights(unit, context)
     if unit.config.get("idf_weights") is None and stored is not None and isinstance(words, list):
         unit = unit.with_config(idf_weights=stored[: len(words)])
     if unit.config.get("idf_weights") is None:
-        situation.log.refuse(
+        context.log.refuse(
             "vocabulary",
             unit,
             (f"{unit.path} ({unit.class_name}) uses tf_idf, but the file contains no idf_weights"),
@@ -190,17 +190,17 @@ def _weighted(unit: Unit, situation: ConversionContext) -> Unit:
     return _with_weights(unit, stored)
 
 
-def _without_vocabulary(unit: Unit, situation: ConversionContext) -> Unit:
+def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model
     is lost.
     """
-    told_of = situation.log
+    told_of = context.log
     what = (
         f"{unit.path} ({unit.class_name}) was adapted, but the config in the file "
         "does not contain its vocabulary"
     )
-    if situation.loaded.document.tensors is None:
+    if context.loaded.document.tensors is None:
         told_of.caution("vocabulary", unit, f"{what}; adapt it again before use")
         return unit
     told_of.refuse(
@@ -219,41 +219,41 @@ variance's root as it is.
 """
 
 
-def normalization(unit: Unit, situation: ConversionContext) -> Unit:
+def normalization(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer as the target has it; a mean and a variance that it cannot be told become
     values of its variables.
     """
     axis = unit.config.get("axis")
-    if isinstance(axis, list) and len(axis) == 1 and not situation.target.since("tf2.3"):
+    if isinstance(axis, list) and len(axis) == 1 and not context.target.since("tf2.3"):
         unit = unit.with_config(axis=axis[0])
-    unit = _in_floatx(unit, situation)
+    unit = _in_floatx(unit, context)
     mean, variance = unit.config.get("mean"), unit.config.get("variance")
     if mean is None and variance is None:
         return unit
-    if situation.target.since("tf2.9"):
+    if context.target.since("tf2.9"):
         return unit
     values = [_plain_numbers(mean), _plain_numbers(variance)]
     if None in values or len(values[0] or ()) != len(values[1] or ()):
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Normalization) has a mean with more than one axis, which "
-            f"{situation.target.name} cannot represent",
+            f"{context.target.name} cannot represent",
         )
         return unit
-    if not situation.target.since("tf2.4") and min(values[1] or (0,)) < _SMALLEST:
-        situation.log.refuse(
+    if not context.target.since("tf2.4") and min(values[1] or (0,)) < _SMALLEST:
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Normalization) has a variance of 0, which causes a division by zero in "
-            f"{situation.target.name}",
+            f"{context.target.name}",
         )
         return unit
-    return _as_variables(unit, values[0] or [], values[1] or [], situation)
+    return _as_variables(unit, values[0] or [], values[1] or [], context)
 
 
-def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
+def _in_floatx(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer in what it computed in: up to TF 2.4 that is floatx, whatever its policy
     (``call`` in normalization.py of TF 2.3 and 2.4).
@@ -261,46 +261,46 @@ def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
     policy = unit.config.get("dtype")
     if not isinstance(policy, Policy) or policy.compute_dtype in {None, "float32"}:
         return unit
-    if situation.source_release in _IN_FLOATX and situation.target.since("tf2.5"):
-        situation.log.change(
+    if context.source_release in _IN_FLOATX and context.target.since("tf2.5"):
+        context.log.change(
             "dtype",
             unit,
             f"{policy.name} becomes float32, the compute dtype of Normalization in "
-            f"{release_name(situation.source_release)}",
+            f"{release_name(context.source_release)}",
         )
-        return unit.with_config(dtype=generations.parse("float32", situation.loaded.generation))
-    if situation.source_release not in _IN_FLOATX and not situation.target.since("tf2.5"):
-        situation.log.refuse(
+        return unit.with_config(dtype=generations.parse("float32", context.loaded.generation))
+    if context.source_release not in _IN_FLOATX and not context.target.since("tf2.5"):
+        context.log.refuse(
             "policy",
             unit,
             f"{unit.path} (Normalization) has the policy {policy.name}, but "
-            f"{situation.target.name} always computes this layer in float32",
+            f"{context.target.name} always computes this layer in float32",
         )
     return unit
 
 
 def _as_variables(
-    unit: Unit, mean: list[float], variance: list[float], situation: ConversionContext
+    unit: Unit, mean: list[float], variance: list[float], context: ConversionContext
 ) -> Unit:
     left = unit.without("mean", "variance")
     given: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
     if len(mean) == 1:  # one value for all, whatever the axes have
-        if not situation.target.since("tf2.3"):
-            situation.log.refuse(
+        if not context.target.since("tf2.3"):
+            context.log.refuse(
                 "argument",
                 unit,
                 f"{unit.path} (Normalization) has a single mean of {display_value(mean[0])} for "
-                f"all inputs, which {situation.target.name} cannot represent",
+                f"all inputs, which {context.target.name} cannot represent",
             )
             return unit
         left, given = (
             left.with_config(axis=None),
             {"mean": mean[0], "variance": variance[0], "count": 0},
         )
-    situation.log.change(
+    context.log.change(
         "variables",
         unit,
-        f"mean and variance of Normalization become variables because {situation.target.name} "
+        f"mean and variance of Normalization become variables because {context.target.name} "
         "stores them only as weights",
     )
     return replace(left, given=given)

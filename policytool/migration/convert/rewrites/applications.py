@@ -29,9 +29,9 @@ _ONLY: Final = "0"
 
 
 @rewrite(
-    applies=lambda situation: situation.crosses,
+    applies=lambda context: context.crosses,
 )
-def applications(root: Unit, situation: ConversionContext) -> Unit:
+def applications(root: Unit, context: ConversionContext) -> Unit:
     """
     Replaces the private layers of ``keras.applications`` models, which no release exports, with
     layers that all releases have.
@@ -46,8 +46,8 @@ def applications(root: Unit, situation: ConversionContext) -> Unit:
 
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
-            return replace(unit, network=_sums(unit.network, situation))
-        return _channels(unit, situation) if _is_channels(unit) else unit
+            return replace(unit, network=_sums(unit.network, context))
+        return _channels(unit, context) if _is_channels(unit) else unit
 
     return map_units(root, change)
 
@@ -86,7 +86,7 @@ def _is_pair(call: Call) -> bool:
     )
 
 
-def _sums(network: Network, situation: ConversionContext) -> Network:
+def _sums(network: Network, context: ConversionContext) -> Network:
     """Return a graph with each scaled sum as a Rescaling of its second input and an Add."""
     names = {unit.name for unit in network.units}
     units: list[Unit] = []
@@ -112,7 +112,7 @@ def _sums(network: Network, situation: ConversionContext) -> Network:
             build=None,
             calls=sums,
         )
-        situation.log.change(
+        context.log.change(
             "unexported-class",
             unit,
             f"{_SCALED_SUM} becomes Rescaling and Add because no release exports this class",
@@ -125,9 +125,9 @@ def _is_channels(unit: Unit) -> bool:
     return _is_own(unit, _CHANNELS, _CHANNELS_MODULE) and isinstance(unit.config.get(_SIZE), int)
 
 
-def _channels(unit: Unit, situation: ConversionContext) -> Unit:
+def _channels(unit: Unit, context: ConversionContext) -> Unit:
     """Return a scale of channels as an EinsumDense."""
-    situation.log.change(
+    context.log.change(
         "unexported-class",
         unit,
         f"{_CHANNELS} becomes EinsumDense because no release exports this class",

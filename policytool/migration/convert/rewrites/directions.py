@@ -22,9 +22,9 @@ _PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
 
 @rewrite(
     after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
-    applies=lambda situation: situation.crosses,
+    applies=lambda context: context.crosses,
 )
-def directions(root: Unit, situation: ConversionContext) -> Unit:
+def directions(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts the directions of Bidirectional layers and the initial states of recurrent layers in
     Keras 2.
@@ -44,21 +44,21 @@ def directions(root: Unit, situation: ConversionContext) -> Unit:
     takes the mask as it was before it turned the steps around (``rnn`` in
     keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
     """
-    if situation.to_keras3:
+    if context.to_keras3:
         return map_units(
-            root, lambda unit: _as_built(unit, situation) if _is_bidirectional(unit) else unit
+            root, lambda unit: _as_built(unit, context) if _is_bidirectional(unit) else unit
         )
 
     rolled = _unrolled_over_any(root)
     if has_masks(root):
-        _judge_unrolled(root, rolled, situation)
+        _judge_unrolled(root, rolled, context)
 
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
-            _judge(unit.network, situation)
+            _judge(unit.network, context)
         if _is_bidirectional(unit):
-            return _name_directions(unit, situation)
-        return _roll_up(unit, situation) if unit.path in rolled else unit
+            return _name_directions(unit, context)
+        return _roll_up(unit, context) if unit.path in rolled else unit
 
     return map_units(root, change)
 
@@ -83,7 +83,7 @@ def _unrolls_any(unit: Unit, *, is_open: bool) -> bool:
     return shape[1] is None if isinstance(shape, list) and len(shape) > 1 else is_open
 
 
-def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionContext) -> None:
+def _judge_unrolled(root: Unit, rolled: frozenset[str], context: ConversionContext) -> None:
     """Refuse layers that compute something else with masks when they do not unroll."""
     for unit in walk(root):
         keys = _PREFIXES if _is_bidirectional(unit) else ()
@@ -94,17 +94,17 @@ def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionCon
                 and inner.config.get("go_backwards") is True
                 and inner.config.get("return_sequences") is True
             ):
-                situation.log.refuse(
+                context.log.refuse(
                     "argument",
                     inner,
                     f"{inner.path} ({inner.class_name}) runs backwards and is unrolled, so it "
-                    f"reads masks in the wrong order, but {situation.target.name} cannot unroll "
+                    f"reads masks in the wrong order, but {context.target.name} cannot unroll "
                     "an unknown number of steps; set a fixed number of steps, or unroll=False",
                 )
 
 
-def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
-    situation.log.change(
+def _roll_up(unit: Unit, context: ConversionContext) -> Unit:
+    context.log.change(
         "unroll",
         unit,
         "unrolling is disabled because Keras 2 supports it only for a known number of steps",
@@ -116,35 +116,35 @@ def _is_bidirectional(unit: Unit) -> bool:
     return unit.class_name == "Bidirectional" and not unit.custom
 
 
-def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
+def _as_built(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a Bidirectional of Keras 2 with its backward layer, by the name that Keras 2 gives it.
     """
     forward, inner = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(inner, Unit):
-        inner = _backward_layer(unit, forward, situation) if isinstance(forward, Unit) else None
+        inner = _backward_layer(unit, forward, context) if isinstance(forward, Unit) else None
     if inner is not None:
         return unit.with_config(
             backward_layer=replace(inner, name=_PREFIXES[BACKWARD] + inner.name)
         )
     if isinstance(forward, Unit) and forward.config.get("go_backwards") is True:
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Bidirectional) has a forward layer that runs backwards but no backward "
-            f"layer, which {situation.target.name} does not support",
+            f"layer, which {context.target.name} does not support",
         )
     return unit
 
 
-def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> Unit | None:
+def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Unit | None:
     """Return the backward layer that Keras 2 makes; None if the file has no variables of it."""
-    twin = backward_twin(unit, forward, situation.loaded)
+    twin = backward_twin(unit, forward, context.loaded)
     if twin is None:
         return None
     backwards = forward.config.get("go_backwards") is True
     if backwards:
-        situation.log.change(
+        context.log.change(
             "backward-layer",
             unit,
             "a backward layer that runs forwards is added because Keras 2 creates one",
@@ -152,14 +152,14 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
     return twin.with_config(go_backwards=not backwards)
 
 
-def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
+def _name_directions(unit: Unit, context: ConversionContext) -> Unit:
     found: dict[str, Unit] = {}
     for key, prefix in _PREFIXES.items():
         inner = unit.config.get(key)
         if isinstance(inner, Unit) and inner.name.startswith(prefix):
             found[key] = replace(inner, name=inner.name.removeprefix(prefix))
     if found:
-        situation.log.change(
+        context.log.change(
             "renamed",
             unit,
             "the prefixes forward_ and backward_ are removed from the names of its layers "
@@ -168,7 +168,7 @@ def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
     return unit.with_config(**found)
 
 
-def _judge(network: Network, situation: ConversionContext) -> None:
+def _judge(network: Network, context: ConversionContext) -> None:
     """Refuse calls of 16-bit recurrent layers with states that are inputs of the model."""
     inputs = {
         unit.name
@@ -194,4 +194,4 @@ def _judge(network: Network, situation: ConversionContext) -> None:
                 f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 "
                 f"does not cast to {policy.compute_dtype}, so the call fails"
             )
-            situation.log.refuse("call", unit, message)
+            context.log.refuse("call", unit, message)

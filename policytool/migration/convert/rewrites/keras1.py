@@ -83,7 +83,7 @@ def _pad_config(config: dict[str, Value], class_name: str) -> dict[str, Value]:
 
 
 def _deconvolution(
-    config: dict[str, Value], unit: Unit, situation: ConversionContext
+    config: dict[str, Value], unit: Unit, context: ConversionContext
 ) -> dict[str, Value]:
     """
     Return the config of a Conv2DTranspose that gives what a Deconvolution2D says that it gives.
@@ -111,7 +111,7 @@ def _deconvolution(
             == 0
         )
     if not fits:
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Deconvolution2D) has an output_shape that differs from the one that "
@@ -123,15 +123,15 @@ def _deconvolution(
 _NO_VALUE: Final = (None, 0, 0.0)
 
 
-def theano(situation: ConversionContext) -> bool:
+def theano(context: ConversionContext) -> bool:
     """
     Return whether Theano wrote the file's variables.
 
     Keras 1 does not say its backend; the variables of TensorFlow alone have names that end in
     ``:0``.
     """
-    writer = situation.loaded.document.writer.backend
-    tensors = situation.loaded.document.tensors
+    writer = context.loaded.document.writer.backend
+    tensors = context.loaded.document.tensors
     return writer == "theano" or (
         writer is None
         and bool(tensors)
@@ -140,31 +140,31 @@ def theano(situation: ConversionContext) -> bool:
 
 
 @rewrite(
-    applies=lambda situation: situation.loaded.generation is generations.keras1.GENERATION,
+    applies=lambda context: context.loaded.generation is generations.keras1.GENERATION,
 )
-def keras1(root: Unit, situation: ConversionContext) -> Unit:
+def keras1(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts Keras 1 classes, keys, values and stored variables to the Keras 2 format.
 
     What Keras 1 computed and later releases do not is refused: merges by a function, batch
     normalisation by batches, Theano's placing of padding.
     """
-    reverses = theano(situation)
+    reverses = theano(context)
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         return (
-            _refuse(unit, situation)
+            _refuse(unit, context)
             if unit.class_name in tables.GONE
-            else _layer(unit, situation, reverses=reverses)
+            else _layer(unit, context, reverses=reverses)
         )
 
     return map_units(root, change)
 
 
-def _refuse(unit: Unit, situation: ConversionContext) -> Unit:
-    situation.log.refuse(
+def _refuse(unit: Unit, context: ConversionContext) -> Unit:
+    context.log.refuse(
         "class",
         unit,
         f"{unit.path} is a Keras 1 {unit.class_name}, which later releases do not support",
@@ -172,7 +172,7 @@ def _refuse(unit: Unit, situation: ConversionContext) -> Unit:
     return unit
 
 
-def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
+def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
     class_name = (
         tables.MERGES.get(str(unit.config.get("mode")))
         if unit.class_name == "Merge"
@@ -184,24 +184,24 @@ def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
             if "layers" in unit.config
             else f"with mode {display_value(str(unit.config.get('mode')))}"
         )
-        situation.log.refuse(
+        context.log.refuse(
             "class",
             unit,
             f"{unit.path} is a Keras 1 Merge {how}, which later releases do not support",
         )
         return unit
-    _judge(unit, situation, reverses=reverses)
+    _judge(unit, context, reverses=reverses)
     stored = (
-        {variable.name: variable.shape for variable in situation.loaded.layers[unit.site].variables}
+        {variable.name: variable.shape for variable in context.loaded.layers[unit.site].variables}
         if unit.site is not None
         else {}
     )
     shapes = {name: shape for name, shape in stored.items() if shape is not None}
-    config = _merge(unit) if unit.class_name == "Merge" else _config(unit, situation)
+    config = _merge(unit) if unit.class_name == "Merge" else _config(unit, context)
     if class_name != unit.class_name:
-        situation.log.change("class", unit, f"{unit.class_name} of Keras 1 becomes {class_name}")
+        context.log.change("class", unit, f"{unit.class_name} of Keras 1 becomes {class_name}")
     changed = replace(unit, class_name=class_name, config=config)
-    if situation.loaded.document.tensors is None:
+    if context.loaded.document.tensors is None:
         return changed
     layout = weights.layout(unit.class_name, unit.config, shapes, reverses=reverses)
     return replace(
@@ -214,9 +214,9 @@ def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
     )
 
 
-def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
+def _judge(unit: Unit, context: ConversionContext, *, reverses: bool) -> None:
     """Refuse what later releases compute otherwise, and tell what training loses."""
-    config, told = unit.config, situation.log
+    config, told = unit.config, context.log
     if unit.class_name == "BatchNormalization" and config.get("mode") not in _NO_VALUE:
         told.refuse(
             "argument",
@@ -289,7 +289,7 @@ def _merge(unit: Unit) -> dict[str, Value]:
     )
 
 
-def _config(unit: Unit, situation: ConversionContext) -> dict[str, Value]:
+def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
     class_name, config = unit.class_name, unit.config
     keys = {**tables.KEYS, **tables.OWN_KEYS.get(class_name, {})}
     found: dict[str, Value] = {}
@@ -298,7 +298,7 @@ def _config(unit: Unit, situation: ConversionContext) -> dict[str, Value]:
             continue
         if (class_name, key) in tables.UNUSED:
             continue
-        found[keys.get(key, key)] = _value(unit, key, value, situation)
+        found[keys.get(key, key)] = _value(unit, key, value, context)
     for together in tables.KERNEL_SIZES:
         if together[0] in config:
             found["kernel_size"] = [found.pop(key) for key in together]
@@ -309,17 +309,17 @@ def _config(unit: Unit, situation: ConversionContext) -> dict[str, Value]:
     if class_name == INPUT_CLASS and isinstance(config.get("input_dtype"), str):
         found["dtype"] = config["input_dtype"]
     if class_name == "Deconvolution2D":
-        return _deconvolution(found, unit, situation)
+        return _deconvolution(found, unit, context)
     return _pad_config(found, class_name)
 
 
-def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> Value:
+def _value(unit: Unit, key: str, value: Value, context: ConversionContext) -> Value:
     if key in {"init", "inner_init"} or key.endswith("_init"):
-        return _initializer(unit, value, situation) if isinstance(value, str) else value
+        return _initializer(unit, value, context) if isinstance(value, str) else value
     if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
         found = _penalty(key, value)
         if found is None:
-            situation.log.refuse(
+            context.log.refuse(
                 "argument",
                 unit,
                 f"{unit.path} ({unit.class_name}) sets {key} to "
@@ -329,9 +329,9 @@ def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> 
     return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
 
 
-def _initializer(unit: Unit, name: str, situation: ConversionContext) -> Value:
+def _initializer(unit: Unit, name: str, context: ConversionContext) -> Value:
     if name not in tables.INITIALIZERS:
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) has the initializer {display_value(name)}, "

@@ -48,17 +48,17 @@ _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
 
 @rewrite(
     after=("keras1",),  # has the words of Keras 2 from there on
-    applies=lambda situation: (
-        situation.loaded.generation
+    applies=lambda context: (
+        context.loaded.generation
         in (
             generations.keras1.GENERATION,
             generations.keras2.GENERATION,
             generations.tf1.GENERATION,
         )
-        and situation.target.since("tf2.0")
+        and context.target.since("tf2.0")
     ),
 )
-def keras2(root: Unit, situation: ConversionContext) -> Unit:
+def keras2(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts standalone Keras 2 and TF 1 settings whose defaults differ in later releases: dtypes,
     initializers, GRU equations and Theano kernels.
@@ -69,16 +69,16 @@ def keras2(root: Unit, situation: ConversionContext) -> Unit:
     (``preprocess_weights_for_loading``), later releases do not.
     """
     reverses = (
-        situation.loaded.document.writer.backend == "theano"
-        and situation.loaded.generation is generations.keras2.GENERATION
+        context.loaded.document.writer.backend == "theano"
+        and context.loaded.generation is generations.keras2.GENERATION
     )
-    unsaid = situation.loaded.generation.unsaid is Unsaid.FLOATX
+    unsaid = context.loaded.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         if unit.class_name in _GONE:
-            situation.log.refuse(
+            context.log.refuse(
                 "class",
                 unit,
                 f"{unit.path} is a {unit.class_name}, which TF 2.0 and later do not support",
@@ -88,8 +88,8 @@ def keras2(root: Unit, situation: ConversionContext) -> Unit:
             unit, config={key: _initializer(value) for key, value in unit.config.items()}
         )
         said = _recurrent(said)
-        said = _with_dtype(said, situation) if unsaid else said
-        return _reverse_kernel(said, situation) if reverses else said
+        said = _with_dtype(said, context) if unsaid else said
+        return _reverse_kernel(said, context) if reverses else said
 
     return map_units(root, change)
 
@@ -122,19 +122,19 @@ def _recurrent(unit: Unit) -> Unit:
     return unit.with_config(implementation=1) if unit.config.get("implementation") == 0 else unit
 
 
-def _with_dtype(unit: Unit, situation: ConversionContext) -> Unit:
+def _with_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """Return a layer that says the dtype that its release did not write."""
     if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
         return unit
-    policy = situation.loaded.layers[unit.site].policy
+    policy = context.loaded.layers[unit.site].policy
     return (
-        unit.with_config(dtype=generations.parse(policy, situation.loaded.generation))
+        unit.with_config(dtype=generations.parse(policy, context.loaded.generation))
         if policy is not None
         else unit
     )
 
 
-def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
+def _reverse_kernel(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a layer of a model that Theano computed, with its kernel reversed; refused where Theano
     places padding otherwise.
@@ -146,7 +146,7 @@ def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
         or (unit.class_name in _PADS and padded)
         or (rank is not None and padded and not _is_centred(unit))
     ):
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) was trained with Theano, whose results for this "

@@ -27,9 +27,9 @@ _EMBEDDING: Final = "Embedding"
 
 
 @rewrite(
-    applies=lambda situation: situation.crosses and not situation.to_keras3,
+    applies=lambda context: context.crosses and not context.to_keras3,
 )
-def spectral(root: Unit, situation: ConversionContext) -> Unit:
+def spectral(root: Unit, context: ConversionContext) -> Unit:
     """
     Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
     this wrapper cannot load it.
@@ -44,13 +44,13 @@ def spectral(root: Unit, situation: ConversionContext) -> Unit:
         inner = unit.config.get("layer")
         if unit.class_name != _SPECTRAL or unit.custom or not isinstance(inner, Unit):
             return unit
-        if not _equals_inner_layer(unit, inner, situation.source_release, is_masked=is_masked):
+        if not _equals_inner_layer(unit, inner, context.source_release, is_masked=is_masked):
             return unit  # which is refused as a class that the target does not load
-        situation.log.caution(
+        context.log.caution(
             "spectral-normalization",
             unit,
             f"{unit.path} ({_SPECTRAL}) is replaced with its inner layer ({inner.class_name}) "
-            f"because {situation.target.name} cannot load the wrapper. Predictions are unchanged, "
+            f"because {context.target.name} cannot load the wrapper. Predictions are unchanged, "
             "but training no longer normalizes the weights of this layer",
         )
         return replace(inner, name=unit.name, path=unit.path, calls=unit.calls)
@@ -70,35 +70,35 @@ def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: boo
 
 @layer_rewrite(
     after=("keras1",),  # knows classes of Keras 2 alone
-    applies=lambda situation: situation.crosses,
+    applies=lambda context: context.crosses,
 )
-def renamed(unit: Unit, situation: ConversionContext) -> Unit:
+def renamed(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts keys and classes that have different names but the same meaning.
     """
     facts = layer_facts(unit.class_name)
     for keras2, keras3 in facts.renamed_arguments.items():
-        here, there = (keras2, keras3) if situation.to_keras3 else (keras3, keras2)
+        here, there = (keras2, keras3) if context.to_keras3 else (keras3, keras2)
         if here in unit.config:
-            situation.log.change("key-renamed", unit, f"{here} becomes {there}")
+            context.log.change("key-renamed", unit, f"{here} becomes {there}")
             unit = replace(
                 unit,
                 config={there if key == here else key: value for key, value in unit.config.items()},
             )
-    if not situation.to_keras3:
+    if not context.to_keras3:
         return unit
     unused = [key for key in facts.unused_arguments if key in unit.config]
     if unused:
-        situation.log.change(
+        context.log.change(
             "key-dropped",
             unit,
             f"{', '.join(unused)} of {unit.class_name} are omitted: they have no effect",
         )
         unit = unit.without(*unused)
     if unit.class_name == "ThresholdedReLU":
-        return _thresholded_relu(unit, situation)
+        return _thresholded_relu(unit, context)
     if facts.predicts_as is not None:
-        situation.log.change(
+        context.log.change(
             "class-renamed",
             unit,
             f"{unit.class_name} becomes the equivalent {facts.predicts_as} with synchronized=True",
@@ -107,13 +107,13 @@ def renamed(unit: Unit, situation: ConversionContext) -> Unit:
     return unit
 
 
-def _thresholded_relu(unit: Unit, situation: ConversionContext) -> Unit:
+def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a ThresholdedReLU as a ReLU: x where it is above theta, and 0 elsewhere
     (keras/layers/activation/thresholded_relu.py).
     """
     theta: Value = unit.config.get("theta", 1.0)
-    situation.log.change(
+    context.log.change(
         "class-renamed",
         unit,
         "ThresholdedReLU becomes the equivalent ReLU with a threshold",
@@ -125,9 +125,9 @@ def _thresholded_relu(unit: Unit, situation: ConversionContext) -> Unit:
 
 
 @layer_rewrite(
-    applies=lambda situation: situation.to_keras3,
+    applies=lambda context: context.to_keras3,
 )
-def normalization(unit: Unit, situation: ConversionContext) -> Unit:
+def normalization(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15
     and later and tf_keras store a list, which may contain several axes.
@@ -136,15 +136,13 @@ def normalization(unit: Unit, situation: ConversionContext) -> Unit:
     if not isinstance(axis, list) or not layer_facts(unit.class_name).keeps_moving_statistics:
         return unit
     if len(axis) == 1:
-        situation.log.change(
-            "axis", unit, "axis becomes a number instead of a list with one element"
-        )
+        context.log.change("axis", unit, "axis becomes a number instead of a list with one element")
         return unit.with_config(axis=axis[0])
-    situation.log.refuse(
+    context.log.refuse(
         "argument",
         unit,
         f"{unit.path} ({unit.class_name}) has axis {axis}, but "
-        f"{situation.target.name} normalizes along only one axis",
+        f"{context.target.name} normalizes along only one axis",
     )
     return unit
 
@@ -160,9 +158,9 @@ _OTHER_NAMES: Final = {
 
 @rewrite(
     after=("keras1", "keras2"),  # judges the initialisers that these make
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 3 differ too
+    applies=lambda context: True,  # noqa: ARG005  # releases of Keras 3 differ too
 )
-def initializers(root: Unit, situation: ConversionContext) -> Unit:
+def initializers(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts initializers whose names differ: Keras 3.0 to 3.6 use the names OrthogonalInitializer
     and IdentityInitializer for Orthogonal and Identity.
@@ -174,7 +172,7 @@ def initializers(root: Unit, situation: ConversionContext) -> Unit:
         return replace(
             unit,
             config={
-                key: _renamed_initializer(value, situation.target)
+                key: _renamed_initializer(value, context.target)
                 for key, value in unit.config.items()
             },
         )
@@ -221,9 +219,9 @@ _FLOAT32: Final = "float32"
 
 @layer_rewrite(
     after=("policies",),  # looks at the one policy of a layer
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
+    applies=lambda context: True,  # noqa: ARG005  # releases of Keras 2 differ too
 )
-def attention(unit: Unit, situation: ConversionContext) -> Unit:
+def attention(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
     (``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
@@ -234,30 +232,30 @@ def attention(unit: Unit, situation: ConversionContext) -> Unit:
     """
     if unit.class_name != _ATTENTION:
         return unit
-    target = situation.target
+    target = context.target
     if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
         message = (
             f"{unit.path} ({_ATTENTION}) is called with {_CAUSAL}, which {target.name} does not "
             "support; use attention_mask in the source instead"
         )
-        situation.log.refuse("call", unit, message)
+        context.log.refuse("call", unit, message)
     policy = unit.config.get("dtype")
     if (
         isinstance(policy, Policy)
         and policy.name != _FLOAT32
-        and _follows_loader(unit, situation) != _makes_follow_loader(situation)
+        and _follows_loader(unit, context) != _makes_follow_loader(context)
     ):
         words = ["the global policy", "the policy of the layer"]
-        before, after = words if _follows_loader(unit, situation) else reversed(words)
+        before, after = words if _follows_loader(unit, context) else reversed(words)
         message = (
             f"inner layers of {unit.path} use {before} in the release that wrote the file, but "
             f"{after} in {target.name}"
         )
-        situation.log.caution("attention-policy", unit, message)
+        context.log.caution("attention-policy", unit, message)
     if target.is_keras3 or not target.since(_SHAPES_SINCE):
         kept = [key for key in _ATTENTION_SHAPES if key in unit.config]
         if kept:
-            situation.log.change(
+            context.log.change(
                 "key-dropped",
                 unit,
                 f"{', '.join(kept)} of {_ATTENTION} are omitted: {target.name} infers them from "
@@ -274,7 +272,7 @@ def attention(unit: Unit, situation: ConversionContext) -> Unit:
         "value_shape": value,
         "key_shape": known.get("key_shape") or value,
     }
-    situation.log.change(
+    context.log.change(
         "key-added",
         unit,
         f"{', '.join(_ATTENTION_SHAPES)} of {_ATTENTION} are added because {target.name} requires "
@@ -283,18 +281,18 @@ def attention(unit: Unit, situation: ConversionContext) -> Unit:
     return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
 
 
-def _follows_loader(unit: Unit, situation: ConversionContext) -> bool:
+def _follows_loader(unit: Unit, context: ConversionContext) -> bool:
     """
     Return whether the projections of an attention are made under the global policy of whoever loads
     the file as it is (TF 2.4 to 2.12).
     """
-    sites = situation.loaded.sites
-    below = situation.loaded.children[unit.site] if unit.site is not None else ()
+    sites = context.loaded.sites
+    below = context.loaded.children[unit.site] if unit.site is not None else ()
     return any(sites[child].sub_policy is SubPolicy.GLOBAL for child in below)
 
 
-def _makes_follow_loader(situation: ConversionContext) -> bool:
+def _makes_follow_loader(context: ConversionContext) -> bool:
     return any(
         sub.policy is SubPolicy.GLOBAL
-        for sub in situation.target.generation.composites.get(_ATTENTION, ())
+        for sub in context.target.generation.composites.get(_ATTENTION, ())
     )

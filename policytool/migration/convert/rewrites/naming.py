@@ -36,9 +36,9 @@ _NAMELESS: Final = "layer"
 
 
 @rewrite(
-    applies=lambda situation: situation.to_keras3 or situation.crosses,
+    applies=lambda context: context.to_keras3 or context.crosses,
 )
-def naming(root: Unit, situation: ConversionContext) -> Unit:
+def naming(root: Unit, context: ConversionContext) -> Unit:
     """
     Renames layers whose names the other library does not support.
 
@@ -52,12 +52,10 @@ def naming(root: Unit, situation: ConversionContext) -> Unit:
     called so gets another name: a Concatenate of masked inputs would share the name ``concatenate``
     with the operation that joins the masks.
     """
-    if not situation.from_keras3 and any(map(makes_mask, walk(root))):
-        root = _apart(root, situation)
-    change, why = (_without_slash, _SLASHES) if situation.to_keras3 else (_scope_name, _SCOPES)
-    return _change_names(
-        root, change, lambda network, names: _rename(network, names, situation, why)
-    )
+    if not context.from_keras3 and any(map(makes_mask, walk(root))):
+        root = _apart(root, context)
+    change, why = (_without_slash, _SLASHES) if context.to_keras3 else (_scope_name, _SCOPES)
+    return _change_names(root, change, lambda network, names: _rename(network, names, context, why))
 
 
 def _without_slash(name: str) -> str:
@@ -91,7 +89,7 @@ def _change_names(
     return replace(map_units(root, inside), name=change(root.name))
 
 
-def _apart(root: Unit, situation: ConversionContext) -> Unit:
+def _apart(root: Unit, context: ConversionContext) -> Unit:
     """Return a model whose layers have no names of operations that Keras 3 adds to it."""
 
     def change(unit: Unit) -> Unit:
@@ -99,7 +97,7 @@ def _apart(root: Unit, situation: ConversionContext) -> Unit:
             return unit
         names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
         why = "Keras 3 uses the old name for an operation on masks"
-        return replace(unit, network=_rename(unit.network, names, situation, why))
+        return replace(unit, network=_rename(unit.network, names, context, why))
 
     return map_units(root, change)
 
@@ -120,14 +118,14 @@ def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
 
 
 def _rename(
-    network: Network, names: Mapping[str, str], situation: ConversionContext, why: str
+    network: Network, names: Mapping[str, str], context: ConversionContext, why: str
 ) -> Network:
     if not names:
         return network
     for member in network.units:
         if member.name in names:
             text = f"{member.name} is renamed to {names[member.name]}: {why}"
-            situation.log.change("renamed", member, text)
+            context.log.change("renamed", member, text)
 
     def change(reference: Reference) -> Argument:
         return replace(reference, layer=names.get(reference.layer, reference.layer))

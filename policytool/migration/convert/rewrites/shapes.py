@@ -24,21 +24,21 @@ _BATCH_INPUT_SHAPE: Final = "batch_input_shape"
 
 @rewrite(
     after=("keras1", "keras2"),  # an input has the shape and dtype that these give a layer
-    applies=lambda situation: situation.crosses or situation.to_keras3,
+    applies=lambda context: context.crosses or context.to_keras3,
 )
-def inputs(root: Unit, situation: ConversionContext) -> Unit:
+def inputs(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts the input shapes of a model: Keras 3 stores ``batch_shape`` in input layers, and Keras
     2 stores ``batch_input_shape``, which the first layer of a Sequential model may also contain.
     """
 
     def add_input(unit: Unit) -> Unit:
-        return _with_input_layer(unit, situation) if unit.role is Role.MODEL else unit
+        return _with_input_layer(unit, context) if unit.role is Role.MODEL else unit
 
     def change(unit: Unit) -> Unit:
         if unit.class_name == INPUT_CLASS:
-            return _rename_shape(unit, situation)
-        if _BATCH_INPUT_SHAPE in unit.config and not unit.custom and situation.to_keras3:
+            return _rename_shape(unit, context)
+        if _BATCH_INPUT_SHAPE in unit.config and not unit.custom and context.to_keras3:
             return unit.without(_BATCH_INPUT_SHAPE)
         return unit
 
@@ -47,21 +47,21 @@ def inputs(root: Unit, situation: ConversionContext) -> Unit:
     )  # a chain takes its shape from its first layer before that loses it
 
 
-def _rename_shape(unit: Unit, situation: ConversionContext) -> Unit:
+def _rename_shape(unit: Unit, context: ConversionContext) -> Unit:
     here, there = (
         (_BATCH_INPUT_SHAPE, _BATCH_SHAPE)
-        if situation.to_keras3
+        if context.to_keras3
         else (_BATCH_SHAPE, _BATCH_INPUT_SHAPE)
     )
     if here not in unit.config:
         return unit
-    situation.log.change("input-shape", unit, f"{here} becomes {there}")
+    context.log.change("input-shape", unit, f"{here} becomes {there}")
     return replace(
         unit, config={there if key == here else key: value for key, value in unit.config.items()}
     )
 
 
-def _with_input_layer(unit: Unit, situation: ConversionContext) -> Unit:
+def _with_input_layer(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2
     on writes it, and not in its first layer alone.
@@ -72,7 +72,7 @@ def _with_input_layer(unit: Unit, situation: ConversionContext) -> Unit:
         or not network.is_chain
         or not network.units
         or network.units[0].class_name == INPUT_CLASS
-        or not situation.to_keras3
+        or not context.to_keras3
     ):
         return unit
     first = network.units[0]
@@ -84,9 +84,7 @@ def _with_input_layer(unit: Unit, situation: ConversionContext) -> Unit:
     while name in names:
         name = f"{name}_"
     config: dict[str, Value] = {_BATCH_SHAPE: shape, "dtype": _input_dtype(first), "sparse": False}
-    situation.log.change(
-        "input-shape", first, f"{_BATCH_INPUT_SHAPE} becomes a separate input layer"
-    )
+    context.log.change("input-shape", first, f"{_BATCH_INPUT_SHAPE} becomes a separate input layer")
     added = Unit(class_name=INPUT_CLASS, name=name, config=config, path=first.path)
     return replace(
         unit, network=Network(units=(added, first.without(_BATCH_INPUT_SHAPE), *network.units[1:]))
@@ -114,9 +112,9 @@ _OUTPUT_SHAPE: Final = "output_shape"
 
 @rewrite(
     after=("inputs",),  # has the shapes of inputs where Keras 3 has them
-    applies=lambda situation: situation.crosses and situation.to_keras3,
+    applies=lambda context: context.crosses and context.to_keras3,
 )
-def einsum(root: Unit, situation: ConversionContext) -> Unit:
+def einsum(root: Unit, context: ConversionContext) -> Unit:
     """
     Fills in unknown sizes in the ``output_shape`` of EinsumDense layers.
 
@@ -129,29 +127,29 @@ def einsum(root: Unit, situation: ConversionContext) -> Unit:
         network = unit.network
         if network is None:
             return unit
-        units = tuple(_fill_sizes(one, network, situation) for one in network.units)
+        units = tuple(_fill_sizes(one, network, context) for one in network.units)
         return replace(unit, network=replace(network, units=units))
 
     return map_units(root, change)
 
 
-def _fill_sizes(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
+def _fill_sizes(unit: Unit, network: Network, context: ConversionContext) -> Unit:
     """Return a layer with the sizes that are known; refused where a Flatten needs another."""
     given = unit.config.get(_OUTPUT_SHAPE)
     if unit.class_name != _EINSUM or unit.custom or not _is_open(given):
         return unit
     found = unit.with_config(output_shape=_known_sizes(unit, given, input_shape(unit, network)))
     if _is_open(found.config[_OUTPUT_SHAPE]) and unit.name in _flattened_layers(network):
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} ({_EINSUM}) has an unknown size in output_shape, but a Flatten layer "
-            f"after it requires a known size in {situation.target.name}; set the size in the "
+            f"after it requires a known size in {context.target.name}; set the size in the "
             "source and save the model again",
         )
         return unit
     if found.config[_OUTPUT_SHAPE] != given:
-        situation.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
+        context.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
     return found
 
 
@@ -199,9 +197,9 @@ _CROPPINGS: Final = frozenset({"Cropping1D", "Cropping2D", "Cropping3D"})
 
 @rewrite(
     after=("inputs",),  # has the shapes of inputs where Keras 3 has them
-    applies=lambda situation: situation.crosses and situation.to_keras3,
+    applies=lambda context: context.crosses and context.to_keras3,
 )
-def cropping(root: Unit, situation: ConversionContext) -> Unit:
+def cropping(root: Unit, context: ConversionContext) -> Unit:
     """
     Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, but
     Keras 3 raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
@@ -212,11 +210,11 @@ def cropping(root: Unit, situation: ConversionContext) -> Unit:
             if unit.class_name not in _CROPPINGS or unit.custom or network is None:
                 continue
             if any(size <= crop for size, crop in _cropped_axes(unit, input_shape(unit, network))):
-                situation.log.refuse(
+                context.log.refuse(
                     "argument",
                     unit,
                     f"{unit.path} ({unit.class_name}) removes its entire input, which "
-                    f"{situation.target.name} does not support",
+                    f"{context.target.name} does not support",
                 )
     return root
 
@@ -243,9 +241,9 @@ _INPUT_SHAPE: Final = "input_shape"
         "directions",
         "einsum",
     ),  # which take shapes from what is dropped here
-    applies=lambda situation: situation.crosses,
+    applies=lambda context: context.crosses,
 )
-def builds(root: Unit, situation: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+def builds(root: Unit, context: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
     """
     Omits the build shapes of layers, because each library has its own format for them and builds
     layers when it calls them.

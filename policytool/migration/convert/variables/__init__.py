@@ -34,7 +34,7 @@ _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
 
 
 def place_variables(
-    root: Unit, situation: ConversionContext, casts: Sequence[Cast] = ()
+    root: Unit, context: ConversionContext, casts: Sequence[Cast] = ()
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     """
     Return the groups of the new file and its variables; refusals go to the log, where a layer's
@@ -42,19 +42,19 @@ def place_variables(
 
     :param casts: what a change of policies casts, by where the source has it
     """
-    builder = HolderBuilder(situation, Sources(situation, root))
+    builder = HolderBuilder(context, Sources(context, root))
     holder = builder.holder(root)
-    maker = _Maker(situation, {cast.tensor: cast for cast in casts})
+    maker = _Maker(context, {cast.tensor: cast for cast in casts})
     found = (
         _archive_layout(holder, maker)
-        if situation.target.container == "keras"
+        if context.target.container == "keras"
         else _hdf5_layout(holder, maker)
     )
-    if situation.crosses:
+    if context.crosses:
         for inner in walk(holder):
-            _tell_of_rounding(inner, situation)
+            _tell_of_rounding(inner, context)
     if maker.widened:
-        situation.log.note(
+        context.log.note(
             "bfloat16-widened",
             None,
             f"{maker.widened} variables in bfloat16 are stored as float32 with the same values",
@@ -72,26 +72,26 @@ def stored_dtype(dtype: str, target: Target) -> str:
     return "bfloat16" if target.is_keras3 and target.container == "keras" else "float32"
 
 
-def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
+def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
     """
     Tell of a layer whose variables the source's library keeps in more bits than the policy says,
     and the target's does not: it rounds them as it loads them.
     """
     unit = holder.unit
     for stored in holder.own:
-        own = _own_dtypes(unit, stored, situation)
+        own = _own_dtypes(unit, stored, context)
         if own is not None and dtypes.itemsize(own[1]) < dtypes.itemsize(own[0]):
             before, after = own
-            situation.log.caution(
+            context.log.caution(
                 "weights-rounded",
                 unit,
                 f"{unit.path} ({unit.class_name}) has {before} variables, but "
-                f"{situation.target.name} creates {after} variables, so loading rounds their "
+                f"{context.target.name} creates {after} variables, so loading rounds their "
                 "values and predictions differ",
             )
 
 
-def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tuple[str, str] | None:
+def _own_dtypes(unit: Unit, stored: Stored, context: ConversionContext) -> tuple[str, str] | None:
     """
     Return what the two libraries keep a variable in that the source's does not keep in the policy's
     variable dtype; None for all others.
@@ -101,7 +101,7 @@ def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tup
         return None
     source, target = (
         newest(KERAS3 if keras3 else KERAS2).id
-        for keras3 in (situation.from_keras3, situation.to_keras3)
+        for keras3 in (context.from_keras3, context.to_keras3)
     )
     names = unit.class_name, policy.name, stored.slot.known_as
     before = dtype_support.variable_dtype(source, *names)
@@ -112,9 +112,9 @@ def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tup
 class _Maker:
     """Makes the placements of one file."""
 
-    def __init__(self, situation: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
-        self.situation = situation
-        self.target = situation.target
+    def __init__(self, context: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
+        self.context = context
+        self.target = context.target
         self.casts = casts
         self.widened = 0
 
@@ -147,9 +147,9 @@ class _Maker:
         Return the dtype of a variable: the target's where the source's library keeps it in fewer
         bits, as tf_keras does those of Normalization under a mixed policy. The values are the same.
         """
-        if not self.situation.crosses:
+        if not self.context.crosses:
             return stored.dtype
-        own = _own_dtypes(holder.unit, stored, self.situation)
+        own = _own_dtypes(holder.unit, stored, self.context)
         widens = (
             own is not None
             and own[0] == stored.dtype

@@ -40,7 +40,7 @@ _KERNEL: Final = "kernel"
 class HolderBuilder:
     """One model and the file that it comes from."""
 
-    situation: ConversionContext
+    context: ConversionContext
     sources: Sources
 
     def holder(self, unit: Unit, attribute: str = LAYERS, *, listed: bool = True) -> Holder:
@@ -80,12 +80,12 @@ class HolderBuilder:
             for in_list, inner in _units(value):
                 yield slot, in_list, inner
                 if slot == "forward_layer" and not isinstance(unit.config.get(BACKWARD), Unit):
-                    twin = backward_twin(unit, inner, self.situation.loaded)
+                    twin = backward_twin(unit, inner, self.context.loaded)
                     yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
         if has_its_state_in_config(unit):
-            own = adapted_slots(unit, self.situation.target)
+            own = adapted_slots(unit, self.context.target)
             made = (self._store(unit, slot, None) for slot in own)
             return tuple(stored for stored in made if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
@@ -93,7 +93,7 @@ class HolderBuilder:
             pool |= self.sources.of_archive()
         elif unit.site is not None:
             pool |= self.sources.of(unit.site)
-        if not pool and unit.site is not None and self.situation.from_keras3:
+        if not pool and unit.site is not None and self.context.from_keras3:
             pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[VariableSlot, ...] | None = ()
@@ -101,13 +101,13 @@ class HolderBuilder:
             wanted = (
                 None
                 if unit.custom or is_quantised(unit)
-                else slots(unit.class_name, self.situation.target.loader, unit.config)
+                else slots(unit.class_name, self.context.target.loader, unit.config)
             )
         if wanted is None:
             plain = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
-            return take_over(unit, plain, self.situation)
+            return take_over(unit, plain, self.context)
         if layer_facts(unit.class_name).wraps == "kernel" and below:
             kernels = {
                 stored.slot.key: stored.source
@@ -125,7 +125,7 @@ class HolderBuilder:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
             self._refuse(
                 unit,
-                f"stores {names}, but {unit.class_name} in {self.situation.target.name} has no "
+                f"stores {names}, but {unit.class_name} in {self.context.target.name} has no "
                 "such variables",
             )
         return found
@@ -155,15 +155,15 @@ class HolderBuilder:
         self._refuse(
             unit,
             f"has no {'/'.join((*slot.scopes, slot.name))} in the file, but {unit.class_name} in "
-            f"{self.situation.target.name} requires it",
+            f"{self.context.target.name} requires it",
         )
         return None
 
     def _is_read_whole(self, unit: Unit) -> bool:
-        return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.situation)
+        return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.context)
 
     def _refuse(self, unit: Unit, what: str) -> None:
-        refuse(unit, what, self.situation)
+        refuse(unit, what, self.context)
 
 
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:

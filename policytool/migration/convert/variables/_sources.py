@@ -31,7 +31,7 @@ _SEEDS: Final = ("seed_generator", "random_generator")
 class Sources:
     """The stored tensors of one file, by layer."""
 
-    situation: ConversionContext
+    context: ConversionContext
     root: Unit
 
     @cached_property
@@ -41,7 +41,7 @@ class Sources:
         Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
         """
         found = set(self._units)
-        loaded = self.situation.loaded
+        loaded = self.context.loaded
         for site, below in tuple(loaded.children.items()):
             directions = {loaded.sites[child].attribute: child for child in below}
             if {"forward_layer", "backward_layer"} <= directions.keys():
@@ -62,13 +62,13 @@ class Sources:
         Return the tensors of a layer and of the layers that it makes by itself, by what they are in
         every release.
         """
-        loaded = self.situation.loaded
+        loaded = self.context.loaded
         config = loaded.sites[site].config or {}
         plain = (
             loaded.layers[site].quantization is None
         )  # a quantised layer has other variables, which are taken as they stand
         known = (
-            slots(loaded.sites[site].class_name, self.situation.source_release, config)
+            slots(loaded.sites[site].class_name, self.context.source_release, config)
             if plain
             else None
         ) or ()
@@ -87,7 +87,7 @@ class Sources:
         """
         return {
             (tensor.path[:-2], tensor.path[-1]): tensor
-            for tensor in self.situation.loaded.document.tensors or ()
+            for tensor in self.context.loaded.document.tensors or ()
             if tensor.path[0] not in NOT_WEIGHTS
             and not any(seed in part for part in tensor.path for seed in _SEEDS)
         }
@@ -126,7 +126,7 @@ class Sources:
         Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
         2.3 do: the second kernel is ``kernel_1``.
         """
-        loaded, release = self.situation.loaded, self.situation.source_release
+        loaded, release = self.context.loaded, self.context.source_release
         stack = loaded.sites[site].parent
         if stack is None or loaded.sites[stack].class_name != _STACK:
             return
@@ -158,8 +158,8 @@ class Sources:
     def _named_variables(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
-        placed = self.situation.loaded.placed
-        if self.situation.loaded.sites[site].class_name == _STACK:
+        placed = self.context.loaded.placed
+        if self.context.loaded.sites[site].class_name == _STACK:
             return
         for variable, tensor in zip(
             placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True
@@ -168,16 +168,16 @@ class Sources:
             if not above and site not in self._known_sites:
                 above = self._scopes(site, tensor)
             yield (*within, *above), name, tensor
-        for child in self.situation.loaded.children[site]:
+        for child in self.context.loaded.children[site]:
             if child not in self.claimed_sites:
                 yield from self._named_variables(
-                    child, (*within, *self.situation.loaded.sites[child].attribute.split("/"))
+                    child, (*within, *self.context.loaded.sites[child].attribute.split("/"))
                 )
 
     @cached_property
     def _known_sites(self) -> frozenset[int]:
         """The sites of classes whose variables are known."""
-        sites, release = self.situation.loaded.sites, self.situation.source_release
+        sites, release = self.context.loaded.sites, self.context.source_release
         return frozenset(
             index
             for index, site in enumerate(sites)
@@ -190,8 +190,8 @@ class Sources:
         name has them behind its own: ``pair/first/kernel``.
         """
         path = "/".join(tensor.path).split("/")
-        name = self.situation.loaded.sites[site].name
-        if self.situation.loaded.document.format != "h5" or name not in path[:-1]:
+        name = self.context.loaded.sites[site].name
+        if self.context.loaded.document.format != "h5" or name not in path[:-1]:
             return []
         start = len(path) - 1 - path[:-1][::-1].index(name)
         return path[start:-1]

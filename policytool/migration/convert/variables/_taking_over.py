@@ -31,22 +31,22 @@ _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
 """Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
 
 
-def take_over(unit: Unit, pool: Pool, situation: ConversionContext) -> tuple[Stored, ...]:
+def take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
     """Return a layer's variables; none where they cannot be placed, which goes to the log."""
-    across = unit.custom and _subclassed.crosses(situation)
-    reason = _subclassed.objection(unit, pool, situation) if across else None
-    reason = reason or _objection(unit, pool, situation)
+    across = unit.custom and _subclassed.crosses(context)
+    reason = _subclassed.objection(unit, pool, context) if across else None
+    reason = reason or _objection(unit, pool, context)
     if reason is not None:
-        refuse(unit, reason, situation)
+        refuse(unit, reason, context)
         return ()
-    return _stored_variables(_subclassed.across_archives(unit, pool, situation) if across else pool)
+    return _stored_variables(_subclassed.across_archives(unit, pool, context) if across else pool)
 
 
-def refuse(unit: Unit, what: str, situation: ConversionContext) -> None:
+def refuse(unit: Unit, what: str, context: ConversionContext) -> None:
     """Tell why a layer's variables cannot be placed, where nothing else speaks against it."""
-    if situation.log.is_refused(unit):
+    if context.log.is_refused(unit):
         return  # a layer that the target cannot have has no variables there
-    situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
+    context.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
 
 
 def is_quantised(unit: Unit) -> bool:
@@ -55,17 +55,17 @@ def is_quantised(unit: Unit) -> bool:
     return isinstance(policy, Policy) and policy.quantization is not None
 
 
-def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | None:
+def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
     """Return why the target would not find a layer's variables where the source has them."""
     numbered = _is_numbered(pool)
-    target = situation.target
+    target = context.target
     holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
-    if pool and holds_layers and not _is_laid_out_alike(situation, numbered=numbered):
+    if pool and holds_layers and not _is_laid_out_alike(context, numbered=numbered):
         return (
             "has variables of layers that are not in its config; save it again as "
             f"{_NAMES[target.container]} with the release that wrote it"
         )
-    is_ordered = situation.loaded.document.layout is Layout.LEGACY_H5
+    is_ordered = context.loaded.document.layout is Layout.LEGACY_H5
     several = len({within for within, _ in pool}) > 1
     if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
         return (
@@ -77,7 +77,7 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
             "has variables in an unknown order; save it again as a .keras archive with the release "
             "that wrote it"
         )
-    reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != situation.source_release
+    reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != context.source_release
     if is_quantised(unit) and target.container == "h5" and reads_otherwise:
         return (
             f"is quantized, and {target.name} reads its variables from HDF5 in a different order; "
@@ -90,9 +90,9 @@ def _is_numbered(pool: Pool) -> bool:
     return all(name.isdecimal() for _, name in pool)
 
 
-def _is_laid_out_alike(situation: ConversionContext, *, numbered: bool) -> bool:
-    container = situation.target.container
-    if situation.crosses and situation.loaded.document.format.partition("-")[0] != container:
+def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
+    container = context.target.container
+    if context.crosses and context.loaded.document.format.partition("-")[0] != container:
         return False
     return numbered == (container == "keras")
 
