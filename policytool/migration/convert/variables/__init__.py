@@ -4,7 +4,7 @@ attribute, never by guess.
 
 ``_slots`` is what variables the classes of each release have, ``_sources`` which tensor of the
 source is which of them, ``_building`` the layers of the target's model with what they take over;
-``_archive`` and ``_hdf5`` are where each container has them.
+``_containers`` says where each container has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement, StoredGroup
-from policytool.migration.convert.variables import _archive, _hdf5, _subclassed
+from policytool.migration.convert.variables import _containers, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder
 from policytool.migration.convert.variables._holders import walk
 from policytool.migration.convert.variables._sources import Sources
@@ -164,12 +164,14 @@ def _archive_layout(
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
     names = maker.target.is_keras3 and maker.target.since(_subclassed.NAMED_SINCE)
-    for path, holder in _archive.places(root, maker.target):
-        for place, name in _archive.groups(path, holder):
+    for path, holder in _containers.archive_places(root, maker.target):
+        for place, name in _containers.archive_groups(path, holder):
             groups.setdefault(place, StoredGroup(path=place, name=name if names else None))
         placements += [
             maker.placement(
-                (*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored
+                (*path, *stored.slot.within, _containers.VARS, str(stored.slot.index)),
+                holder,
+                stored,
             )
             for stored in holder.own
         ]
@@ -184,7 +186,7 @@ def _hdf5_layout(
     for holder in root.below:
         path = tuple(holder.name.split("/"))
         names = []
-        for name, inner, stored in _hdf5.weights(holder, maker.target):
+        for name, inner, stored in _containers.hdf5_weights(holder, maker.target):
             names.append(name + suffix)
             placements.append(maker.placement((*path, *names[-1].split("/")), inner, stored))
         groups.append(StoredGroup(path=path, names=tuple(names)))
