@@ -89,13 +89,13 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _is_left_open(edited, loaded, target):
         return edited
-    made = _conversion_plan(
+    converted = _conversion_plan(
         loaded,
         options,
         target,
         (container,) if container is not None else _containers(loaded, target, options.containers),
     )
-    return edited if edited is not None and made.refusals else made
+    return edited if edited is not None and converted.refusals else converted
 
 
 def _is_unread(loaded: LoadedModel, options: Options) -> bool:
@@ -303,8 +303,8 @@ def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
     :raises LimitError: where nested models that are called several times, one within the other,
         stand for too many calls to follow.
     """
-    if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
-        raise LimitError(f"if every call of a nested model is counted, the model has {beyond}")
+    if exceeded := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
+        raise LimitError(f"if every call of a nested model is counted, the model has {exceeded}")
     for rewrite in REWRITES:
         if rewrite.applies(context):
             root = rewrite.apply(root, context)

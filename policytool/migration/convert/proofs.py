@@ -39,7 +39,7 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
     """
     if not context.crosses:
         return ()
-    found: dict[str, Proof] = {}
+    proof_by_class: dict[str, Proof] = {}
     for unit in walk(root):
         if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS:
             proof = (
@@ -47,10 +47,10 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
                 if unit.custom or unit.site is None
                 else _proof(unit.class_name, unit.site, context)
             )
-            found[unit.class_name] = (
-                proof if proof is Proof.UNTESTED else found.get(unit.class_name, proof)
+            proof_by_class[unit.class_name] = (
+                proof if proof is Proof.UNTESTED else proof_by_class.get(unit.class_name, proof)
             )
-    return tuple(sorted(found.items()))
+    return tuple(sorted(proof_by_class.items()))
 
 
 def _proof(class_name: str, site: int, context: ConversionContext) -> Proof:

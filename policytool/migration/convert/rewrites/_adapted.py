@@ -32,8 +32,8 @@ _SUMMARY: Final = frozenset({"summary", "0"})
 
 def _stored_weights(unit: Unit, context: ConversionContext) -> list[Value] | None:
     """Return the weights that a lookup stores, of special words too; None where it stores none."""
-    found = next(_stored_values(unit, context, frozenset({_WEIGHTS})), None)
-    return list(found) if found is not None else None
+    weights = next(_stored_values(unit, context, frozenset({_WEIGHTS})), None)
+    return list(weights) if weights is not None else None
 
 
 def _with_weights(unit: Unit, stored: list[Value] | None) -> Unit:
@@ -44,9 +44,9 @@ def _with_weights(unit: Unit, stored: list[Value] | None) -> Unit:
     Words that are not in it have the mean of all, and those up to ``max_tokens`` have zero
     (``set_vocabulary`` in keras/src/layers/preprocessing/index_lookup.py).
     """
-    given, words = unit.config.get(_WEIGHTS), unit.config.get("vocabulary")
-    if stored is None and isinstance(given, list) and isinstance(words, list):
-        numbers = [float(one) for one in given if isinstance(one, int | float)]
+    weights, words = unit.config.get(_WEIGHTS), unit.config.get("vocabulary")
+    if stored is None and isinstance(weights, list) and isinstance(words, list):
+        numbers = [float(weight) for weight in weights if isinstance(weight, int | float)]
         special = _special_words(unit)
         front = 0 if words[: len(special)] == special else len(special)
         stored = [*([sum(numbers) / max(len(numbers), 1)] * front), *numbers]
@@ -107,14 +107,14 @@ def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, lis
     path.
     """
     texts = context.loaded.document.vocabularies
-    found: dict[str, list[Value]] = {}
+    vocabularies: dict[str, list[Value]] = {}
     for where, unit in _state_paths(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
         if context.loaded.is_saved_object and unit.site is not None:
             text = texts.get((str(context.loaded.sites[unit.site].node),))
         if text is not None:
-            found[unit.path] = _words(unit, text, context)
-    return found
+            vocabularies[unit.path] = _words(unit, text, context)
+    return vocabularies
 
 
 def _words(unit: Unit, text: str, context: ConversionContext) -> list[Value]:

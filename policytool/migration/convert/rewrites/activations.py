@@ -45,8 +45,10 @@ def _is_missing(name: str, context: ConversionContext) -> bool:
     """Return whether an activation is one of Keras' that the target has not."""
     if not known_arguments.is_known("activations", name):
         return False
-    found = known_arguments.objection(context.target.loader, "activations", name, {}, module=False)
-    return found is not None and found.missing
+    objection = known_arguments.objection(
+        context.target.loader, "activations", name, {}, module=False
+    )
+    return objection is not None and objection.missing
 
 
 def _missing_activation(unit: Unit, context: ConversionContext) -> str | None:
@@ -149,9 +151,9 @@ def _as_graph(unit: Unit, joins: Callable[[Unit], bool], context: ConversionCont
         "the Sequential model becomes a functional model because an activation becomes several "
         "connected layers",
     )
-    calls = [(), *((Call(args=(Reference(layer=one.name),)),) for one in network.units[:-1])]
+    calls = [(), *((Call(args=(Reference(layer=member.name),)),) for member in network.units[:-1])]
     units = tuple(
-        replace(one, calls=called) for one, called in zip(network.units, calls, strict=True)
+        replace(member, calls=called) for member, called in zip(network.units, calls, strict=True)
     )
     graph = Network(
         units=units,
@@ -166,9 +168,9 @@ def _inner_units(network: Network) -> Iterator[Unit]:
     for unit in network.units:
         inner = unit
         while inner.class_name == "TimeDistributed" and isinstance(
-            held := inner.config.get("layer"), Unit
+            layer := inner.config.get("layer"), Unit
         ):
-            inner = held
+            inner = layer
         yield inner
 
 

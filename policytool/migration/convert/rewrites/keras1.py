@@ -50,10 +50,12 @@ def _penalty(key: str, value: Mapping[str, Value]) -> Thing | None:
         kept = {
             ("max_value" if item == "m" else item): value[item] for item in value if item != "name"
         }
-        found = {"MaxNorm": "MaxNorm", "NonNeg": "NonNeg", "UnitNorm": "UnitNorm"}.get(str(name))
+        constraint = {"MaxNorm": "MaxNorm", "NonNeg": "NonNeg", "UnitNorm": "UnitNorm"}.get(
+            str(name)
+        )
         return (
-            Thing(kind=ObjectKind.CONSTRAINT, class_name=found, config=kept)
-            if found is not None
+            Thing(kind=ObjectKind.CONSTRAINT, class_name=constraint, config=kept)
+            if constraint is not None
             else None
         )
     if name not in {"WeightRegularizer", "ActivityRegularizer", "L1L2Regularizer", "L1L2"}:
@@ -216,37 +218,37 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
 
 def _judge(unit: Unit, context: ConversionContext, *, reverses: bool) -> None:
     """Refuse what later releases compute otherwise, and tell what training loses."""
-    config, told = unit.config, context.log
+    config, log = unit.config, context.log
     if unit.class_name == "BatchNormalization" and config.get("mode") not in _NO_VALUE:
-        told.refuse(
+        log.refuse(
             "argument",
             unit,
             f"{unit.path} (BatchNormalization) has mode "
             f"{display_value(str(config['mode']))}, but later releases support only mode 0",
         )
     if config.get("border_mode") not in {None, "valid", "same"}:
-        told.refuse(
+        log.refuse(
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) has border_mode "
             f"{display_value(str(config['border_mode']))}, which later releases do not support",
         )
     if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
-        told.caution(
+        log.caution(
             "training",
             unit,
             f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases "
             "do not support; it only affects training",
         )
     if config.get("dim_ordering") == "th" and unit.class_name in _KERNELS:
-        told.note(
+        log.note(
             "channels-first",
             unit,
             f"{unit.path} uses the channels_first data format, which TensorFlow supports only on "
             "GPUs",
         )
     if reverses and not _same_in_tensorflow(unit):
-        told.refuse(
+        log.refuse(
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) was trained with Theano, whose padding "
@@ -292,40 +294,40 @@ def _merge(unit: Unit) -> dict[str, Value]:
 def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
     class_name, config = unit.class_name, unit.config
     keys = {**tables.KEYS, **tables.OWN_KEYS.get(class_name, {})}
-    found: dict[str, Value] = {}
+    renamed: dict[str, Value] = {}
     for key, value in config.items():
         if key in tables.SAID_ELSEWHERE and not (class_name == "Embedding" and key == "input_dim"):
             continue
         if (class_name, key) in tables.UNUSED:
             continue
-        found[keys.get(key, key)] = _value(unit, key, value, context)
+        renamed[keys.get(key, key)] = _value(unit, key, value, context)
     for together in tables.KERNEL_SIZES:
         if together[0] in config:
-            found["kernel_size"] = [found.pop(key) for key in together]
+            renamed["kernel_size"] = [renamed.pop(key) for key in together]
     if "forget_bias_init" in config:
-        found["unit_forget_bias"] = config["forget_bias_init"] == "one"
+        renamed["unit_forget_bias"] = config["forget_bias_init"] == "one"
     if class_name == "GRU":
-        found["reset_after"] = False
+        renamed["reset_after"] = False
     if class_name == INPUT_CLASS and isinstance(config.get("input_dtype"), str):
-        found["dtype"] = config["input_dtype"]
+        renamed["dtype"] = config["input_dtype"]
     if class_name == "Deconvolution2D":
-        return _deconvolution(found, unit, context)
-    return _pad_config(found, class_name)
+        return _deconvolution(renamed, unit, context)
+    return _pad_config(renamed, class_name)
 
 
 def _value(unit: Unit, key: str, value: Value, context: ConversionContext) -> Value:
     if key in {"init", "inner_init"} or key.endswith("_init"):
         return _initializer(unit, value, context) if isinstance(value, str) else value
     if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
-        found = _penalty(key, value)
-        if found is None:
+        penalty = _penalty(key, value)
+        if penalty is None:
             context.log.refuse(
                 "argument",
                 unit,
                 f"{unit.path} ({unit.class_name}) sets {key} to "
                 f"{display_value(str(value.get('name')))}, which later releases do not support",
             )
-        return found
+        return penalty
     return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
 
 

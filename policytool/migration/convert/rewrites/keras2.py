@@ -84,12 +84,12 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
                 f"{unit.path} is a {unit.class_name}, which TF 2.0 and later do not support",
             )
             return unit
-        said = replace(
+        converted = replace(
             unit, config={key: _initializer(value) for key, value in unit.config.items()}
         )
-        said = _recurrent(said)
-        said = _with_dtype(said, context) if unsaid else said
-        return _reverse_kernel(said, context) if reverses else said
+        converted = _recurrent(converted)
+        converted = _with_dtype(converted, context) if unsaid else converted
+        return _reverse_kernel(converted, context) if reverses else converted
 
     return map_units(root, change)
 

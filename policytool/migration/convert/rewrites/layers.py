@@ -78,12 +78,14 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
     """
     facts = layer_facts(unit.class_name)
     for keras2, keras3 in facts.renamed_arguments.items():
-        here, there = (keras2, keras3) if context.to_keras3 else (keras3, keras2)
-        if here in unit.config:
-            context.log.change("key-renamed", unit, f"{here} becomes {there}")
+        before, after = (keras2, keras3) if context.to_keras3 else (keras3, keras2)
+        if before in unit.config:
+            context.log.change("key-renamed", unit, f"{before} becomes {after}")
             unit = replace(
                 unit,
-                config={there if key == here else key: value for key, value in unit.config.items()},
+                config={
+                    after if key == before else key: value for key, value in unit.config.items()
+                },
             )
     if not context.to_keras3:
         return unit
@@ -201,10 +203,10 @@ def _renamed_initializer(value: Value, target: Target) -> Value:
 def _lacks_initializer(class_name: str, target: Target) -> bool:
     if not known_arguments.is_known(ObjectKind.INITIALIZER, class_name):
         return True
-    found = known_arguments.objection(
+    objection = known_arguments.objection(
         target.loader, ObjectKind.INITIALIZER, class_name, {}, module=target.says_modules
     )
-    return found is not None and found.missing
+    return objection is not None and objection.missing
 
 
 _ATTENTION: Final = "MultiHeadAttention"
@@ -267,7 +269,7 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
     shapes: Value = unit.build.get("shapes_dict") if unit.build is not None else None
     known = shapes if isinstance(shapes, dict) else {}
     value: Value = known.get("value_shape")
-    found = {
+    shapes_by_key = {
         "query_shape": known.get("query_shape"),
         "value_shape": value,
         "key_shape": known.get("key_shape") or value,
@@ -278,7 +280,9 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
         f"{', '.join(_ATTENTION_SHAPES)} of {_ATTENTION} are added because {target.name} requires "
         "them",
     )
-    return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
+    return unit.with_config(
+        **(shapes_by_key if all(shapes_by_key.values()) else dict.fromkeys(shapes_by_key))
+    )
 
 
 def _follows_loader(unit: Unit, context: ConversionContext) -> bool:

@@ -60,14 +60,14 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
     in Keras 2). In 16 bits some agree to a few roundings.
     """
     loaded = context.loaded
-    told = frozenset(context.log.refused_paths)
+    refused = frozenset(context.log.refused_paths)
     for unit in walk(root):
         _note_uncast_inputs(unit, context)
         _note_constants(unit, context)
         _note_rounding(unit, context)
         _note_halves(unit, context)
         _note_short_vectors(unit, context)
-        if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
+        if unit.site is None or unit.custom or unit.network is not None or unit.path in refused:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
         why = behaviour.objection(class_name, loaded.config(unit.site), to_keras3=context.to_keras3)

@@ -64,8 +64,8 @@ def _without_slash(name: str) -> str:
 
 def _scope_name(name: str) -> str:
     """Return a name that Keras 2 can make a scope of."""
-    found = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
-    return found or _NAMELESS
+    scope = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
+    return scope or _NAMELESS
 
 
 def _change_names(
@@ -130,6 +130,6 @@ def _rename(
     def change(reference: Reference) -> Argument:
         return replace(reference, layer=names.get(reference.layer, reference.layer))
 
-    found = rewire(network, change)
-    units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in found.units)
-    return replace(found, units=units, inputs=replace_references(found.inputs, change))
+    rewired = rewire(network, change)
+    units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in rewired.units)
+    return replace(rewired, units=units, inputs=replace_references(rewired.inputs, change))

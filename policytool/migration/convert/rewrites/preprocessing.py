@@ -172,8 +172,8 @@ def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, lis
 
 def _discretization(unit: Unit, context: ConversionContext) -> Unit:
     """Return a layer whose bins ``adapt`` found with their ends in its config."""
-    found = bin_boundaries(unit, context)
-    if found is not None:
+    boundaries = bin_boundaries(unit, context)
+    if boundaries is not None:
         context.log.change("bins", unit, f"the bin boundaries of {unit.path} move to its config")
         if context.loaded.document.format == "keras":
             context.log.caution(
@@ -183,7 +183,7 @@ def _discretization(unit: Unit, context: ConversionContext) -> Unit:
                 "archive; the converted model keeps the bins, so its predictions match the model "
                 "before it was saved",
             )
-        return unit.with_config(bin_boundaries=found, num_bins=None)
+        return unit.with_config(bin_boundaries=boundaries, num_bins=None)
     if context.loaded.document.tensors is not None:
         text = (
             f"{unit.path} (Discretization) was adapted, but the file does not contain its "

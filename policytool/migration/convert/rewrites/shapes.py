@@ -48,16 +48,16 @@ def inputs(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _rename_shape(unit: Unit, context: ConversionContext) -> Unit:
-    here, there = (
+    before, after = (
         (_BATCH_INPUT_SHAPE, _BATCH_SHAPE)
         if context.to_keras3
         else (_BATCH_SHAPE, _BATCH_INPUT_SHAPE)
     )
-    if here not in unit.config:
+    if before not in unit.config:
         return unit
-    context.log.change("input-shape", unit, f"{here} becomes {there}")
+    context.log.change("input-shape", unit, f"{before} becomes {after}")
     return replace(
-        unit, config={there if key == here else key: value for key, value in unit.config.items()}
+        unit, config={after if key == before else key: value for key, value in unit.config.items()}
     )
 
 
@@ -127,7 +127,7 @@ def einsum(root: Unit, context: ConversionContext) -> Unit:
         network = unit.network
         if network is None:
             return unit
-        units = tuple(_fill_sizes(one, network, context) for one in network.units)
+        units = tuple(_fill_sizes(inner, network, context) for inner in network.units)
         return replace(unit, network=replace(network, units=units))
 
     return map_units(root, change)
@@ -135,11 +135,13 @@ def einsum(root: Unit, context: ConversionContext) -> Unit:
 
 def _fill_sizes(unit: Unit, network: Network, context: ConversionContext) -> Unit:
     """Return a layer with the sizes that are known; refused where a Flatten needs another."""
-    given = unit.config.get(_OUTPUT_SHAPE)
-    if unit.class_name != _EINSUM or unit.custom or not _is_open(given):
+    output_shape = unit.config.get(_OUTPUT_SHAPE)
+    if unit.class_name != _EINSUM or unit.custom or not _is_open(output_shape):
         return unit
-    found = unit.with_config(output_shape=_known_sizes(unit, given, input_shape(unit, network)))
-    if _is_open(found.config[_OUTPUT_SHAPE]) and unit.name in _flattened_layers(network):
+    filled = unit.with_config(
+        output_shape=_known_sizes(unit, output_shape, input_shape(unit, network))
+    )
+    if _is_open(filled.config[_OUTPUT_SHAPE]) and unit.name in _flattened_layers(network):
         context.log.refuse(
             "argument",
             unit,
@@ -148,25 +150,29 @@ def _fill_sizes(unit: Unit, network: Network, context: ConversionContext) -> Uni
             "source and save the model again",
         )
         return unit
-    if found.config[_OUTPUT_SHAPE] != given:
+    if filled.config[_OUTPUT_SHAPE] != output_shape:
         context.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
-    return found
+    return filled
 
 
 def _is_open(shape: Value) -> bool:
     return isinstance(shape, list) and None in shape
 
 
-def _known_sizes(unit: Unit, given: Value, shape: Value) -> Value:
+def _known_sizes(unit: Unit, output_shape: Value, shape: Value) -> Value:
     """Return an output shape with the sizes of the axes that the input has too."""
     inputs, _, output = str(unit.config.get("equation")).replace(" ", "").partition("->")
     letters = inputs.partition(",")[0]
-    if not isinstance(given, list) or not isinstance(shape, list) or len(letters) != len(shape):
-        return given
+    if (
+        not isinstance(output_shape, list)
+        or not isinstance(shape, list)
+        or len(letters) != len(shape)
+    ):
+        return output_shape
     known = dict(zip(letters, shape, strict=True))
     return [
         known.get(letter) if size is None else size
-        for letter, size in zip(output[1:], given, strict=False)
+        for letter, size in zip(output[1:], output_shape, strict=False)
     ]
 
 
