@@ -183,7 +183,9 @@ def _conversion_plan(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     base = planning.draft(loaded, plain)
-    after = _load_edited(loaded, plain) if base.edits else loaded
+    # the decoded model has policies, which another format of theirs does not change
+    is_edited = any(edit.kind is not EditKind.FORMAT for edit in base.edits)
+    after = _load_edited(loaded, plain) if is_edited else loaded
     attempts = (
         _attempt(
             after,

@@ -80,14 +80,14 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
 
 def _changes(root: Unit, family: str) -> frozenset[str] | None:
     """Return the releases that compute a layer of a model otherwise; None if one is unmeasured."""
-    found: set[str] = set()
+    releases: set[str] = set()
     for unit in walk(root):
         if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS and not unit.custom:
             changes = layer_changes.changing_releases(unit.class_name, plain_config(unit), family)
             if changes is None:
                 return None
-            found |= changes
-    return frozenset(found)
+            releases |= changes
+    return frozenset(releases)
 
 
 def _unchanged_around(

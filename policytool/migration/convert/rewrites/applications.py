@@ -82,7 +82,7 @@ def _is_pair(call: Call) -> bool:
     return (
         len(call.args) == 1
         and isinstance(call.args[0], list | tuple)
-        and [type(one) for one in call.args[0]] == [Reference, Reference]
+        and [type(argument) for argument in call.args[0]] == [Reference, Reference]
     )
 
 

@@ -153,19 +153,19 @@ def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Un
 
 
 def _name_directions(unit: Unit, context: ConversionContext) -> Unit:
-    found: dict[str, Unit] = {}
+    renamed: dict[str, Unit] = {}
     for key, prefix in _PREFIXES.items():
         inner = unit.config.get(key)
         if isinstance(inner, Unit) and inner.name.startswith(prefix):
-            found[key] = replace(inner, name=inner.name.removeprefix(prefix))
-    if found:
+            renamed[key] = replace(inner, name=inner.name.removeprefix(prefix))
+    if renamed:
         context.log.change(
             "renamed",
             unit,
             "the prefixes forward_ and backward_ are removed from the names of its layers "
             "because Keras 2 adds them again",
         )
-    return unit.with_config(**found)
+    return unit.with_config(**renamed)
 
 
 def _judge(network: Network, context: ConversionContext) -> None:
@@ -184,12 +184,12 @@ def _judge(network: Network, context: ConversionContext) -> None:
         ):
             continue
         states = [
-            one
+            state
             for call in unit.calls
             if call.args and isinstance(call.args[0], list)
-            for one in call.args[0][1:]
+            for state in call.args[0][1:]
         ]
-        if any(isinstance(one, Reference) and one.layer in inputs for one in states):
+        if any(isinstance(state, Reference) and state.layer in inputs for state in states):
             message = (
                 f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 "
                 f"does not cast to {policy.compute_dtype}, so the call fails"

@@ -154,7 +154,7 @@ _INITIALIZER_PAIRS: Final = (
     ("Identity", "IdentityInitializer"),
 )
 _OTHER_NAMES: Final = {
-    one: other for pair in _INITIALIZER_PAIRS for one, other in (pair, pair[::-1])
+    name: other for pair in _INITIALIZER_PAIRS for name, other in (pair, pair[::-1])
 }
 
 

@@ -82,10 +82,10 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
 
 def _note_constants(unit: Unit, context: ConversionContext) -> None:
     what, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
-    alike = unit.class_name == "Rescaling" and unit.site is not None
+    is_rescaling = unit.class_name == "Rescaling" and unit.site is not None
     if (
         what is None
-        or alike
+        or is_rescaling
         or unit.custom
         or not isinstance(policy, Policy)
         or policy.compute_dtype != _DOUBLE
@@ -130,12 +130,12 @@ def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
         if unit.class_name not in _NORMALIZATIONS or compute_dtype(unit) != _DOUBLE or unit.custom:
             continue
         before = network.units[max(place - 1, 0) : place]
-        given = (
-            [Reference(layer=one.name) for one in before]
+        tensors = (
+            [Reference(layer=earlier.name) for earlier in before]
             if network.is_chain
-            else [one for call in unit.calls for one in references(call.args)]
+            else [tensor for call in unit.calls for tensor in references(call.args)]
         )
-        if {of_network(network).of(tensor) for tensor in given} - {_DOUBLE, None}:
+        if {of_network(network).of(tensor) for tensor in tensors} - {_DOUBLE, None}:
             context.log.note(
                 "uncast-input",
                 unit,

@@ -81,10 +81,10 @@ def _change_names(
         return [plain(item) for item in value] if isinstance(value, list) else value
 
     def inside(unit: Unit) -> Unit:
-        found = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
+        renamed = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
         if unit.network is None:
-            return found
-        return replace(found, network=rename(unit.network, _names(unit.network, change)))
+            return renamed
+        return replace(renamed, network=rename(unit.network, _names(unit.network, change)))
 
     return replace(map_units(root, inside), name=change(root.name))
 
@@ -105,7 +105,7 @@ def _apart(root: Unit, context: ConversionContext) -> Unit:
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
     """Return, by name, another one for those that are changed, which no member has."""
     taken = {unit.name for unit in network.units}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for unit in network.units:
         name = change(unit.name)
         if name == unit.name:
@@ -113,8 +113,8 @@ def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
         while name in taken:
             name = f"{name}_"
         taken.add(name)
-        found[unit.name] = name
-    return found
+        names[unit.name] = name
+    return names
 
 
 def _rename(

@@ -204,8 +204,8 @@ def _judge(unit: Unit, context: ConversionContext) -> None:
     """Refuse what older releases do otherwise, or not at all, though they have the argument."""
     older = [
         release
-        for release, found in _SINCE.items()
-        if found(unit) and not context.target.since(release)
+        for release, uses_value in _SINCE.items()
+        if uses_value(unit) and not context.target.since(release)
     ]
     for release in older:
         text = (
