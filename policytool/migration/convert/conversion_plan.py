@@ -183,18 +183,16 @@ def _conversion_plan(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     base = planning.draft(loaded, plain)
-    # the decoded model has policies, which another format of theirs does not change
-    is_edited = any(edit.kind is not EditKind.FORMAT for edit in base.edits)
-    after = _load_edited(loaded, plain) if is_edited else loaded
-    attempts = (
-        _attempt(
-            after,
-            options,
-            Target(loader=target, container=container, running=options.running),
-            base.casts,
-        )
+    targets = [
+        Target(loader=target, container=container, running=options.running)
         for container in containers
+    ]
+    # a target that reads bare names gets those: the format that policies had makes no difference
+    is_edited = any(
+        edit.kind is not EditKind.FORMAT or not targets[0].reads_bare_names for edit in base.edits
     )
+    after = _load_edited(loaded, plain) if is_edited else loaded
+    attempts = (_attempt(after, options, each, base.casts) for each in targets)
     first = next(attempts)
     chosen = (
         first
