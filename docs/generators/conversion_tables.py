@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -74,11 +73,8 @@ def _rewrites() -> Iterator[str]:
 
 
 def _about(rewrite: Rewrite) -> str:
-    """
-    Return what the module of a rewrite is about: the first paragraph of its docstring in one line.
-    """
-    doc = sys.modules[rewrite.apply.__module__].__doc__ or ""
-    return " ".join(doc.strip().partition("\n\n")[0].split())
+    """Return what a rewrite does: the first paragraph of its docstring in one line."""
+    return " ".join(rewrite.doc.partition("\n\n")[0].split())
 
 
 def _conversions() -> Iterator[str]:

@@ -97,31 +97,31 @@ class Selection:
     """Whether to show the verdicts of all releases."""
 
 
-def attempt(found: Input, _request: None = None) -> Model | Failure | None:
+def attempt(source: Input, _request: None = None) -> Model | Failure | None:
     """Return the model of an input, its failure, or None for what was found and is no model."""
     try:
-        with steps.budget(found.display_path):
-            return reading.read(found.path, found.display_path)
+        with steps.budget(source.display_path):
+            return reading.read(source.path, source.display_path)
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
 
 
-def _identity(found: Input) -> InputIdentity | None:
+def _identity(source: Input) -> InputIdentity | None:
     """Return the identity of an input; None if nothing tells whether it has changed."""
-    path = found.path
+    path = source.path
     return input_identity(path) if isinstance(path, Path) else remote_identity(path)
 
 
-def _refresh(found: Input) -> None:
+def _refresh(source: Input) -> None:
     """Have the server of a remote input asked again."""
-    if isinstance(found.path, RemotePath):
+    if isinstance(source.path, RemotePath):
         opening.forget()
 
 
-def _is_complete(found: Input) -> bool:
+def _is_complete(source: Input) -> bool:
     """Return whether no file of an input names others, which may be any beside it."""
     try:
-        detected = format_detection.format_of(Probe(found.path, found.display_path))
+        detected = format_detection.format_of(Probe(source.path, source.display_path))
     except (OSError, ModelFileError):
         return False
     return detected is None or not detected.names_parts
@@ -138,7 +138,7 @@ TASK: Final = Task(
 """Reading of one file."""
 
 
-def failure_of(found: Input, error: ModelFileError) -> Failure | None:
+def failure_of(source: Input, error: ModelFileError) -> Failure | None:
     """
     Return the failure of an input; None for what was found and is no model.
 
@@ -146,19 +146,19 @@ def failure_of(found: Input, error: ModelFileError) -> Failure | None:
         healthy file look like a damaged one.
     """
     interrupts.check()
-    if is_passed_over(found, error):
+    if is_passed_over(source, error):
         return None
     return Failure(path=error.path, code=error.code, message=error.message)
 
 
-def is_passed_over(found: Input, error: ModelFileError) -> bool:
+def is_passed_over(source: Input, error: ModelFileError) -> bool:
     """
     Return whether a path that could not be read was merely found and is no model, so that nobody
     misses it.
     """
-    if found.exact or error.code not in NO_MODEL:
+    if source.exact or error.code not in NO_MODEL:
         return False
-    is_meant = found.path.name.endswith(_MODEL_NAMES) or opening.is_directory(found.path)
+    is_meant = source.path.name.endswith(_MODEL_NAMES) or opening.is_directory(source.path)
     return error.code not in _DAMAGED or not is_meant
 
 
@@ -205,9 +205,9 @@ def inspect(path: str) -> Model:
     :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
         ``code``.
     """
-    found = discovery.one(path, remote=True)
-    with steps.budget(found.display_path):
-        return reading.read(found.path, found.display_path)
+    source = discovery.one(path, remote=True)
+    with steps.budget(source.display_path):
+        return reading.read(source.path, source.display_path)
 
 
 def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:

@@ -23,14 +23,8 @@ from policytool.migration.planning.options import Assignment, LossScales, Option
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.releases.targets import running_release, target_and_containers
-from policytool.rules import Needs, RuleInput
+from policytool.rules import Needs, RuleInput, loading, safety
 from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
-from policytool.rules.loading import (
-    incompatible_with_target,
-    newest_keras_fails,
-    no_compatible_release,
-)
-from policytool.rules.safety import external_data, oversized_dataset
 from policytool.support.errors import (
     ModelFileError,
     PolicytoolError,
@@ -55,11 +49,18 @@ _NEWEST: Final = "keras3"
 _UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
 """The options of rules that look at more than a planned document has: only a remedy helps."""
 
-_UNREADABLE: Final = frozenset({external_data.RULE.id, oversized_dataset.RULE.id})
+_UNREADABLE: Final = frozenset({safety.external_data.id, safety.oversized_dataset.id})
 """The rules about stored values that no command copies."""
 
 _LOADING: Final = frozenset(
-    {incompatible_with_target.RULE.id, no_compatible_release.RULE.id, newest_keras_fails.RULE.id}
+    {
+        rule.id
+        for rule in (
+            loading.incompatible_with_target,
+            loading.no_compatible_release,
+            loading.newest_keras_fails,
+        )
+    }
 )
 """The rules whose findings have a remedy if edits of the file suffice, and otherwise none."""
 
@@ -115,7 +116,9 @@ class _Attempt:
     @property
     def fix(self) -> Fix:
         """Whether predictions and training stay as they are."""
-        changes = self.allow_weight_rewrite or any(one.fix is Fix.UNSAFE for one in self.remedies)
+        changes = self.allow_weight_rewrite or any(
+            remedy.fix is Fix.UNSAFE for remedy in self.remedies
+        )
         return Fix.UNSAFE if changes else Fix.SAFE
 
     def _sets(self) -> tuple[tuple[str, str], ...]:
@@ -159,14 +162,14 @@ def plan_commands(
         return (_planned(_Planner(case, source, options, findings), None),)
     if len(options.names) == 1:
         return (_planned(_Planner(case, source, options, findings), options.names[0]),)
-    found: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
+    commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
         single = replace(options, targets=(target_and_containers(name)[0],), target_names=(name,))
         planner = _Planner(case, source, single, rules.findings(case, single))
         if planner.failing:
             command = _planned(planner, name)
-            found.setdefault((command.arguments, command.reason), command)
-    return tuple(found.values())
+            commands.setdefault((command.arguments, command.reason), command)
+    return tuple(commands.values())
 
 
 def _planned(planner: _Planner, target: str | None) -> ModelCommand:
@@ -213,11 +216,13 @@ class _Planner:
 
     def _attempts(self, target: str | None) -> Iterator[_Attempt]:
         """Yield the calls to try, those that change least first."""
-        remedies = [found.remedy for found in self.failing if found.remedy is not None]
+        remedies = [finding.remedy for finding in self.failing if finding.remedy is not None]
         setting = tuple(
-            found.remedy for found in self.failing if found.remedy and _sets_dtypes(found)
+            finding.remedy for finding in self.failing if finding.remedy and _sets_dtypes(finding)
         )
-        lasting = any(found.rule in _LOADING and found.remedy is None for found in self.failing)
+        lasting = any(
+            finding.rule in _LOADING and finding.remedy is None for finding in self.failing
+        )
         if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and not lasting:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
@@ -305,12 +310,14 @@ class _Planner:
         )
         seen = replace(self._options, weights=False, signatures={})
         left = _failing(rules.findings(result, seen), self._options.fail_on)
-        found = {finding.rule for finding in left}
+        rules_left = {finding.rule for finding in left}
         stays = (
             finding
             for finding in self.failing
             if finding.remedy not in attempt.remedies
-            and (_is_unplanned(finding) or (_sets_dtypes(finding) and finding.rule not in found))
+            and (
+                _is_unplanned(finding) or (_sets_dtypes(finding) and finding.rule not in rules_left)
+            )
         )
         return (*left, *stays)
 

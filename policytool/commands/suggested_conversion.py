@@ -36,26 +36,26 @@ class InspectedModel:
     """None for a model that the newest Keras loads, and if no command is known to help."""
 
 
-def attempt(found: Input, _request: None = None) -> InspectedModel | Failure | None:
+def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | None:
     """
     Return the model of an input with its fix, its failure, or None for what was found and is no
     model.
     """
     try:
-        with steps.budget(found.display_path):
-            document = format_detection.document(found.path, found.display_path)
+        with steps.budget(source.display_path):
+            document = format_detection.document(source.path, source.display_path)
             if document.config_part is None or document.format not in REWRITTEN:
                 return InspectedModel(model=reading.model_of(document))
             loaded = reading.load_model(document)
             model = loaded.model
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
     newest_keras = newest(KERAS3).id
     if not any(
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
         return InspectedModel(model=model)
-    fix = isolated(found.display_path, lambda: _planned_fix(loaded, found))
+    fix = isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
     return InspectedModel(model=model, fix=fix)
@@ -80,15 +80,15 @@ def models(
             yield result
 
 
-def _planned_fix(loaded: LoadedModel, found: Input) -> SuggestedFix | None:
+def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
     from policytool import rules
     from policytool.commands import model_command
 
     options = rules.AuditOptions(targets=(newest(KERAS3).id,), target_names=(KERAS3,))
     case = rules.RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
-    with steps.budget(found.display_path):
+    with steps.budget(source.display_path):
         findings = tuple(rules.findings(case, options))
-        commands = model_command.plan_commands(case, found.path, findings, options)
+        commands = model_command.plan_commands(case, source.path, findings, options)
     for command in commands:
         if command.arguments is not None and command.fix is not None:
             return SuggestedFix(arguments=command.arguments, effect=command.fix.value)

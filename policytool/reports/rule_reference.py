@@ -1,6 +1,6 @@
 """
-What the reference says of a rule, from its module's docstring: at the terminal, as Markdown, and as
-JSON values.
+What the reference says of a rule, from the docstring of its function: at the terminal, as Markdown,
+and as JSON values.
 
 The docstrings are plain text with a little of reStructuredText: paragraphs, lists, indented blocks,
 and code between double backticks.

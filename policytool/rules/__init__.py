@@ -1,8 +1,8 @@
 """
-The rules of ``audit``, with one module per rule, grouped by family.
+The rules of ``audit``, with one module per family.
 
-To add a rule, write its module and add one line to the tuple of its family's package. An id is
-never used again.
+To add a rule, write its function in the module of its family, below the decorator ``rule``. An id
+is never used again.
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ from policytool.rules.base import AuditOptions, Device, Needs, Rule, RuleInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from policytool.rules.finding import Finding
 
+
+def declared_rules(family: ModuleType) -> tuple[Rule, ...]:
+    """Return the rules that the module of a family declares, in the order of their ids."""
+    declared = [value for value in vars(family).values() if isinstance(value, Rule)]
+    return tuple(sorted(declared, key=lambda entry: entry.id))
+
+
 FAMILIES: Final = {
-    "PT1": ("formats", "formats of stored policies", formats.RULES),
-    "PT2": ("training", "changes in training after loading", training.RULES),
-    "PT3": ("numerics", "overflow, underflow and rounding", numerics.RULES),
-    "PT4": ("consistency", "declared and stored properties", consistency.RULES),
-    "PT5": ("loading", "compatibility with releases", loading.RULES),
-    "PT6": ("safety", "effects on the machine that loads the model", safety.RULES),
+    "PT1": ("formats", "formats of stored policies", declared_rules(formats)),
+    "PT2": ("training", "changes in training after loading", declared_rules(training)),
+    "PT3": ("numerics", "overflow, underflow and rounding", declared_rules(numerics)),
+    "PT4": ("consistency", "declared and stored properties", declared_rules(consistency)),
+    "PT5": ("loading", "compatibility with releases", declared_rules(loading)),
+    "PT6": ("safety", "effects on the machine that loads the model", declared_rules(safety)),
 }
 """The beginning of the ids to the family's name, what it is about, and its rules."""
 

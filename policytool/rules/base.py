@@ -1,7 +1,8 @@
-"""What a rule is, what it looks at, and what it is asked."""
+"""What a rule is, how a function declares it, what it looks at, and its options."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.formats.casting import Counts
-    from policytool.formats.document import Address, Document
+    from policytool.formats.document import Address, Document, Observation
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
     from policytool.rules.finding import Fix, Remedy
@@ -98,6 +99,10 @@ class RuleInput:
     is_planned: bool = False
     """Whether it is the result of a plan, for which no further conversion is planned."""
 
+    def observations(self, *codes: str) -> Iterator[Observation]:
+        """Yield the reader's observations with one of these codes."""
+        yield from (entry for entry in self.model.observations if entry.code in codes)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
@@ -121,7 +126,9 @@ class Rule:
     """Pure: yields what is found, in model order."""
 
     doc: str
-    """What it looks for in the first line, then why, with the source: the module's docstring."""
+    """
+    What it looks for in the first line, then why, with the source: the docstring of its function.
+    """
 
     example: str
     """What a file looks like in which it finds something: JSON, or a few words."""
@@ -153,7 +160,72 @@ class Rule:
             advice=advice,
         )
 
+    def observation_findings(
+        self,
+        case: RuleInput,
+        *codes: str,
+        severities: Mapping[str, Severity] = MappingProxyType({}),
+        remedy: Remedy | None = None,
+        advice: str | None = None,
+    ) -> Iterator[Finding]:
+        """
+        Yield a finding of this rule for each of the reader's observations with one of these codes.
+
+        A finding about a layer has the layer's path; others are distinguished by their place in
+        the file.
+
+        :param severities: by the code, where the severity is not the rule's.
+        """
+        observations = tuple(case.observations(*codes))
+        layers = {
+            layer.path: layer for layer in reversed(case.model.layers if observations else ())
+        }
+        for observation in observations:
+            where = observation.where or ""
+            layer = layers.get(where)
+            yield self.finding(
+                observation.message,
+                path=layer.path if layer is not None else None,
+                address=layer.address if layer is not None else None,
+                detail="" if layer is not None else f"{observation.code}:{where}",
+                severity=severities.get(observation.code),
+                remedy=remedy,
+                advice=advice,
+            )
+
     @property
     def summary(self) -> str:
         """What it looks for, in one line."""
         return " ".join(self.doc.strip().partition("\n\n")[0].split())
+
+
+def rule(  # each is a field of the rule
+    *,
+    id: str,  # noqa: A002  # the field's name
+    severity: Severity,
+    example: str,
+    fix: Fix | None = None,
+    needs: Needs | None = None,
+    references: tuple[str, ...] = (),
+) -> Callable[[Callable[[RuleInput, AuditOptions], Iterator[Finding]]], Rule]:
+    """
+    Return a decorator that makes a rule of the function that checks a model.
+
+    The rule has the function's name, with hyphens, and the function's docstring is its reference
+    page. Within the function, its name is the rule: ``yield half_variables.finding(...)``.
+    """
+
+    def declare(check: Callable[[RuleInput, AuditOptions], Iterator[Finding]]) -> Rule:
+        return Rule(
+            id=id,
+            name=check.__name__.replace("_", "-"),
+            severity=severity,
+            fix=fix,
+            check=check,
+            doc=inspect.cleandoc(check.__doc__ or ""),
+            example=example,
+            needs=needs,
+            references=references,
+        )
+
+    return declare

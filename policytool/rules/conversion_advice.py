@@ -53,11 +53,11 @@ def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
         return None, ""
     from policytool.migration.convert import conversion_plan
 
-    found = conversion_plan.plan(case.loaded, Options(target=target), None)
-    if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
+    plan = conversion_plan.plan(case.loaded, Options(target=target), None)
+    if plan.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in plan.refusals):
         allowed = conversion_plan.plan(
             case.loaded, Options(target=target, allow_weight_rewrite=True), None
         )
         if not allowed.refusals:
             return allowed, " --allow-weight-rewrite"
-    return found, ""
+    return plan, ""

@@ -193,16 +193,16 @@ def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     name nor the wording counts.
     """
     seen = Counter[tuple[str, str, str]]()
-    found = []
+    digests = []
     for finding in findings:
         what = (finding.rule, _NUMBER.sub("", finding.path or ""), finding.detail)
-        found.append(
+        digests.append(
             hashlib.sha256(
                 "\0".join((*what, str(seen[what]))).encode("utf-8", "surrogatepass")
             ).hexdigest()[:32]
         )
         seen[what] += 1
-    return tuple(found)
+    return tuple(digests)
 
 
 def fails(finding: Finding, fail_on: Severity) -> bool:

@@ -114,17 +114,17 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     rest are carried out, because each fixes its finding by itself. A safe remedy is left where one
     that is not asked for would keep a loss scale: writing policies anew drops it.
     """
-    wanted = [finding for finding in findings if finding.remedy is not None]
+    fixable = [finding for finding in findings if finding.remedy is not None]
     left = {
         index: reason
-        for index, finding in enumerate(wanted)
+        for index, finding in enumerate(fixable)
         if (reason := _out_of_reach(finding, unsafe=unsafe)) is not None
     }
     saving = next(
         (
-            one
-            for index, one in enumerate(wanted)
-            if index in left and one.remedy is not None and one.remedy.keep_loss_scale
+            finding
+            for index, finding in enumerate(fixable)
+            if index in left and finding.remedy is not None and finding.remedy.keep_loss_scale
         ),
         None,
     )
@@ -133,11 +133,11 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
             f"it would drop the loss scale that {saving.rule} reports; --unsafe-fixes moves "
             "the loss scale to the optimizer"
         )
-        left = {index: left.get(index, reason) for index in range(len(wanted))}
+        left = {index: left.get(index, reason) for index in range(len(fixable))}
     left |= _contradictions(
-        [(index, finding) for index, finding in enumerate(wanted) if index not in left]
+        [(index, finding) for index, finding in enumerate(fixable) if index not in left]
     )
-    taken = tuple(finding for index, finding in enumerate(wanted) if index not in left)
+    taken = tuple(finding for index, finding in enumerate(fixable) if index not in left)
     return Merged(
         options=_options([finding.remedy for finding in taken if finding.remedy is not None])
         if taken
@@ -145,7 +145,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
         taken=taken,
         left=tuple(
             UnfixedFinding(finding=finding, reason=left[index])
-            for index, finding in enumerate(wanted)
+            for index, finding in enumerate(fixable)
             if index in left
         ),
     )
@@ -160,29 +160,29 @@ def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
     return None
 
 
-def _contradictions(wanted: Iterable[tuple[int, Finding]]) -> dict[int, str]:
+def _contradictions(findings: Iterable[tuple[int, Finding]]) -> dict[int, str]:
     """
     Return, for the findings whose remedies ask for different values of one thing, why they are
     left.
     """
-    asked: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
+    values_by_thing: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for index, finding in wanted:
+    for index, finding in findings:
         for thing, value in _asks(finding.remedy):
-            asked[thing][value].append((index, finding))
-    found: dict[int, str] = {}
-    for thing, values in asked.items():
+            values_by_thing[thing][value].append((index, finding))
+    reasons: dict[int, str] = {}
+    for thing, values in values_by_thing.items():
         if len(values) > 1:
-            said = " and ".join(
+            conflict = " and ".join(
                 f"{thing}{value} ({holders[0][1].rule})" for value, holders in values.items()
             )
-            found |= {
-                index: f"the fixes conflict: {said}"
+            reasons |= {
+                index: f"the fixes conflict: {conflict}"
                 for holders in values.values()
                 for index, _ in holders
             }
-    return found
+    return reasons
 
 
 def _asks(remedy: Remedy | None) -> Iterator[tuple[str, str]]:
@@ -199,11 +199,13 @@ def _asks(remedy: Remedy | None) -> Iterator[tuple[str, str]]:
 def _together(remedies: Sequence[Remedy]) -> Remedy:
     """Return remedies that do not contradict each other as one."""
     return Remedy(
-        fix=Fix.UNSAFE if any(one.fix is Fix.UNSAFE for one in remedies) else Fix.SAFE,
-        assignments=tuple(dict.fromkeys(pair for one in remedies for pair in one.assignments)),
-        to=next((one.to for one in remedies if one.to is not None), None),
-        keep_loss_scale=any(one.keep_loss_scale for one in remedies),
-        target=next((one.target for one in remedies if one.target is not None), None),
+        fix=Fix.UNSAFE if any(remedy.fix is Fix.UNSAFE for remedy in remedies) else Fix.SAFE,
+        assignments=tuple(
+            dict.fromkeys(pair for remedy in remedies for pair in remedy.assignments)
+        ),
+        to=next((remedy.to for remedy in remedies if remedy.to is not None), None),
+        keep_loss_scale=any(remedy.keep_loss_scale for remedy in remedies),
+        target=next((remedy.target for remedy in remedies if remedy.target is not None), None),
     )
 
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.creating.base import Creator, ascii_json, flat, read_back
 from policytool.formats.document import Document, Layout, Tensor, Writer
-from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents
-from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:
@@ -37,6 +35,9 @@ _TOP_LEVEL: Final = "top_level_model_weights"
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write a model into an empty draft."""
+    from policytool.formats.hdf5 import groups as _hdf5  # NumPy dtypes, which no document needs
+    from policytool.formats.hdf5.rewriting import storage
+
     _refuse_unreadable(content)
     counts: dict[tuple[str, ...], Counts] = {}
     with storage.drafting(draft, "w") as opened:
@@ -81,6 +82,9 @@ def check(draft: Path, content: Content) -> None:
 
     :raises WriteError: where they are not those that were to be written.
     """
+    from policytool.formats.hdf5 import groups as _hdf5
+    from policytool.formats.hdf5.rewriting import storage
+
     with storage.reading(draft) as opened:
         _hdf5.check(opened.root, _attributes(content))
 
@@ -116,6 +120,8 @@ def _placements(content: Content) -> Iterator[tuple[str, Placement]]:
 
 
 def _refuse_unreadable(content: Content) -> None:
+    from policytool.formats.hdf5 import groups as _hdf5
+
     for _, placement in _placements(content):
         if placement.dtype in _hdf5.OPAQUE:
             raise WriteError(

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walk_order
 from policytool.formats.document import Document, Layout, Tensor, Writer
-from policytool.formats.hdf5 import groups as _hdf5
-from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import file_names
-from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
 from policytool.support.files import atomic
 
@@ -44,6 +41,8 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     Write a model into an empty draft; its weights are made beside it, in a file without a name, and
     copied into the archive.
     """
+    from policytool.formats.keras_archive import members as _archive
+
     with atomic.Draft.beside(draft) as weights:
         counts = _write_weights(weights.path, content, values)
         with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
@@ -85,6 +84,9 @@ def check(draft: Path, content: Content) -> None:
 
     :raises WriteError: where they are not those that were to be written.
     """
+    from policytool.formats.hdf5 import groups as _hdf5
+    from policytool.formats.keras_archive import members as _archive
+
     with (
         _archive.open_archive(draft) as (_, archive),
         _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
@@ -97,6 +99,9 @@ def _attributes(content: Content) -> Attributes:
 
 
 def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
+    from policytool.formats.hdf5 import groups as _hdf5
+    from policytool.formats.hdf5.rewriting import storage
+
     counts: dict[tuple[str, ...], Counts] = {}
     with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]

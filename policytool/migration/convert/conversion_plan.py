@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import TITLES
 from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
-from policytool.formats.saved_model.read import MISSING as MISSING_SHARD
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
-from policytool.migration.convert.agreeing_releases import agreeing_releases
 from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.proofs import proofs
+from policytool.migration.convert.proofs import agreeing_releases, proofs
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import count_calls
@@ -91,13 +89,13 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _is_left_open(edited, loaded, target):
         return edited
-    made = _conversion_plan(
+    converted = _conversion_plan(
         loaded,
         options,
         target,
         (container,) if container is not None else _containers(loaded, target, options.containers),
     )
-    return edited if edited is not None and made.refusals else made
+    return edited if edited is not None and converted.refusals else converted
 
 
 def _is_unread(loaded: LoadedModel, options: Options) -> bool:
@@ -185,16 +183,16 @@ def _conversion_plan(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     base = planning.draft(loaded, plain)
-    after = _load_edited(loaded, plain) if base.edits else loaded
-    attempts = (
-        _attempt(
-            after,
-            options,
-            Target(loader=target, container=container, running=options.running),
-            base.casts,
-        )
+    targets = [
+        Target(loader=target, container=container, running=options.running)
         for container in containers
+    ]
+    # a target that reads bare names gets those: the format that policies had makes no difference
+    is_edited = any(
+        edit.kind is not EditKind.FORMAT or not targets[0].reads_bare_names for edit in base.edits
     )
+    after = _load_edited(loaded, plain) if is_edited else loaded
+    attempts = (_attempt(after, options, each, base.casts) for each in targets)
     first = next(attempts)
     chosen = (
         first
@@ -245,7 +243,11 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
             f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
             "use -o NAME.json, or convert a model with weights"
         )
-    lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
+    if own != "savedmodel":
+        return None
+    from policytool.formats.saved_model.read import MISSING  # the reader of graphs
+
+    lost = (entry.message for entry in loaded.document.observations if entry.code == MISSING)
     return next(lost, None)
 
 
@@ -253,7 +255,7 @@ def _attempt(
     loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
 ) -> _Attempt:
     log = Log()
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
@@ -268,9 +270,9 @@ def _attempt(
     proven: tuple[tuple[str, Proof], ...] = ()
     try:
         root = decoding.decode(loaded)
-        proven = proofs(root, situation)
-        root = rewrite_model(root, situation)
-        content = _content(root, situation, casts)
+        proven = proofs(root, context)
+        root = rewrite_model(root, context)
+        content = _content(root, context, casts)
     except LimitError as error:
         log.refuse(reading.BEYOND, None, str(error))
     except SpellingError as error:
@@ -294,20 +296,20 @@ def _attempt(
     )
 
 
-def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
+def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
     """
     Return a file's model as the target has it; what it cannot have goes to the log as refusals.
 
     :raises LimitError: where nested models that are called several times, one within the other,
         stand for too many calls to follow.
     """
-    if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
-        raise LimitError(f"if every call of a nested model is counted, the model has {beyond}")
+    if exceeded := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
+        raise LimitError(f"if every call of a nested model is counted, the model has {exceeded}")
     for rewrite in REWRITES:
-        if rewrite.applies(situation):
-            root = rewrite.apply(root, situation)
+        if rewrite.applies(context):
+            root = rewrite.apply(root, context)
     return ordering.order_layers(
-        arguments.keep_known(root, situation.target, situation.log), situation.target
+        arguments.keep_known(root, context.target, context.log), context.target
     )
 
 
@@ -320,12 +322,12 @@ def _path_in_container(path: str, target: Target) -> str:
     )
 
 
-def _content(root: Unit, situation: ConversionContext, casts: Sequence[Cast]) -> Content:
-    target = situation.target
-    config = encoding.encode(root, target, situation.log)
+def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> Content:
+    target = context.target
+    config = encoding.encode(root, target, context.log)
     stores = target.container != "json"
-    groups, placements = place_variables(root, situation, casts) if stores else ((), ())
-    trained = compile_config(root, situation, placements) if stores else None
+    groups, placements = place_variables(root, context, casts) if stores else ((), ())
+    trained = compile_config(root, context, placements) if stores else None
     if (
         trained is not None
         and target.container == "keras"

@@ -62,25 +62,25 @@ class Baseline:
     def at(self, moved: Callable[[str], str]) -> Baseline:
         """Return the same with other paths."""
         return Baseline(
-            findings=tuple(replace(one, path=moved(one.path)) for one in self.findings),
+            findings=tuple(replace(finding, path=moved(finding.path)) for finding in self.findings),
             signatures=tuple((moved(path), signature) for path, signature in self.signatures),
         )
 
     @property
     def fingerprints(self) -> Mapping[str, Counter[str]]:
         """By path, how often each fingerprint stands there."""
-        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for one in self.findings:
-            found[one.path][one.fingerprint] += 1
-        return dict(found)
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for finding in self.findings:
+            counts[finding.path][finding.fingerprint] += 1
+        return dict(counts)
 
     @property
     def by_path(self) -> Mapping[str, tuple[Signature, ...]]:
         """By path, the entry points."""
-        found: defaultdict[str, list[Signature]] = defaultdict(list)
+        by_file: defaultdict[str, list[Signature]] = defaultdict(list)
         for path, signature in self.signatures:
-            found[path].append(signature)
-        return {path: tuple(signatures) for path, signatures in found.items()}
+            by_file[path].append(signature)
+        return {path: tuple(signatures) for path, signatures in by_file.items()}
 
 
 def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
@@ -134,10 +134,10 @@ class KnownFindings:
         """Give a renamed file, as it was found, what is known of its old path."""
         if not self._gone or audited.path in self.by_path:
             return
-        held = Counter(
+        current = Counter(
             fingerprint for _, fingerprint, passed in judge(audited, passing) if passed is None
         )
-        old = next((path for path in self._gone if self.by_path[path] == held), None)
+        old = next((path for path in self._gone if self.by_path[path] == current), None)
         if old is not None:
             self._gone.remove(old)
             self.by_path[audited.path] = self.by_path.pop(old)
@@ -147,22 +147,22 @@ def render(baseline: Baseline) -> str:
     """Return the text of a baseline's file."""
     findings = [
         {
-            "path": one.path,
-            "rule": one.rule,
-            **({"layer": one.layer} if one.layer else {}),
-            "fingerprint": one.fingerprint,
+            "path": entry.path,
+            "rule": entry.rule,
+            **({"layer": entry.layer} if entry.layer else {}),
+            "fingerprint": entry.fingerprint,
         }
-        for one in sorted(baseline.findings)
+        for entry in sorted(baseline.findings)
     ]
     signatures = [
         {
             "path": path,
-            "name": one.name,
-            "inputs": one.inputs,
-            "outputs": one.outputs,
-            "compute_dtypes": list(one.compute_dtypes),
+            "name": entry.name,
+            "inputs": entry.inputs,
+            "outputs": entry.outputs,
+            "compute_dtypes": list(entry.compute_dtypes),
         }
-        for path, one in sorted(baseline.signatures, key=lambda pair: (pair[0], pair[1].name))
+        for path, entry in sorted(baseline.signatures, key=lambda pair: (pair[0], pair[1].name))
     ]
     return (
         f'{{\n"version": {VERSION},\n"findings": {_lines(findings)},\n"signatures": '
@@ -177,20 +177,22 @@ def parse(text: str) -> Baseline:
     :raises BaselineError: with a sentence part that follows the file's name.
     """
     try:
-        held, _ = jsontext.parse(text)
+        document, _ = jsontext.parse(text)
     except jsontext.JsonError as error:
         raise BaselineError(f"{error}; regenerate it with --write-baseline") from error
-    if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
+    if not isinstance(document, dict) or not {"version", "findings"} <= document.keys():
         raise BaselineError("is not a baseline; expected a file written by --write-baseline")
-    if held["version"] != VERSION:
+    if document["version"] != VERSION:
         raise BaselineError(
-            f"is a version {held['version']!r} baseline, but policytool supports "
+            f"is a version {document['version']!r} baseline, but policytool supports "
             f"version {VERSION}; regenerate it with --write-baseline"
         )
     return Baseline(
-        findings=tuple(_parse_entry(entry, number) for number, entry in _entries(held, "findings")),
+        findings=tuple(
+            _parse_entry(entry, number) for number, entry in _entries(document, "findings")
+        ),
         signatures=tuple(
-            _signature(entry, number) for number, entry in _entries(held, "signatures")
+            _signature(entry, number) for number, entry in _entries(document, "signatures")
         ),
     )
 
@@ -201,8 +203,8 @@ def _lines(entries: Sequence[Mapping[str, object]]) -> str:
     return f"[\n{lines}\n]" if lines else "[]"
 
 
-def _entries(held: Mapping[str, object], key: str) -> list[tuple[int, Mapping[str, object]]]:
-    entries = held.get(key, [])
+def _entries(document: Mapping[str, object], key: str) -> list[tuple[int, Mapping[str, object]]]:
+    entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BaselineError(f"is an invalid baseline: {key!r} is not a list of objects")
     return list(enumerate(entries, start=1))
@@ -233,7 +235,7 @@ def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature
         isinstance(path, str)
         and isinstance(name, str)
         and isinstance(computes, list)
-        and all(isinstance(one, str) for one in computes)
+        and all(isinstance(dtype, str) for dtype in computes)
     ):
         raise BaselineError(
             f"is an invalid baseline: signature {number} lacks a path, a name, or compute dtypes"

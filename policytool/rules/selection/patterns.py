@@ -55,14 +55,14 @@ class PathPattern:
 
     def _parts(self) -> tuple[str, str]:
         """Return how paths begin, and the regular expression for the rest of them."""
-        wanted = self.glob.rstrip("/")
-        deep = "" if "/" in wanted else "(?:.*/)?"
-        wanted = wanted.removeprefix("./")
-        base = "" if wanted.startswith("/") else f"{self.base.rstrip('/')}/"
-        while wanted.startswith(_UP):
-            wanted = wanted.removeprefix(_UP)
+        glob = self.glob.rstrip("/")
+        deep = "" if "/" in glob else "(?:.*/)?"
+        glob = glob.removeprefix("./")
+        base = "" if glob.startswith("/") else f"{self.base.rstrip('/')}/"
+        while glob.startswith(_UP):
+            glob = glob.removeprefix(_UP)
             base = f"{base[:-1].rpartition('/')[0]}/"
-        return base, f"(?s){deep}{_translate(wanted)}(?:/.*)?"
+        return base, f"(?s){deep}{_translate(glob)}(?:/.*)?"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,8 +80,8 @@ def _translate(glob: str) -> str:
 
 
 def _class(match: re.Match[str]) -> str:
-    held = match[2].replace("\\", r"\\").replace("[", r"\[")
-    characters = f"[{'^' if match[1] else ''}{held}]"
+    content = match[2].replace("\\", r"\\").replace("[", r"\[")
+    characters = f"[{'^' if match[1] else ''}{content}]"
     try:
         automata.parse(characters)
     except automata.ExpressionError:  # a range that ends before it begins

@@ -79,13 +79,13 @@ def ids_of(words: Iterable[str], option: str) -> frozenset[str]:
 
     :raises UsageError: for what means no rule, and where no word is given.
     """
-    found = selectors(words, option)
-    if not found:
+    chosen = selectors(words, option)
+    if not chosen:
         raise UsageError(
             f"{option} is empty; expected rule IDs such as PT101, prefixes such as PT1, "
             f"names, or {ALL}"
         )
-    return frozenset[str]().union(*(one.rules for one in found))
+    return frozenset[str]().union(*(entry.rules for entry in chosen))
 
 
 def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[str]:
@@ -95,10 +95,10 @@ def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> froz
     Of the words that mean a rule the most specific decides, and ``ignore`` where two are equally
     so, as in ruff.
     """
-    wanted = tuple(select) or (selector(ALL, "--select"),)
-    unwanted = tuple(ignore)
+    selected = tuple(select) or (selector(ALL, "--select"),)
+    ignored = tuple(ignore)
     return frozenset(
-        rule.id for rule in rules.RULES if _weight(rule.id, wanted) > _weight(rule.id, unwanted)
+        rule.id for rule in rules.RULES if _weight(rule.id, selected) > _weight(rule.id, ignored)
     )
 
 
@@ -108,13 +108,13 @@ def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str
     not given.
     """
     silent = []
-    for one in select:
-        needs = {rule.needs for rule in rules.RULES if rule.id in one.rules and one.text != ALL}
+    for word in select:
+        needs = {rule.needs for rule in rules.RULES if rule.id in word.rules and word.text != ALL}
         missing = sorted(
             need.value for need in needs if need is not None and not rules.is_met(need, options)
         )
         if missing and len(missing) == len(needs):
-            silent.append(f"{one.text} was skipped: it needs {' or '.join(missing)}")
+            silent.append(f"{word.text} was skipped: it needs {' or '.join(missing)}")
     return tuple(silent)
 
 

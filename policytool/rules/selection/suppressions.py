@@ -56,7 +56,7 @@ class Suppression:
 
     def toml(self) -> str:
         """Return it as a settings file spells it, in one line."""
-        said: list[tuple[str, object]] = [
+        values: list[tuple[str, object]] = [
             ("rules", list(self.words)),
             ("path", self.path and self.path.glob),
             ("layer", self.layer),
@@ -64,7 +64,7 @@ class Suppression:
         ]
         words = [
             f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            for key, value in said
+            for key, value in values
             if value is not None
         ]
         return (
@@ -137,9 +137,9 @@ class ModelSuppressions:
     def suppressing(self, finding: Finding) -> Suppressed | None:
         """Return what lets a finding pass, baselines left out; None if nothing does."""
         for number in list(self.meant_for(finding)):
-            one = self._passing.suppressions[number]
-            if not one.is_expired(self._passing.today):
-                return Suppressed(finding=finding, reason=one.reason, by="suppression")
+            suppression = self._passing.suppressions[number]
+            if not suppression.is_expired(self._passing.today):
+                return Suppressed(finding=finding, reason=suppression.reason, by="suppression")
         for ignored in self._for_rule(finding.rule)[1]:
             return Suppressed(finding=finding, reason=f"matches {ignored}", by="per-file-ignores")
         return None
@@ -165,13 +165,13 @@ class ModelSuppressions:
             try:
                 numbers = [
                     number
-                    for number, one in enumerate(self._passing.suppressions)
-                    if rule in one.rules and self._is_here(one.path)
+                    for number, entry in enumerate(self._passing.suppressions)
+                    if rule in entry.rules and self._is_here(entry.path)
                 ]
                 ignored = [
-                    one
-                    for one in self._passing.per_file
-                    if rule in one.rules and self._is_here(one.pattern)
+                    entry
+                    for entry in self._passing.per_file
+                    if rule in entry.rules and self._is_here(entry.pattern)
                 ]
             except StepsExceededError as error:
                 self._stop(error)
@@ -196,11 +196,11 @@ def suppress(audited: Audited, passing: Suppressions) -> Audited:
     known = Counter(passing.known.get(audited.path, {}))
     counting: list[tuple[Finding, str]] = []
     passed: list[Suppressed] = []
-    for finding, fingerprint, found in judge(audited, passing):
+    for finding, fingerprint, suppression in judge(audited, passing):
         is_known = known[fingerprint] > 0
         known[fingerprint] -= 1
-        if found is not None:
-            passed.append(replace(found, fingerprint=fingerprint))
+        if suppression is not None:
+            passed.append(replace(suppression, fingerprint=fingerprint))
         elif is_known:
             passed.append(
                 Suppressed(finding=finding, reason=KNOWN, by="baseline", fingerprint=fingerprint)
@@ -222,18 +222,18 @@ def judge(
     Yield each finding of a model, as it was found, with its fingerprint and what lets it pass,
     baselines left out.
     """
-    here = passing.of_model(audited)
+    applicable = passing.of_model(audited)
     for finding, fingerprint in zip(audited.findings, fingerprints(audited.findings), strict=True):
-        yield finding, fingerprint, here.suppressing(finding)
+        yield finding, fingerprint, applicable.suppressing(finding)
 
 
 def expired_suppressions(
     suppressions: Iterable[Suppression], today: date
 ) -> tuple[Suppression, ...]:
     """Return the suppressions that no longer work."""
-    return tuple(one for one in suppressions if one.is_expired(today))
+    return tuple(suppression for suppression in suppressions if suppression.is_expired(today))
 
 
 def all_of(audited: Audited) -> tuple[Finding, ...]:
     """Return what was found in a model, let pass or not."""
-    return (*audited.findings, *(one.finding for one in audited.suppressed))
+    return (*audited.findings, *(entry.finding for entry in audited.suppressed))

@@ -79,11 +79,11 @@ def converted(
         if unit.site is not None
         for tensor in loaded.placed.sources.get(unit.site, ())
     ]
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=Target(loader=loader, container=container), log=log
     )
     return Converted(
-        compile_config(root, situation, weights), frozenset(note.code for note in log.notes)
+        compile_config(root, context, weights), frozenset(note.code for note in log.notes)
     )
 
 

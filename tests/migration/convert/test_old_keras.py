@@ -55,13 +55,13 @@ def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, 
     """Return a file's model as a loader has it, and what was told of it."""
     log = Log()
     loaded = reading.load_model(format_detection.document(path, path.name))
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=Target(loader=loader, container=container), log=log
     )
     root = decoding.decode(loaded)
     for rewrite in REWRITES:
-        root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
-    return arguments.keep_known(root, situation.target, log), log
+        root = rewrite.apply(root, context) if rewrite.applies(context) else root
+    return arguments.keep_known(root, context.target, log), log
 
 
 def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:

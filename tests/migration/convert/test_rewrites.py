@@ -101,9 +101,9 @@ def another_order() -> tuple[Rewrite, ...]:
 def outcome(file: str, target: Target, rewrites: Sequence[Rewrite]) -> tuple[object, ...]:
     """Return a file's model after rewrites in an order, and what they told, in any order."""
     loaded, log = reading.load_model(format_detection.document(FIXTURES / file, file)), Log()
-    situation = ConversionContext(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
+    context = ConversionContext(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
     root = decoding.decode(loaded)
     for rewrite in rewrites:
-        root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
+        root = rewrite.apply(root, context) if rewrite.applies(context) else root
     root = arguments.keep_known(root, target, log)
     return repr(root), set(log.changes), set(log.refusals), set(log.notes)

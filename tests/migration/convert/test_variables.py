@@ -182,11 +182,11 @@ def test_a_layer_without_its_variables_is_refused() -> None:
         FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
     )
     loaded = reading.load_model(replace(document, tensors=(document.tensors or ())[2:]))
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log()
     )
-    place_variables(rewrite_model(decoding.decode(loaded), situation), situation)
-    assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
+    place_variables(rewrite_model(decoding.decode(loaded), context), context)
+    assert {refusal.path for refusal in context.log.refusals} == {"functional/dense"}
 
 
 def test_layers_without_variables_have_groups_in_archives() -> None:
@@ -209,12 +209,12 @@ def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
             FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
         )
     )
-    situation = ConversionContext(
+    context = ConversionContext(
         loaded=loaded, target=Target(loader="keras3.3", container="keras"), log=Log()
     )
-    root = rewrite_model(decoding.decode(loaded), situation)
-    _, placements = place_variables(root, situation)
-    assert not situation.log.refusals
+    root = rewrite_model(decoding.decode(loaded), context)
+    _, placements = place_variables(root, context)
+    assert not context.log.refusals
     found = {
         placement.layer: placement.source for placement in placements if placement.path[-1] == "0"
     }

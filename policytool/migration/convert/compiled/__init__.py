@@ -73,7 +73,7 @@ class Compiled:
 
 
 def compile_config(
-    root: Unit, situation: ConversionContext, weights: Sequence[Placement]
+    root: Unit, context: ConversionContext, weights: Sequence[Placement]
 ) -> Compiled:
     """
     Return the training configuration of a converted model.
@@ -81,12 +81,12 @@ def compile_config(
     :param root: the model as the target has it
     :param weights: its variables in the order of the target's ``weights``, each with its source
     """
-    place = optimizer_config.optimizer_place(situation.loaded.document)
-    target, told = situation.target, situation.log
+    place = optimizer_config.optimizer_place(context.loaded.document)
+    target, told = context.target, context.log
     if place is None or target.container == "json":
         return Compiled()
     try:
-        source = optimizer.read(situation, place[1])
+        source = optimizer.read(context, place[1])
         found = optimizer.for_target(source, target, told)
     except LostError as error:
         told.caution(
@@ -101,7 +101,7 @@ def compile_config(
     if (
         found.class_name == _NEEDS_VARIABLES
         and not target.is_keras3
-        and not _has_trainables(situation)
+        and not _has_trainables(context)
     ):
         told.caution(
             "training-lost",
@@ -110,7 +110,7 @@ def compile_config(
             "weights, so the model is written without a training configuration",
         )
         return Compiled()
-    placements = _state(situation, source, found, weights)
+    placements = _state(context, source, found, weights)
     if (
         found.scale is not None
         and found.wrapped
@@ -130,8 +130,8 @@ def compile_config(
         found = replace(found, scale=None, wrapped=False)
     config = _config(
         root,
-        situation,
-        optimizer_config.configuration(situation.loaded.document),
+        context,
+        optimizer_config.configuration(context.loaded.document),
         optimizer.serialize(found, target, told),
     )
     if target.container == "h5":
@@ -143,21 +143,21 @@ def compile_config(
     return Compiled(config=config, state=placements)
 
 
-def _has_trainables(situation: ConversionContext) -> bool:
+def _has_trainables(context: ConversionContext) -> bool:
     try:
-        return bool(_trainables(situation))
+        return bool(_trainables(context))
     except UnmappedError:  # several, in an unknown order
         return True
 
 
-def _trainables(situation: ConversionContext) -> tuple[Tensor, ...]:
-    loaded = situation.loaded
+def _trainables(context: ConversionContext) -> tuple[Tensor, ...]:
+    loaded = context.loaded
     return trainable_tensors(loaded.document, loaded.placed)
 
 
-def _config(root: Unit, situation: ConversionContext, value: Json, serialised: Json) -> Json:
+def _config(root: Unit, context: ConversionContext, value: Json, serialised: Json) -> Json:
     given = value if isinstance(value, dict) else {}
-    target, told = situation.target, situation.log
+    target, told = context.target, context.log
     try:
         loss = LossWriter(target, told, names.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
@@ -206,7 +206,7 @@ def _flat(root: Unit, metrics: Json) -> Json:
 
 
 def _state(
-    situation: ConversionContext,
+    context: ConversionContext,
     source: ConvertedOptimizer,
     found: ConvertedOptimizer,
     weights: Sequence[Placement],
@@ -214,14 +214,14 @@ def _state(
     """
     Return the optimizer's variables where the target restores them; a warning where they are lost.
     """
-    target, told = situation.target, situation.log
+    target, told = context.target, context.log
     try:
-        order = _trainables(situation)
-        stored = optimizer_variables.read_state(situation.loaded, source, order)
+        order = _trainables(context)
+        stored = optimizer_variables.read_state(context.loaded, source, order)
         if stored is None:
-            if _had_state(situation):
+            if _had_state(context):
                 raise UnmappedError(
-                    f"policytool does not read it from {situation.loaded.document.format} files"
+                    f"policytool does not read it from {context.loaded.document.format} files"
                 )
             return ()
         reason = _state_obstacle(found, target)
@@ -265,12 +265,12 @@ def _with_stored_dtypes(variables: Sequence[Placement], target: Target) -> list[
     return [replace(one, dtype=stored_dtype(one.dtype, target)) for one in variables]
 
 
-def _had_state(situation: ConversionContext) -> bool:
+def _had_state(context: ConversionContext) -> bool:
     """
     Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps
     it among the checkpoint's variables.
     """
-    return situation.loaded.is_saved_object
+    return context.loaded.is_saved_object
 
 
 def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:

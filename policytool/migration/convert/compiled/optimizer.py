@@ -76,14 +76,14 @@ class ConvertedOptimizer(StyledOptimizer):
     """Whether a wrapper scales losses."""
 
 
-def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
+def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
     """
     Return a file's optimizer.
 
     :raises LostError: for what no release writes.
     """
     try:
-        found = optimizer_variables.read_optimizer(situation.loaded, value)
+        found = optimizer_variables.read_optimizer(context.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
         raise LostError(f"no release writes optimizers in this format: {error}") from error
@@ -93,10 +93,10 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
     if (
         not wrapped
         and scale is None
-        and situation.loaded.document.format == "keras"
-        and optimizer_state.is_of_wrapper(situation.loaded)
+        and context.loaded.document.format == "keras"
+        and optimizer_state.is_of_wrapper(context.loaded)
     ):
-        situation.log.change(
+        context.log.change(
             "optimizer-wrapped",
             None,
             "the optimizer state shows that compile() added a loss-scaling wrapper; migrate "

@@ -66,7 +66,7 @@ def layout(
         return {new: Recipe(parts=(old,)) for new, old in _PLAIN[class_name].items()}
     if class_name in _GATES:
         return _recurrent(class_name, shapes, channels_first=channels_first, reverses=reverses)
-    found: dict[str, Recipe] = {"bias": Recipe(parts=("b",))}
+    bias: dict[str, Recipe] = {"bias": Recipe(parts=("b",))}
     if class_name in _CONVOLUTIONS:
         rank = _CONVOLUTIONS[class_name]
         return {
@@ -75,14 +75,14 @@ def layout(
                 axes=_FIRST[rank] if channels_first else (),
                 flip=tuple(range(rank)) if reverses else (),
             ),
-            **found,
+            **bias,
         }
     if class_name in {"Convolution1D", "AtrousConvolution1D"}:
-        return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **found}
+        return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **bias}
     if class_name == "Deconvolution2D":
         return {
             "kernel": Recipe(parts=("W",), axes=(2, 3, 0, 1) if channels_first else (0, 1, 3, 2)),
-            **found,
+            **bias,
         }
     if class_name == "SeparableConvolution2D":
         axes = _FIRST[2] if channels_first else ()
@@ -91,7 +91,7 @@ def layout(
                 key: Recipe(parts=(key,), axes=axes)
                 for key in ("depthwise_kernel", "pointwise_kernel")
             },
-            **found,
+            **bias,
         }
     return {}
 

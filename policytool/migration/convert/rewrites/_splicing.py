@@ -37,7 +37,7 @@ class Split:
     @property
     def fits_a_chain(self) -> bool:
         """Whether a Sequential can hold it: layers of one input each, and no operations."""
-        return self.joint is None and all(one.role is not Role.OPERATION for one in self.after)
+        return self.joint is None and all(unit.role is not Role.OPERATION for unit in self.after)
 
 
 def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:

@@ -1,32 +1,178 @@
-"""
-Replaces activations that the target does not have or implements differently.
-
-``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
-in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the
-other of x. What only the function's own layer can say is said by layers put beside it; within the
-gates of a recurrent layer its weights are multiplied, where the user allows it.
-"""
+"""Activations that the target does not have or implements differently."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Thing, Unit, function_name
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._missing_activations import (
-    HARD,
-    SPLIT,
-    has_masks,
-    is_missing,
-)
+from policytool.migration.convert.architecture import Network, Role, Thing, Unit, function_name
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
+from policytool.migration.convert.rewrites.operations import to_keras2
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.migration.plan import WEIGHT_REWRITE
-from policytool.releases import known_arguments
+from policytool.model.calls import Call, Reference
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import keras_operations, known_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.rewrites._base import ConversionContext
+
+
+_HARD: Final = "hard_sigmoid"
+_SPLIT_LAYERS: Final = frozenset(
+    {
+        *("Activation", "Dense", "EinsumDense"),
+        *(
+            f"{kind}{rank}D{end}"
+            for rank in (1, 2, 3)
+            for kind, end in (
+                ("Conv", ""),
+                ("Conv", "Transpose"),
+                ("DepthwiseConv", ""),
+                ("SeparableConv", ""),
+            )
+        ),
+    }
+)
+"""Layers that apply ``activation`` to what they give, last of all."""
+
+
+def _is_missing(name: str, context: ConversionContext) -> bool:
+    """Return whether an activation is one of Keras' that the target has not."""
+    if not known_arguments.is_known("activations", name):
+        return False
+    objection = known_arguments.objection(
+        context.target.loader, "activations", name, {}, module=False
+    )
+    return objection is not None and objection.missing
+
+
+def _missing_activation(unit: Unit, context: ConversionContext) -> str | None:
+    """Return the activation of a layer that can be split, where the target has it not."""
+    if unit.role is not Role.LAYER or unit.custom or unit.class_name not in _SPLIT_LAYERS:
+        return None
+    name = function_name(unit.config.get("activation"))
+    return name if name is not None and _is_missing(name, context) else None
+
+
+def _has_masks(root: Unit) -> bool:
+    """Return whether a layer of the model makes a mask."""
+    return any(
+        unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
+    )
+
+
+_OPERATIONS: Final = {
+    "celu": "Celu",
+    "hard_shrink": "HardShrink",
+    "hard_tanh": "HardTanh",
+    "log_sigmoid": "LogSigmoid",
+    "soft_shrink": "SoftShrink",
+    "sparse_plus": "SparsePlus",
+    "sparse_sigmoid": "SparseSigmoid",
+    "squareplus": "Squareplus",
+    "tanh_shrink": "TanhShrink",
+}
+"""With the arguments that the operation has anyway; each works on each element by itself."""
+
+_JOINED_ACTIVATIONS: Final = frozenset({"hard_silu", "hard_swish"})
+_CHAIN_KEYS: Final = ("dtype", "build_input_shape")
+"""Keys of a Sequential's config that a functional model's has not."""
+
+
+@rewrite(
+    applies=lambda context: context.from_keras3 and not context.to_keras3,
+)
+def activation_operations(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces activations that exist only in Keras 3 with operations after the layer, which later
+    steps convert to TensorFlow functions.
+
+    Where a Sequential holds such a layer, or one whose activation becomes layers that join again
+    (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer
+    of a Sequential takes one tensor.
+    """
+    masks = _has_masks(root)
+
+    def joins(unit: Unit) -> bool:
+        if masks:  # op layers and what multiplies lose them, a sum does not
+            return (
+                unit.class_name in _SPLIT_LAYERS
+                and function_name(unit.config.get("activation")) == _HARD
+            )
+        return _missing_activation(unit, context) in {*_OPERATIONS, *_JOINED_ACTIVATIONS}
+
+    changed = map_units(root, lambda unit: _as_graph(unit, joins, context))
+    return changed if masks else splice(changed, lambda unit: _split_operation(unit, context))
+
+
+def _split_operation(unit: Unit, context: ConversionContext) -> Split | None:
+    name = _missing_activation(unit, context)
+    if name not in _OPERATIONS or to_keras2.is_before_lambdas(context.target.loader):
+        return None
+    context.log.change(
+        "activation-layer",
+        unit,
+        f"activation {name} becomes an operation because {context.target.name} does not have it",
+    )
+    operation = Unit(
+        class_name=_OPERATIONS[name],
+        name=f"{unit.name}_{name}",
+        config={},
+        role=Role.OPERATION,
+        module=f"{keras_operations.MODULES}nn",
+        path=unit.path,
+    )
+    return Split(unit=unit.with_config(activation="linear"), after=(operation,))
+
+
+def _as_graph(unit: Unit, joins: Callable[[Unit], bool], context: ConversionContext) -> Unit:
+    """
+    Return a Sequential as a functional model, where one of its layers has to be split so and it
+    says what it takes.
+    """
+    network = unit.network
+    if (
+        network is None
+        or not network.is_chain
+        or unit.custom
+        or not network.units
+        or network.units[0].class_name != INPUT_CLASS
+        or not any(map(joins, _inner_units(network)))
+    ):
+        return unit
+    context.log.change(
+        "functional",
+        unit,
+        "the Sequential model becomes a functional model because an activation becomes several "
+        "connected layers",
+    )
+    calls = [(), *((Call(args=(Reference(layer=member.name),)),) for member in network.units[:-1])]
+    units = tuple(
+        replace(member, calls=called) for member, called in zip(network.units, calls, strict=True)
+    )
+    graph = Network(
+        units=units,
+        inputs=Reference(layer=network.units[0].name),
+        outputs=Reference(layer=network.units[-1].name),
+    )
+    return replace(unit.without(*_CHAIN_KEYS), class_name="Functional", network=graph)
+
+
+def _inner_units(network: Network) -> Iterator[Unit]:
+    """Yield the layers of a network, of a TimeDistributed the one that it holds."""
+    for unit in network.units:
+        inner = unit
+        while inner.class_name == "TimeDistributed" and isinstance(
+            layer := inner.config.get("layer"), Unit
+        ):
+            inner = layer
+        yield inner
+
 
 KERAS3_STEEPNESS: Final = 1.2
 """
@@ -47,37 +193,47 @@ _ACTIVATED: Final = {"c", "h"}
 """The columns that go through ``activation``; the others go through ``recurrent_activation``."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    masks = has_masks(root)
-    if masks and situation.crosses and not situation.to_keras3:
-        _refuse_in_chains(root, situation)
-    root = splice(root, lambda unit: _split(unit, situation, masks=masks))
-    return map_units(root, lambda unit: _rescale_or_refuse(unit, situation))
+@rewrite(
+    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
+    applies=lambda context: True,  # noqa: ARG005  # releases of one library differ too
+)
+def activations(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces activations that the target does not have or implements differently.
+
+    ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 +
+    0.5 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is
+    the other of x. What only the function's own layer can say is said by layers put beside it;
+    within the gates of a recurrent layer its weights are multiplied, where the user allows it.
+    """
+    masks = _has_masks(root)
+    if masks and context.crosses and not context.to_keras3:
+        _refuse_in_chains(root, context)
+    root = splice(root, lambda unit: _split_activation(unit, context, masks=masks))
+    return map_units(root, lambda unit: _rescale_or_refuse(unit, context))
 
 
-def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
+def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) -> Split | None:
     """Return a layer with its activation as layers of their own, where the target needs it so."""
     if (
         unit.role is not Role.LAYER
         or unit.custom
-        or unit.class_name not in SPLIT
+        or unit.class_name not in _SPLIT_LAYERS
         or "activation" not in unit.config
     ):
         return None
     activation = unit.config["activation"]
     if isinstance(activation, Unit | Thing) and function_name(activation) is None:
-        return _layer_apart(unit, activation, situation)
+        return _layer_apart(unit, activation, context)
     name = function_name(activation)
-    if name == HARD and situation.crosses:
-        return _hard_sigmoid(unit, situation, masks=masks)
-    if name is None or not is_missing(name, situation):
+    if name == _HARD and context.crosses:
+        return _hard_sigmoid(unit, context, masks=masks)
+    if name is None or not _is_missing(name, context):
         return None
-    return _other_layer(unit, name, situation, masks=masks)
+    return _other_layer(unit, name, context, masks=masks)
 
 
-def _layer_apart(
-    unit: Unit, activation: Unit | Thing, situation: ConversionContext
-) -> Split | None:
+def _layer_apart(unit: Unit, activation: Unit | Thing, context: ConversionContext) -> Split | None:
     """
     Return a layer whose activation is a layer, as two: writers differ in how they say it, and most
     loaders do not read it.
@@ -94,28 +250,28 @@ def _layer_apart(
         "activation",
         **{key: value for key, value in config.items() if key != "name"},
     )
-    situation.log.change(
+    context.log.change(
         "activation-apart", unit, f"activation {activation.class_name} becomes a separate layer"
     )
     return Split(unit=unit.with_config(activation="linear"), after=(own,))
 
 
-def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split:
+def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Split:
     """
     Return a layer before whose ``hard_sigmoid`` its input is multiplied.
 
     A Rescaling of Keras 2 loses the mask of its input, a sum of it and the input does not.
     """
-    factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
-    situation.log.change(
+    factor = KERAS3_STEEPNESS if context.to_keras3 else 1 / KERAS3_STEEPNESS
+    context.log.change(
         "hard-sigmoid",
         unit,
-        f"hard_sigmoid has a different formula in {situation.target.name}, so its "
+        f"hard_sigmoid has a different formula in {context.target.name}, so its "
         f"input is multiplied by {factor:.4g}",
     )
     plain = unit.with_config(activation="linear")
-    hard = layer_beside(unit, "Activation", HARD, activation=HARD)
-    if masks and not situation.to_keras3:
+    hard = layer_beside(unit, "Activation", _HARD, activation=_HARD)
+    if masks and not context.to_keras3:
         difference = layer_beside(unit, "Rescaling", "scale", scale=factor - 1, offset=0.0)
         return Split(
             unit=plain, after=(difference, layer_beside(unit, "Add", "sum"), hard), joint=1
@@ -126,7 +282,7 @@ def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> S
     return Split(unit=plain, after=(scaling, hard))
 
 
-def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
+def _refuse_in_chains(root: Unit, context: ConversionContext) -> None:
     """Refuse what is multiplied by two layers side by side, where each layer takes one tensor."""
     for model in walk(root):
         for member in model.network.units if model.network and model.network.is_chain else ():
@@ -135,11 +291,11 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 unit = unit.config.get("layer")
             if (
                 isinstance(unit, Unit)
-                and unit.class_name in SPLIT
+                and unit.class_name in _SPLIT_LAYERS
                 and not unit.custom
-                and function_name(unit.config.get("activation")) == HARD
+                and function_name(unit.config.get("activation")) == _HARD
             ):
-                situation.log.refuse(
+                context.log.refuse(
                     "activation",
                     unit,
                     f"{_what(unit)} applies hard_sigmoid, which requires a preceding Rescaling "
@@ -148,21 +304,19 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 )
 
 
-def _other_layer(
-    unit: Unit, name: str, situation: ConversionContext, *, masks: bool
-) -> Split | None:
+def _other_layer(unit: Unit, name: str, context: ConversionContext, *, masks: bool) -> Split | None:
     """
     Return a layer with layers in place of an activation that the target has not; None where there
     are none.
     """
-    layers = _layers(unit, name, situation)
-    if layers is None or (masks and len(layers) > 1 and not situation.to_keras3):
+    layers = _layers(unit, name, context)
+    if layers is None or (masks and len(layers) > 1 and not context.to_keras3):
         return None
-    situation.log.change(
+    context.log.change(
         "activation-layer",
         unit,
         f"activation {name} becomes {' and '.join(one.class_name for one in layers)} because "
-        f"{situation.target.name} does not have it",
+        f"{context.target.name} does not have it",
     )
     return Split(
         unit=unit.with_config(activation="linear"),
@@ -171,13 +325,13 @@ def _other_layer(
     )
 
 
-def _layers(unit: Unit, name: str, situation: ConversionContext) -> tuple[Unit, ...] | None:
+def _layers(unit: Unit, name: str, context: ConversionContext) -> tuple[Unit, ...] | None:
     if name == "relu6":
         return (
             layer_beside(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0),
         )
     if name == "leaky_relu":
-        key = "negative_slope" if situation.to_keras3 else "alpha"
+        key = "negative_slope" if context.to_keras3 else "alpha"
         return (layer_beside(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
     if name in {"hard_silu", "hard_swish"}:
         moved = layer_beside(unit, "Rescaling", "shift", scale=1.0, offset=3.0)
@@ -191,53 +345,53 @@ def _layers(unit: Unit, name: str, situation: ConversionContext) -> tuple[Unit, 
     return None
 
 
-def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
+def _rescale_or_refuse(unit: Unit, context: ConversionContext) -> Unit:
     """Return a layer whose weights hold what splitting cannot express, or a refusal."""
     if unit.role is not Role.LAYER or unit.custom:
         return unit
     for key in ("activation", "recurrent_activation"):
         name = function_name(unit.config.get(key))
-        if name is not None and is_missing(name, situation):
-            situation.log.refuse(
+        if name is not None and _is_missing(name, context):
+            context.log.refuse(
                 "activation",
                 unit,
-                f"{_what(unit)} sets {key} to {name}, which {situation.target.name} does not have",
+                f"{_what(unit)} sets {key} to {name}, which {context.target.name} does not have",
             )
     gates = _GATES.get(unit.class_name.removesuffix("Cell"))
     hard = [
         key
         for key in ("activation", "recurrent_activation")
-        if function_name(unit.config.get(key)) == HARD
+        if function_name(unit.config.get(key)) == _HARD
     ]
-    if gates is None or not hard or not situation.crosses:
+    if gates is None or not hard or not context.crosses:
         return unit
-    return _scale_gates(unit, gates, hard, situation)
+    return _scale_gates(unit, gates, hard, context)
 
 
-def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionContext) -> Unit:
+def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionContext) -> Unit:
     """Return a recurrent layer whose columns before ``hard_sigmoid`` are multiplied."""
     if "activation" in hard and "c" in gates:
-        situation.log.refuse(
+        context.log.refuse(
             "activation",
             unit,
             f"{_what(unit)} applies hard_sigmoid to its cell state, but hard_sigmoid has a "
-            f"different formula in {situation.target.name}",
+            f"different formula in {context.target.name}",
         )
         return unit
     message = (
         f"{_what(unit)} sets {hard[0]} to hard_sigmoid, which has a different formula in "
-        f"{situation.target.name}"
+        f"{context.target.name}"
     )
-    if situation.loaded.document.tensors is None:
-        situation.log.refuse(
+    if context.loaded.document.tensors is None:
+        context.log.refuse(
             "activation",
             unit,
             f"{message}, and the file has no weights to rescale; convert the model with its "
             "weights",
         )
         return unit
-    if not situation.allow_weight_rewrite:
-        situation.log.refuse(
+    if not context.allow_weight_rewrite:
+        context.log.refuse(
             WEIGHT_REWRITE,
             unit,
             f"{message}; use --allow-weight-rewrite to rescale its weights so that "
@@ -246,7 +400,7 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         return unit
     width = unit.config.get("units", unit.config.get("filters"))
     if not isinstance(width, int):
-        situation.log.refuse(
+        context.log.refuse(
             "activation",
             unit,
             (
@@ -255,14 +409,14 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
             ),
         )
         return unit
-    factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
+    factor = KERAS3_STEEPNESS if context.to_keras3 else 1 / KERAS3_STEEPNESS
     factors = tuple(
         factor if ("activation" if gate in _ACTIVATED else "recurrent_activation") in hard else 1.0
         for gate in gates
         for _ in range(width)
     )
     names = _SCALED if unit.config.get("use_bias", True) else _SCALED[:2]
-    situation.log.change(
+    context.log.change(
         "weights-multiplied",
         unit,
         f"the input of hard_sigmoid is multiplied by {factor:.4g}: {', '.join(names)}",
@@ -272,11 +426,3 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
 
 def _what(unit: Unit) -> str:
     return f"{unit.path} ({unit.class_name})"
-
-
-REWRITE: Final = Rewrite(
-    name="activations",
-    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
-    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
-    apply=_apply,
-)

@@ -1,14 +1,4 @@
-"""
-Replaces the private layers of ``keras.applications`` models, which no release exports, with layers
-that all releases have.
-
-``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
-input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each
-channel of images by a weight, as an EinsumDense without a bias does, whose equation has no ``...``
-because TF 2.4 reads that wrongly. A file tells them by the module of Keras that they are in; HDF5
-tells none, and there only ``CustomScaleLayer`` is known, by the name that tf_keras registers for
-it.
-"""
+"""The private layers of ``keras.applications`` models."""
 
 from __future__ import annotations
 
@@ -16,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Recipe, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import layer_beside
 from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
@@ -38,11 +28,26 @@ _ONLY: Final = "0"
 """What archives, which alone tell modules, call the one variable of a layer."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda context: context.crosses,
+)
+def applications(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces the private layers of ``keras.applications`` models, which no release exports, with
+    layers that all releases have.
+
+    ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
+    input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each
+    channel of images by a weight, as an EinsumDense without a bias does, whose equation has no
+    ``...`` because TF 2.4 reads that wrongly. A file tells them by the module of Keras that they
+    are in; HDF5 tells none, and there only ``CustomScaleLayer`` is known, by the name that tf_keras
+    registers for it.
+    """
+
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
-            return replace(unit, network=_sums(unit.network, situation))
-        return _channels(unit, situation) if _is_channels(unit) else unit
+            return replace(unit, network=_sums(unit.network, context))
+        return _channels(unit, context) if _is_channels(unit) else unit
 
     return map_units(root, change)
 
@@ -77,11 +82,11 @@ def _is_pair(call: Call) -> bool:
     return (
         len(call.args) == 1
         and isinstance(call.args[0], list | tuple)
-        and [type(one) for one in call.args[0]] == [Reference, Reference]
+        and [type(argument) for argument in call.args[0]] == [Reference, Reference]
     )
 
 
-def _sums(network: Network, situation: ConversionContext) -> Network:
+def _sums(network: Network, context: ConversionContext) -> Network:
     """Return a graph with each scaled sum as a Rescaling of its second input and an Add."""
     names = {unit.name for unit in network.units}
     units: list[Unit] = []
@@ -107,7 +112,7 @@ def _sums(network: Network, situation: ConversionContext) -> Network:
             build=None,
             calls=sums,
         )
-        situation.log.change(
+        context.log.change(
             "unexported-class",
             unit,
             f"{_SCALED_SUM} becomes Rescaling and Add because no release exports this class",
@@ -120,9 +125,9 @@ def _is_channels(unit: Unit) -> bool:
     return _is_own(unit, _CHANNELS, _CHANNELS_MODULE) and isinstance(unit.config.get(_SIZE), int)
 
 
-def _channels(unit: Unit, situation: ConversionContext) -> Unit:
+def _channels(unit: Unit, context: ConversionContext) -> Unit:
     """Return a scale of channels as an EinsumDense."""
-    situation.log.change(
+    context.log.change(
         "unexported-class",
         unit,
         f"{_CHANNELS} becomes EinsumDense because no release exports this class",
@@ -139,8 +144,3 @@ def _channels(unit: Unit, situation: ConversionContext) -> Unit:
         build=None,
         layout={"kernel": Recipe(parts=(_ONLY,))},
     )
-
-
-REWRITE: Final = Rewrite(
-    name="applications", applies=lambda situation: situation.crosses, apply=_apply
-)

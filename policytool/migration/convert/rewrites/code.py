@@ -1,13 +1,10 @@
-"""
-Reports layers whose results are unknown: layers that contain code, custom layers, and layers that
-require TensorFlow feature columns.
-"""
+"""Layers whose code is not part of Keras."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.support.shorten import join_first
 
@@ -23,23 +20,31 @@ keras.src.applications.convnext.
 _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("applications",),  # of those, no class is someone else's
+    applies=lambda context: context.crosses,
+)
+def code(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports layers whose results are unknown: layers that contain code, custom layers, and layers
+    that require TensorFlow feature columns.
+    """
     own: dict[str, Unit] = {}
     for unit in walk(root):
         if unit.custom:
             if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
                 message = (
                     f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
-                    f"{situation.target.name} cannot import"
+                    f"{context.target.name} cannot import"
                 )
-                situation.log.refuse("class", unit, message)
+                context.log.refuse("class", unit, message)
             own.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
             reason = (
                 "contains Python bytecode or a function name, which the other library reads "
                 "differently"
             )
-            situation.log.refuse(
+            context.log.refuse(
                 "lambda",
                 unit,
                 (
@@ -47,25 +52,17 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                     "save the model again"
                 ),
             )
-        elif unit.class_name in _FEATURES and situation.to_keras3:
-            situation.log.refuse(
+        elif unit.class_name in _FEATURES and context.to_keras3:
+            context.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} ({unit.class_name}): {situation.target.name} has no feature columns",
+                f"{unit.path} ({unit.class_name}): {context.target.name} has no feature columns",
             )
     if own:
         names = join_first(sorted(own), 4)
         message = (
             f"{names}: when you load the model, pass versions of these classes for "
-            f"{situation.target.name} as custom_objects; predictions depend on their code"
+            f"{context.target.name} as custom_objects; predictions depend on their code"
         )
-        situation.log.caution("custom-classes", None, message)
+        context.log.caution("custom-classes", None, message)
     return root
-
-
-REWRITE: Final = Rewrite(
-    name="code",
-    after=("applications",),  # of those, no class is someone else's
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)

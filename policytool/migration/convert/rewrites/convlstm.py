@@ -1,29 +1,34 @@
-"""
-Reports Keras 2 ConvLSTM layers that accept images of any size, because Keras 3 cannot build them
-(``build`` in keras/src/layers/rnn/conv_lstm.py).
-"""
+"""ConvLSTM layers that accept images of any size."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from policytool.migration.convert.architecture import Network, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import Sizes, image_sizes
 from policytool.migration.convert.traversal import walk
 
 _CLASSES: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda context: context.crosses and context.to_keras3,
+)
+def convlstm(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports Keras 2 ConvLSTM layers that accept images of any size, because Keras 3 cannot build
+    them (``build`` in keras/src/layers/rnn/conv_lstm.py).
+    """
     for model in walk(root):
         for unit in model.network.units if model.network is not None else ():
             if model.network is not None and _is_open(unit, model.network):
-                situation.log.refuse(
+                context.log.refuse(
                     "argument",
                     unit,
                     f"{unit.path} ({unit.class_name}) accepts images of any size, but "
-                    f"{situation.target.name} requires a fixed size; set the input shape of the "
+                    f"{context.target.name} requires a fixed size; set the input shape of the "
                     "model and save it again",
                 )
     return root
@@ -36,11 +41,3 @@ def _is_open(unit: Unit, network: Network) -> bool:
         return False
     sizes = image_sizes(network, str(inner.config.get("data_format")))
     return sizes[unit.name, 0] in {Sizes.OPEN, Sizes.OPEN_INSIDE}
-
-
-REWRITE: Final = Rewrite(
-    name="convlstm",
-    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
-    applies=lambda situation: situation.crosses and situation.to_keras3,
-    apply=_apply,
-)

@@ -1,21 +1,4 @@
-"""
-Converts the directions of Bidirectional layers and the initial states of recurrent layers in Keras
-2.
-
-Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
-``backward_lstm``, and takes a backward layer that is given as it is called
-(``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words
-before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm``
-stands as ``lstm`` in its files. Where no backward layer is given, Keras 2 makes one of the other
-direction, Keras 3 one that goes backwards, and refuses a forward layer that does so too. Keras 3
-can also take one that it has made before for it, by an ``id`` that Python has given twice
-(``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40 loads of a model with six
-such layers one failed in Keras 3.15, and none where the backward layers were given. Keras 2 does
-not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
-steps only. Unrolling changes what is computed in one place: a layer that goes backwards and gives
-zeros for masked steps, as those of a Bidirectional do, takes the mask as it was before it turned
-the steps around (``rnn`` in keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
-"""
+"""Bidirectional layers, and the initial states of recurrent layers."""
 
 from __future__ import annotations
 
@@ -25,7 +8,7 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.masks.flow import has_masks
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import says_all_sizes
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.calls import Reference
@@ -37,22 +20,45 @@ from policytool.releases.policy import Policy
 _PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    if situation.to_keras3:
+@rewrite(
+    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
+    applies=lambda context: context.crosses,
+)
+def directions(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts the directions of Bidirectional layers and the initial states of recurrent layers in
+    Keras 2.
+
+    Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
+    ``backward_lstm``, and takes a backward layer that is given as it is called
+    (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same
+    words before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls
+    ``backward_lstm`` stands as ``lstm`` in its files. Where no backward layer is given, Keras 2
+    makes one of the other direction, Keras 3 one that goes backwards, and refuses a forward layer
+    that does so too. Keras 3 can also take one that it has made before for it, by an ``id`` that
+    Python has given twice (``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40
+    loads of a model with six such layers one failed in Keras 3.15, and none where the backward
+    layers were given. Keras 2 does not cast states to the compute dtype, and fails on float32 ones;
+    it unrolls a known number of steps only. Unrolling changes what is computed in one place: a
+    layer that goes backwards and gives zeros for masked steps, as those of a Bidirectional do,
+    takes the mask as it was before it turned the steps around (``rnn`` in
+    keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
+    """
+    if context.to_keras3:
         return map_units(
-            root, lambda unit: _as_built(unit, situation) if _is_bidirectional(unit) else unit
+            root, lambda unit: _as_built(unit, context) if _is_bidirectional(unit) else unit
         )
 
     rolled = _unrolled_over_any(root)
     if has_masks(root):
-        _judge_unrolled(root, rolled, situation)
+        _judge_unrolled(root, rolled, context)
 
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
-            _judge(unit.network, situation)
+            _judge(unit.network, context)
         if _is_bidirectional(unit):
-            return _name_directions(unit, situation)
-        return _roll_up(unit, situation) if unit.path in rolled else unit
+            return _name_directions(unit, context)
+        return _roll_up(unit, context) if unit.path in rolled else unit
 
     return map_units(root, change)
 
@@ -77,7 +83,7 @@ def _unrolls_any(unit: Unit, *, is_open: bool) -> bool:
     return shape[1] is None if isinstance(shape, list) and len(shape) > 1 else is_open
 
 
-def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionContext) -> None:
+def _judge_unrolled(root: Unit, rolled: frozenset[str], context: ConversionContext) -> None:
     """Refuse layers that compute something else with masks when they do not unroll."""
     for unit in walk(root):
         keys = _PREFIXES if _is_bidirectional(unit) else ()
@@ -88,17 +94,17 @@ def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionCon
                 and inner.config.get("go_backwards") is True
                 and inner.config.get("return_sequences") is True
             ):
-                situation.log.refuse(
+                context.log.refuse(
                     "argument",
                     inner,
                     f"{inner.path} ({inner.class_name}) runs backwards and is unrolled, so it "
-                    f"reads masks in the wrong order, but {situation.target.name} cannot unroll "
+                    f"reads masks in the wrong order, but {context.target.name} cannot unroll "
                     "an unknown number of steps; set a fixed number of steps, or unroll=False",
                 )
 
 
-def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
-    situation.log.change(
+def _roll_up(unit: Unit, context: ConversionContext) -> Unit:
+    context.log.change(
         "unroll",
         unit,
         "unrolling is disabled because Keras 2 supports it only for a known number of steps",
@@ -110,35 +116,35 @@ def _is_bidirectional(unit: Unit) -> bool:
     return unit.class_name == "Bidirectional" and not unit.custom
 
 
-def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
+def _as_built(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a Bidirectional of Keras 2 with its backward layer, by the name that Keras 2 gives it.
     """
     forward, inner = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(inner, Unit):
-        inner = _backward_layer(unit, forward, situation) if isinstance(forward, Unit) else None
+        inner = _backward_layer(unit, forward, context) if isinstance(forward, Unit) else None
     if inner is not None:
         return unit.with_config(
             backward_layer=replace(inner, name=_PREFIXES[BACKWARD] + inner.name)
         )
     if isinstance(forward, Unit) and forward.config.get("go_backwards") is True:
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Bidirectional) has a forward layer that runs backwards but no backward "
-            f"layer, which {situation.target.name} does not support",
+            f"layer, which {context.target.name} does not support",
         )
     return unit
 
 
-def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> Unit | None:
+def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Unit | None:
     """Return the backward layer that Keras 2 makes; None if the file has no variables of it."""
-    twin = backward_twin(unit, forward, situation.loaded)
+    twin = backward_twin(unit, forward, context.loaded)
     if twin is None:
         return None
     backwards = forward.config.get("go_backwards") is True
     if backwards:
-        situation.log.change(
+        context.log.change(
             "backward-layer",
             unit,
             "a backward layer that runs forwards is added because Keras 2 creates one",
@@ -146,23 +152,23 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
     return twin.with_config(go_backwards=not backwards)
 
 
-def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
-    found: dict[str, Unit] = {}
+def _name_directions(unit: Unit, context: ConversionContext) -> Unit:
+    renamed: dict[str, Unit] = {}
     for key, prefix in _PREFIXES.items():
         inner = unit.config.get(key)
         if isinstance(inner, Unit) and inner.name.startswith(prefix):
-            found[key] = replace(inner, name=inner.name.removeprefix(prefix))
-    if found:
-        situation.log.change(
+            renamed[key] = replace(inner, name=inner.name.removeprefix(prefix))
+    if renamed:
+        context.log.change(
             "renamed",
             unit,
             "the prefixes forward_ and backward_ are removed from the names of its layers "
             "because Keras 2 adds them again",
         )
-    return unit.with_config(**found)
+    return unit.with_config(**renamed)
 
 
-def _judge(network: Network, situation: ConversionContext) -> None:
+def _judge(network: Network, context: ConversionContext) -> None:
     """Refuse calls of 16-bit recurrent layers with states that are inputs of the model."""
     inputs = {
         unit.name
@@ -178,22 +184,14 @@ def _judge(network: Network, situation: ConversionContext) -> None:
         ):
             continue
         states = [
-            one
+            state
             for call in unit.calls
             if call.args and isinstance(call.args[0], list)
-            for one in call.args[0][1:]
+            for state in call.args[0][1:]
         ]
-        if any(isinstance(one, Reference) and one.layer in inputs for one in states):
+        if any(isinstance(state, Reference) and state.layer in inputs for state in states):
             message = (
                 f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 "
                 f"does not cast to {policy.compute_dtype}, so the call fails"
             )
-            situation.log.refuse("call", unit, message)
-
-
-REWRITE: Final = Rewrite(
-    name="directions",
-    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
-    applies=lambda situation: situation.crosses,
-    apply=_apply,
-)
+            context.log.refuse("call", unit, message)

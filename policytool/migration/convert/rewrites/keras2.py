@@ -1,12 +1,4 @@
-"""
-Converts standalone Keras 2 and TF 1 settings whose defaults differ in later releases: dtypes,
-initializers, GRU equations and Theano kernels.
-
-Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have others
-(``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves where
-TensorFlow correlates: standalone Keras reverses its kernels at load
-(``preprocess_weights_for_loading``), later releases do not.
-"""
+"""Models of standalone Keras 2 and of TF 1."""
 
 from __future__ import annotations
 
@@ -14,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import ObjectKind, Recipe, Role, Thing, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
-from policytool.releases.generations import Unsaid, keras1, keras2, tf1
+from policytool.releases.generations import Unsaid
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
@@ -54,29 +46,50 @@ _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
 """What ``VarianceScaling`` of standalone Keras 2 calls what later releases call otherwise."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=("keras1",),  # has the words of Keras 2 from there on
+    applies=lambda context: (
+        context.loaded.generation
+        in (
+            generations.keras1.GENERATION,
+            generations.keras2.GENERATION,
+            generations.tf1.GENERATION,
+        )
+        and context.target.since("tf2.0")
+    ),
+)
+def keras2(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts standalone Keras 2 and TF 1 settings whose defaults differ in later releases: dtypes,
+    initializers, GRU equations and Theano kernels.
+
+    Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have
+    others (``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves
+    where TensorFlow correlates: standalone Keras reverses its kernels at load
+    (``preprocess_weights_for_loading``), later releases do not.
+    """
     reverses = (
-        situation.loaded.document.writer.backend == "theano"
-        and situation.loaded.generation is keras2.GENERATION
+        context.loaded.document.writer.backend == "theano"
+        and context.loaded.generation is generations.keras2.GENERATION
     )
-    unsaid = situation.loaded.generation.unsaid is Unsaid.FLOATX
+    unsaid = context.loaded.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         if unit.class_name in _GONE:
-            situation.log.refuse(
+            context.log.refuse(
                 "class",
                 unit,
                 f"{unit.path} is a {unit.class_name}, which TF 2.0 and later do not support",
             )
             return unit
-        said = replace(
+        converted = replace(
             unit, config={key: _initializer(value) for key, value in unit.config.items()}
         )
-        said = _recurrent(said)
-        said = _with_dtype(said, situation) if unsaid else said
-        return _reverse_kernel(said, situation) if reverses else said
+        converted = _recurrent(converted)
+        converted = _with_dtype(converted, context) if unsaid else converted
+        return _reverse_kernel(converted, context) if reverses else converted
 
     return map_units(root, change)
 
@@ -109,19 +122,19 @@ def _recurrent(unit: Unit) -> Unit:
     return unit.with_config(implementation=1) if unit.config.get("implementation") == 0 else unit
 
 
-def _with_dtype(unit: Unit, situation: ConversionContext) -> Unit:
+def _with_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """Return a layer that says the dtype that its release did not write."""
     if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
         return unit
-    policy = situation.loaded.layers[unit.site].policy
+    policy = context.loaded.layers[unit.site].policy
     return (
-        unit.with_config(dtype=generations.parse(policy, situation.loaded.generation))
+        unit.with_config(dtype=generations.parse(policy, context.loaded.generation))
         if policy is not None
         else unit
     )
 
 
-def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
+def _reverse_kernel(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a layer of a model that Theano computed, with its kernel reversed; refused where Theano
     places padding otherwise.
@@ -133,7 +146,7 @@ def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
         or (unit.class_name in _PADS and padded)
         or (rank is not None and padded and not _is_centred(unit))
     ):
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) was trained with Theano, whose results for this "
@@ -158,19 +171,3 @@ def _is_centred(unit: Unit) -> bool:
     sizes, strides = unit.config.get("kernel_size"), unit.config.get("strides")
     odd = isinstance(sizes, list) and all(isinstance(size, int) and size % 2 == 1 for size in sizes)
     return odd and isinstance(strides, list) and all(step == 1 for step in strides)
-
-
-def _applies(situation: ConversionContext) -> bool:
-    return situation.loaded.generation in (
-        keras1.GENERATION,
-        keras2.GENERATION,
-        tf1.GENERATION,
-    ) and situation.target.since("tf2.0")
-
-
-REWRITE: Final = Rewrite(
-    name="keras2",
-    after=("keras1",),  # has the words of Keras 2 from there on
-    applies=_applies,
-    apply=_apply,
-)

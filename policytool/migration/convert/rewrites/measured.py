@@ -1,18 +1,11 @@
-"""
-Reports layers that returned different results after a conversion in our measurements
-(:mod:`policytool.releases.behaviour`).
-
-In float64 some agree only to the precision of float32, because a library makes a float32 constant
-of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast`` in Keras 2).
-In 16 bits some agree to a few roundings.
-"""
+"""Layers whose converted forms were measured."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_dtypes import compute_dtype, of_network
 from policytool.migration.convert.traversal import references, walk
 from policytool.model.calls import Reference
@@ -54,43 +47,52 @@ Keras 2 is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.1
 """
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    loaded = situation.loaded
-    told = frozenset(situation.log.refused_paths)
+@rewrite(
+    applies=lambda context: context.crosses,
+)
+def measured(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports layers that returned different results after a conversion in our measurements
+    (:mod:`policytool.releases.behaviour`).
+
+    In float64 some agree only to the precision of float32, because a library makes a float32
+    constant of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast``
+    in Keras 2). In 16 bits some agree to a few roundings.
+    """
+    loaded = context.loaded
+    refused = frozenset(context.log.refused_paths)
     for unit in walk(root):
-        _note_uncast_inputs(unit, situation)
-        _note_constants(unit, situation)
-        _note_rounding(unit, situation)
-        _note_halves(unit, situation)
-        _note_short_vectors(unit, situation)
-        if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
+        _note_uncast_inputs(unit, context)
+        _note_constants(unit, context)
+        _note_rounding(unit, context)
+        _note_halves(unit, context)
+        _note_short_vectors(unit, context)
+        if unit.site is None or unit.custom or unit.network is not None or unit.path in refused:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
-        why = behaviour.objection(
-            class_name, loaded.config(unit.site), to_keras3=situation.to_keras3
-        )
+        why = behaviour.objection(class_name, loaded.config(unit.site), to_keras3=context.to_keras3)
         if why is not None:
-            situation.log.refuse(
+            context.log.refuse(
                 "behaviour",
                 unit,
-                f"{unit.path} ({class_name}) is not converted to {situation.target.name}: {why}",
+                f"{unit.path} ({class_name}) is not converted to {context.target.name}: {why}",
             )
     return root
 
 
-def _note_constants(unit: Unit, situation: ConversionContext) -> None:
+def _note_constants(unit: Unit, context: ConversionContext) -> None:
     what, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
-    alike = unit.class_name == "Rescaling" and unit.site is not None
+    is_rescaling = unit.class_name == "Rescaling" and unit.site is not None
     if (
         what is None
-        or alike
+        or is_rescaling
         or unit.custom
         or not isinstance(policy, Policy)
         or policy.compute_dtype != _DOUBLE
         or (unit.class_name == "Normalization" and unit.config.get("mean") is None)
     ):
         return
-    situation.log.note(
+    context.log.note(
         "float32-constant",
         unit,
         f"{unit.path} ({unit.class_name}) computes in float64, but one library uses float32 for "
@@ -98,10 +100,10 @@ def _note_constants(unit: Unit, situation: ConversionContext) -> None:
     )
 
 
-def _note_rounding(unit: Unit, situation: ConversionContext) -> None:
+def _note_rounding(unit: Unit, context: ConversionContext) -> None:
     policy = unit.config.get("dtype")
     if (
-        situation.to_keras3
+        context.to_keras3
         or unit.custom
         or not isinstance(policy, Policy)
         or policy.compute_dtype != _DOUBLE
@@ -110,7 +112,7 @@ def _note_rounding(unit: Unit, situation: ConversionContext) -> None:
     values = [(key, unit.config.get(key)) for key in _ROUNDED_ARGUMENTS.get(unit.class_name, ())]
     rounded = [key for key, value in values if isinstance(value, float) and not _is_single(value)]
     if rounded:
-        situation.log.note(
+        context.log.note(
             "float32-constant",
             unit,
             f"{unit.path} ({unit.class_name}) computes in float64, but Keras 2 rounds its "
@@ -119,7 +121,7 @@ def _note_rounding(unit: Unit, situation: ConversionContext) -> None:
         )
 
 
-def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
+def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
     """Note layers of a model that compute in float64 and are given numbers of another dtype."""
     network = model.network
     if network is None:
@@ -128,13 +130,13 @@ def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
         if unit.class_name not in _NORMALIZATIONS or compute_dtype(unit) != _DOUBLE or unit.custom:
             continue
         before = network.units[max(place - 1, 0) : place]
-        given = (
-            [Reference(layer=one.name) for one in before]
+        tensors = (
+            [Reference(layer=earlier.name) for earlier in before]
             if network.is_chain
-            else [one for call in unit.calls for one in references(call.args)]
+            else [tensor for call in unit.calls for tensor in references(call.args)]
         )
-        if {of_network(network).of(tensor) for tensor in given} - {_DOUBLE, None}:
-            situation.log.note(
+        if {of_network(network).of(tensor) for tensor in tensors} - {_DOUBLE, None}:
+            context.log.note(
                 "uncast-input",
                 unit,
                 f"{unit.path} ({unit.class_name}) computes in float64 in Keras 2 but in float32 "
@@ -151,12 +153,12 @@ def _is_single(value: float) -> bool:
         return False
 
 
-def _note_halves(unit: Unit, situation: ConversionContext) -> None:
+def _note_halves(unit: Unit, context: ConversionContext) -> None:
     policy = unit.config.get("dtype")
     if unit.class_name not in _NORMALIZATIONS or unit.custom or not isinstance(policy, Policy):
         return
     if policy.compute_dtype in HALVES:
-        situation.log.note(
+        context.log.note(
             "normalized-in-half",
             unit,
             f"{unit.path} ({unit.class_name}) computes in {policy.compute_dtype} in Keras 2 but "
@@ -165,18 +167,15 @@ def _note_halves(unit: Unit, situation: ConversionContext) -> None:
         )
 
 
-def _note_short_vectors(unit: Unit, situation: ConversionContext) -> None:
+def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
     """
     Note layers of which Keras 2 takes the square of a length to be 1e-12 at least
     (``tf.math.l2_normalize``), and Keras 3 the length (``normalize`` in numerical_utils.py).
     """
     if unit.class_name == "UnitNormalization" and not unit.custom:
-        situation.log.note(
+        context.log.note(
             "short-vectors",
             unit,
             f"{unit.path} (UnitNormalization) scales vectors shorter than 1e-6 to length 1 in "
             "Keras 3, but to a smaller length in Keras 2",
         )
-
-
-REWRITE: Final = Rewrite(name="measured", applies=lambda situation: situation.crosses, apply=_apply)

@@ -1,16 +1,4 @@
-"""
-Renames layers whose names the other library does not support.
-
-Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
-name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a dot
-and goes on with these and ``_ / > -`` (``name_scope`` in tensorflow/python/framework/ops.py).
-Underscores take the place of all other characters.
-
-Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
-classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is called
-so gets another name: a Concatenate of masked inputs would share the name ``concatenate`` with the
-operation that joins the masks.
-"""
+"""The names of layers."""
 
 from __future__ import annotations
 
@@ -20,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Unit
 from policytool.migration.convert.masks.flow import makes_mask
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import (
     map_units,
     replace_references,
@@ -47,13 +35,27 @@ _SCOPES: Final = "Keras 2 cannot use the old name as a name scope"
 _NAMELESS: Final = "layer"
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    if not situation.from_keras3 and any(map(makes_mask, walk(root))):
-        root = _apart(root, situation)
-    change, why = (_without_slash, _SLASHES) if situation.to_keras3 else (_scope_name, _SCOPES)
-    return _change_names(
-        root, change, lambda network, names: _rename(network, names, situation, why)
-    )
+@rewrite(
+    applies=lambda context: context.to_keras3 or context.crosses,
+)
+def naming(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Renames layers whose names the other library does not support.
+
+    Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
+    name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a
+    dot and goes on with these and ``_ / > -`` (``name_scope`` in
+    tensorflow/python/framework/ops.py). Underscores take the place of all other characters.
+
+    Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
+    classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is
+    called so gets another name: a Concatenate of masked inputs would share the name ``concatenate``
+    with the operation that joins the masks.
+    """
+    if not context.from_keras3 and any(map(makes_mask, walk(root))):
+        root = _apart(root, context)
+    change, why = (_without_slash, _SLASHES) if context.to_keras3 else (_scope_name, _SCOPES)
+    return _change_names(root, change, lambda network, names: _rename(network, names, context, why))
 
 
 def _without_slash(name: str) -> str:
@@ -62,8 +64,8 @@ def _without_slash(name: str) -> str:
 
 def _scope_name(name: str) -> str:
     """Return a name that Keras 2 can make a scope of."""
-    found = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
-    return found or _NAMELESS
+    scope = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
+    return scope or _NAMELESS
 
 
 def _change_names(
@@ -79,15 +81,15 @@ def _change_names(
         return [plain(item) for item in value] if isinstance(value, list) else value
 
     def inside(unit: Unit) -> Unit:
-        found = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
+        renamed = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
         if unit.network is None:
-            return found
-        return replace(found, network=rename(unit.network, _names(unit.network, change)))
+            return renamed
+        return replace(renamed, network=rename(unit.network, _names(unit.network, change)))
 
     return replace(map_units(root, inside), name=change(root.name))
 
 
-def _apart(root: Unit, situation: ConversionContext) -> Unit:
+def _apart(root: Unit, context: ConversionContext) -> Unit:
     """Return a model whose layers have no names of operations that Keras 3 adds to it."""
 
     def change(unit: Unit) -> Unit:
@@ -95,7 +97,7 @@ def _apart(root: Unit, situation: ConversionContext) -> Unit:
             return unit
         names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
         why = "Keras 3 uses the old name for an operation on masks"
-        return replace(unit, network=_rename(unit.network, names, situation, why))
+        return replace(unit, network=_rename(unit.network, names, context, why))
 
     return map_units(root, change)
 
@@ -103,7 +105,7 @@ def _apart(root: Unit, situation: ConversionContext) -> Unit:
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
     """Return, by name, another one for those that are changed, which no member has."""
     taken = {unit.name for unit in network.units}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for unit in network.units:
         name = change(unit.name)
         if name == unit.name:
@@ -111,30 +113,23 @@ def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
         while name in taken:
             name = f"{name}_"
         taken.add(name)
-        found[unit.name] = name
-    return found
+        names[unit.name] = name
+    return names
 
 
 def _rename(
-    network: Network, names: Mapping[str, str], situation: ConversionContext, why: str
+    network: Network, names: Mapping[str, str], context: ConversionContext, why: str
 ) -> Network:
     if not names:
         return network
     for member in network.units:
         if member.name in names:
             text = f"{member.name} is renamed to {names[member.name]}: {why}"
-            situation.log.change("renamed", member, text)
+            context.log.change("renamed", member, text)
 
     def change(reference: Reference) -> Argument:
         return replace(reference, layer=names.get(reference.layer, reference.layer))
 
-    found = rewire(network, change)
-    units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in found.units)
-    return replace(found, units=units, inputs=replace_references(found.inputs, change))
-
-
-REWRITE: Final = Rewrite(
-    name="naming",
-    applies=lambda situation: situation.to_keras3 or situation.crosses,
-    apply=_apply,
-)
+    rewired = rewire(network, change)
+    units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in rewired.units)
+    return replace(rewired, units=units, inputs=replace_references(rewired.inputs, change))

@@ -1,15 +1,11 @@
-"""
-Converts or reports policy maps and quantized layers that the target does not support.
-
-Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
-"""
+"""Policy maps and quantized layers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Thing, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import map_units
 from policytool.model.model import Source
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
@@ -39,35 +35,46 @@ _MAPPING: Final = "keras3.6"
 """The first loader that has maps of policies, which came with Keras 3.4."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda context: (
+        context.from_keras3 and not (context.to_keras3 and context.target.after(_NOT_CONFIGURING))
+    ),
+)
+def policies(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts or reports policy maps and quantized layers that the target does not support.
+
+    Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
+    """
+
     def change(unit: Unit) -> Unit:
         policy = unit.config.get("dtype")
-        if isinstance(policy, PolicyMap) and not situation.target.since(_MAPPING):
-            return _convert(unit, situation)
+        if isinstance(policy, PolicyMap) and not context.target.since(_MAPPING):
+            return _convert(unit, context)
         if (
             isinstance(policy, Policy)
             and policy.quantization is not None
-            and not _quantises(policy.quantization.mode, situation)
+            and not _quantises(policy.quantization.mode, context)
         ):
-            return _refuse_quantized(unit, policy, situation)
-        return _without_default(unit, situation)
+            return _refuse_quantized(unit, policy, context)
+        return _without_default(unit, context)
 
     return map_units(root, change)
 
 
-def _quantises(mode: str, situation: ConversionContext) -> bool:
+def _quantises(mode: str, context: ConversionContext) -> bool:
     """
     Return whether a release has layers that are quantised so: int8 came with Keras 3.1, float8 with
     3.3, the others after 3.6.
     """
     return (
-        situation.to_keras3
-        and situation.target.since(_QUANTISING)
-        and (mode in _FIRST_MODES or situation.target.after(_NOT_CONFIGURING))
+        context.to_keras3
+        and context.target.since(_QUANTISING)
+        and (mode in _FIRST_MODES or context.target.after(_NOT_CONFIGURING))
     )
 
 
-def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
+def _without_default(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return a layer that does not say how it is quantised, where that is what releases without the
     key do (measured with Keras 3.3, 3.6 and 3.15).
@@ -76,7 +83,7 @@ def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
     if (
         not isinstance(found, Thing)
         or isinstance(found.config, str | None)
-        or situation.target.after(_NOT_CONFIGURING)
+        or context.target.after(_NOT_CONFIGURING)
     ):
         return unit
     known = _DEFAULTS.get(found.class_name)
@@ -84,10 +91,10 @@ def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
         key not in known or not _is_default(value) for key, value in found.config.items()
     ):
         return unit
-    situation.log.change(
+    context.log.change(
         "key-dropped",
         unit,
-        f"{_QUANTISATION} of {unit.class_name} is omitted: {situation.target.name} "
+        f"{_QUANTISATION} of {unit.class_name} is omitted: {context.target.name} "
         "always uses this quantization",
     )
     return unit.without(_QUANTISATION)
@@ -101,48 +108,48 @@ def _is_default(value: Value) -> bool:
     )
 
 
-def _reader(situation: ConversionContext) -> str:
-    return situation.target.loader if situation.to_keras3 else "Keras 2"
+def _reader(context: ConversionContext) -> str:
+    return context.target.loader if context.to_keras3 else "Keras 2"
 
 
-def _refuse_quantized(unit: Unit, policy: Policy, situation: ConversionContext) -> Unit:
+def _refuse_quantized(unit: Unit, policy: Policy, context: ConversionContext) -> Unit:
     """
     Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
     """
     text = (
         f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, which "
-        f"{_reader(situation)} does not support; convert a copy that was saved before quantize()"
+        f"{_reader(context)} does not support; convert a copy that was saved before quantize()"
     )
-    situation.log.refuse("policy", unit, text)
+    context.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)
 
 
-def _convert(unit: Unit, situation: ConversionContext) -> Unit:
-    if unit.site is not None and situation.loaded.layers[unit.site].source is Source.GLOBAL:
-        situation.log.change(
+def _convert(unit: Unit, context: ConversionContext) -> Unit:
+    if unit.site is not None and context.loaded.layers[unit.site].source is Source.GLOBAL:
+        context.log.change(
             "policy",
             unit,
             "its policy map assigns no policy and is omitted; the global policy still applies",
         )
         return unit.with_config(dtype=None)
-    policy, inner = _of(unit.site, situation.loaded)
+    policy, inner = _of(unit.site, context.loaded)
     if policy is None:
         text = (
             f"{unit.path} ({unit.class_name}) has a policy map instead of one plain policy, "
-            f"but {_reader(situation)} requires a plain policy; set a policy for the layer"
+            f"but {_reader(context)} requires a plain policy; set a policy for the layer"
         )
-        situation.log.refuse("policy", unit, text)
+        context.log.refuse("policy", unit, text)
         return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:
         message = (
             f"{unit.path} ({unit.class_name}) has the policy {policy.name}, but its policy map "
-            f"sets {', '.join(others)} for inner layers; {_reader(situation)} supports only one "
+            f"sets {', '.join(others)} for inner layers; {_reader(context)} supports only one "
             "policy for both"
         )
-        situation.log.refuse("policy", unit, f"{message}; set one policy with --set")
+        context.log.refuse("policy", unit, f"{message}; set one policy with --set")
         return unit.with_config(dtype=policy)
-    situation.log.change(
+    context.log.change(
         "policy",
         unit,
         f"its policy map becomes {policy.name}, the policy that the map assigns to the layer",
@@ -166,13 +173,3 @@ def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str
         return policy_from_name(name), tuple(one for one in inner if one is not None)
     except PolicyNameError:
         return None, ()
-
-
-REWRITE: Final = Rewrite(
-    name="policies",
-    applies=lambda situation: (
-        situation.from_keras3
-        and not (situation.to_keras3 and situation.target.after(_NOT_CONFIGURING))
-    ),
-    apply=_apply,
-)

@@ -1,11 +1,4 @@
-"""
-Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
-
-TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
-``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
-gives integers, its dtype is int64 whatever it says, and every release refuses another's word for
-it.
-"""
+"""Preprocessing layers."""
 
 from __future__ import annotations
 
@@ -13,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites import _vocabularies
-from policytool.migration.convert.rewrites._adapted import bin_boundaries
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._normalization import normalization
+from policytool.migration.convert.rewrites._adapted import (
+    bin_boundaries,
+    normalization,
+    stored_vocabularies,
+    with_vocabulary,
+)
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
@@ -64,38 +60,49 @@ What TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py); they r
 """
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    vocabularies = _vocabularies.assets(root, situation)
+@rewrite(
+    applies=lambda _: True,
+)
+def preprocessing(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
+
+    TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
+    ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
+    gives integers, its dtype is int64 whatever it says, and every release refuses another's word
+    for it.
+    """
+    vocabularies = stored_vocabularies(root, context)
     integers = frozenset(_fed_with_integers(root))
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         if layer_facts(unit.class_name).makes_ids:
-            return _encoder(unit, situation, vocabularies)
+            return _encoder(unit, context, vocabularies)
         if unit.class_name == "Normalization":
-            return normalization(unit, situation)
+            return normalization(unit, context)
         if unit.class_name == "Rescaling":
-            return _rescaling(unit, situation)
-        if unit.class_name == "RandomCrop" and situation.crosses:
-            situation.log.refuse(
+            return _rescaling(unit, context)
+        if unit.class_name == "RandomCrop" and context.crosses:
+            context.log.refuse(
                 "class",
                 unit,
                 f"{unit.path} (RandomCrop) also crops during prediction in Keras 2, but only "
                 "during training in Keras 3",
             )
-        if unit.class_name == "Resizing" and situation.crosses and unit.name in integers:
+        if unit.class_name == "Resizing" and context.crosses and unit.name in integers:
             text = (
                 f"{unit.path} (Resizing) receives integers, for which Keras 3 returns rounded "
                 "values and Keras 2 returns floats; cast the input first"
             )
-            situation.log.refuse("argument", unit, text)
-        if unit.class_name in _IMAGES and situation.to_keras3 and not situation.from_keras3:
+            context.log.refuse("argument", unit, text)
+        if unit.class_name in _IMAGES and context.to_keras3 and not context.from_keras3:
             return unit.with_config(data_format="channels_last")
         return unit
 
     changed = map_units(root, change)
-    return splice(changed, _with_floats) if situation.crosses and situation.to_keras3 else changed
+    return splice(changed, _with_floats) if context.crosses and context.to_keras3 else changed
 
 
 def _with_floats(unit: Unit) -> Split | None:
@@ -136,78 +143,76 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
                 yield member.name
 
 
-def _encoder(
-    unit: Unit, situation: ConversionContext, vocabularies: dict[str, list[Value]]
-) -> Unit:
+def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, list[Value]]) -> Unit:
     """Return a layer that makes numbers of categories, in the target's words."""
-    if _is_missing(unit.class_name, situation):
+    if _is_missing(unit.class_name, context):
         return unit  # refused where classes are judged, and for that alone
-    modern = _in_stored_dtype(_without_dtype(_modern(unit), situation), situation)
+    modern = _in_stored_dtype(_without_dtype(_modern(unit), context), context)
     if layer_facts(unit.class_name).is_lookup:
-        modern = _vocabularies.with_vocabulary(modern, situation, vocabularies.get(unit.path))
+        modern = with_vocabulary(modern, context, vocabularies.get(unit.path))
     if (
         unit.class_name == "Hashing"
         and unit.config.get("salt") == _DEFAULT_SALT
-        and situation.target.since("tf2.9")
+        and context.target.since("tf2.9")
     ):
         text = (
             f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write if no salt is set, but "
             "later releases would use this salt for hashing"
         )
-        situation.log.refuse(
+        context.log.refuse(
             "argument",
             unit,
             f"{text}; set a different salt or remove it, and save the model with a newer release",
         )
     if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []):
-        modern = _discretization(modern, situation)
-    _judge(modern, situation)
-    return _older(modern, situation)
+        modern = _discretization(modern, context)
+    _judge(modern, context)
+    return _older(modern, context)
 
 
-def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
+def _discretization(unit: Unit, context: ConversionContext) -> Unit:
     """Return a layer whose bins ``adapt`` found with their ends in its config."""
-    found = bin_boundaries(unit, situation)
-    if found is not None:
-        situation.log.change("bins", unit, f"the bin boundaries of {unit.path} move to its config")
-        if situation.loaded.document.format == "keras":
-            situation.log.caution(
+    boundaries = bin_boundaries(unit, context)
+    if boundaries is not None:
+        context.log.change("bins", unit, f"the bin boundaries of {unit.path} move to its config")
+        if context.loaded.document.format == "keras":
+            context.log.caution(
                 "bins",
                 unit,
                 f"{unit.path} (Discretization) loses its bins when TF 2.15 or tf_keras loads this "
                 "archive; the converted model keeps the bins, so its predictions match the model "
                 "before it was saved",
             )
-        return unit.with_config(bin_boundaries=found, num_bins=None)
-    if situation.loaded.document.tensors is not None:
+        return unit.with_config(bin_boundaries=boundaries, num_bins=None)
+    if context.loaded.document.tensors is not None:
         text = (
             f"{unit.path} (Discretization) was adapted, but the file does not contain its "
             "bin boundaries; set bin_boundaries and save the model again"
         )
-        situation.log.refuse("argument", unit, text)
+        context.log.refuse("argument", unit, text)
     return unit
 
 
-def _is_missing(class_name: str, situation: ConversionContext) -> bool:
+def _is_missing(class_name: str, context: ConversionContext) -> bool:
     objection = known_arguments.objection(
-        situation.target.loader, "layers", class_name, {}, module=situation.target.says_modules
+        context.target.loader, "layers", class_name, {}, module=context.target.says_modules
     )
     return objection is not None and objection.missing
 
 
-def _judge(unit: Unit, situation: ConversionContext) -> None:
+def _judge(unit: Unit, context: ConversionContext) -> None:
     """Refuse what older releases do otherwise, or not at all, though they have the argument."""
     older = [
         release
-        for release, found in _SINCE.items()
-        if found(unit) and not situation.target.since(release)
+        for release, uses_value in _SINCE.items()
+        if uses_value(unit) and not context.target.since(release)
     ]
     for release in older:
         text = (
             f"{unit.path} ({unit.class_name}) uses a value for standardize, split or invert that "
             f"releases before {release_name(release)} do not support"
         )
-        situation.log.refuse("argument", unit, text)
+        context.log.refuse("argument", unit, text)
 
 
 def _modern(unit: Unit) -> Unit:
@@ -231,12 +236,12 @@ def _modern(unit: Unit) -> Unit:
     return replace(unit, config=config)
 
 
-def _older(unit: Unit, situation: ConversionContext) -> Unit:
+def _older(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer with the keys and modes of the target, where that is older than TF 2.9, or TF
     2.5.
     """
-    target, config = situation.target, dict(unit.config)
+    target, config = context.target, dict(unit.config)
     if unit.class_name == "Discretization" and target.is_keras3:
         config.pop("trainable", None)
     if not target.since("tf2.9"):
@@ -251,18 +256,18 @@ def _older(unit: Unit, situation: ConversionContext) -> Unit:
     return replace(unit, config=config)
 
 
-def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
+def _without_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer without a dtype where it gives int64 whatever that says, and where Keras 2
     takes ``string`` alone.
     """
     gives_integers = unit.config.get("output_mode", "int") == "int"
     takes_one_alone = unit.class_name == "TextVectorization" or (
-        layer_facts(unit.class_name).is_lookup and not situation.target.since("tf2.9")
+        layer_facts(unit.class_name).is_lookup and not context.target.since("tf2.9")
     )
     if "dtype" not in unit.config or not (gives_integers or takes_one_alone):
         return unit
-    situation.log.change(
+    context.log.change(
         "dtype",
         unit,
         f"the dtype of {unit.class_name} is omitted because it does not affect the output",
@@ -270,20 +275,20 @@ def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     return unit.without("dtype")
 
 
-def _in_stored_dtype(unit: Unit, situation: ConversionContext) -> Unit:
+def _in_stored_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer with the dtype that it gives under a mixed policy: in Keras 3 that of its
     variables, and Keras 2 cannot count in 16 bits.
     """
     policy = unit.config.get("dtype")
     if (
-        not situation.from_keras3
-        or situation.to_keras3
+        not context.from_keras3
+        or context.to_keras3
         or not isinstance(policy, Policy)
         or policy.variable_dtype in (None, policy.compute_dtype)
     ):
         return unit
-    situation.log.change(
+    context.log.change(
         "dtype",
         unit,
         (f"{policy.name} becomes {policy.variable_dtype}, the output dtype of {unit.class_name}"),
@@ -291,18 +296,15 @@ def _in_stored_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     return unit.with_config(dtype=policy_from_name(str(policy.variable_dtype)))
 
 
-def _rescaling(unit: Unit, situation: ConversionContext) -> Unit:
+def _rescaling(unit: Unit, context: ConversionContext) -> Unit:
     """
     Return the layer with an offset, which later releases need, or without one of 0, which TF 2.2
     does not know.
     """
-    if not situation.target.since("tf2.3") and unit.config.get("offset") in (0, 0.0):
+    if not context.target.since("tf2.3") and unit.config.get("offset") in (0, 0.0):
         return unit.without("offset")
     return (
         unit
-        if "offset" in unit.config or not situation.target.since("tf2.3")
+        if "offset" in unit.config or not context.target.since("tf2.3")
         else unit.with_config(offset=0.0)
     )
-
-
-REWRITE: Final = Rewrite(name="preprocessing", applies=lambda _: True, apply=_apply)

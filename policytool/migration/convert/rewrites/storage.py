@@ -1,10 +1,4 @@
-"""
-Reports models whose variables cannot be stored in the target's file format: subclassed models in
-HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
-
-Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
-the layers that they come from.
-"""
+"""Variables that the target's file format cannot store."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._numbering import has_graph
 from policytool.migration.convert.architecture import Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
@@ -56,8 +50,19 @@ _OLD_SHAPE: Final = "build_input_shape"
 """Where a Sequential of Keras 2 has it in its own config."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    target, log = situation.target, situation.log
+@rewrite(
+    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
+    applies=lambda context: context.target.container != "json",
+)
+def storage(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports models whose variables cannot be stored in the target's file format: subclassed models
+    in HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
+
+    Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said
+    of the layers that they come from.
+    """
+    target, log = context.target, context.log
     what = f"{root.path} ({root.class_name})"
     if root.network is None:
         if target.container == "h5":
@@ -67,21 +72,21 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 f"{what} is a subclassed model, which HDF5 does not support; use a .keras "
                 "archive, and make its class available when you load it",
             )
-        elif target.loader == _OTHERWISE and situation.source_release != _OTHERWISE:
+        elif target.loader == _OTHERWISE and context.source_release != _OTHERWISE:
             log.refuse(
                 "model",
                 root,
                 f"{what} is a subclassed model, and {target.name} expects its layers at different "
                 "paths in an archive; choose a later release",
             )
-        elif situation.crosses and any(situation.loaded.document.tensors or ()):
-            _judge_build(root, situation, what)
+        elif context.crosses and any(context.loaded.document.tensors or ()):
+            _judge_build(root, context, what)
         return root
     if (
         root.network.is_chain
         and not has_graph(root)
-        and not _is_built(root, situation)
-        and any(situation.loaded.document.tensors or ())
+        and not _is_built(root, context)
+        and any(context.loaded.document.tensors or ())
     ):
         log.refuse(
             "model",
@@ -91,14 +96,14 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         )
     for unit, code, text in (
         *_without_tables(root, target),
-        *_without_bfloat16(root, situation),
+        *_without_bfloat16(root, context),
         *_without_shapes(root, target),
     ):
         log.refuse(code, unit, f"{unit.path} ({unit.class_name}) {text}")
     return root
 
 
-def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
+def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
     """
     Refuse a subclassed model that the target cannot build as its own library does.
 
@@ -112,9 +117,9 @@ def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
     reason = (
         ("and no release creates its variables without one; call the model and save it again")
         if not words
-        else (f"only {', '.join(sorted(words))}, which {situation.target.name} does not read")
+        else (f"only {', '.join(sorted(words))}, which {context.target.name} does not read")
     )
-    situation.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
+    context.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
 
 
 def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
@@ -131,10 +136,10 @@ def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
                 )
 
 
-def _without_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[_Lacking]:
-    target = situation.target
+def _without_bfloat16(root: Unit, context: ConversionContext) -> Iterator[_Lacking]:
+    target = context.target
     if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
-        for unit in _in_bfloat16(root, situation):
+        for unit in _in_bfloat16(root, context):
             text = f"stores its variables in bfloat16, which {target.name} cannot read from HDF5"
             yield (
                 unit,
@@ -156,19 +161,19 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
                 )
 
 
-def _is_built(root: Unit, situation: ConversionContext) -> bool:
+def _is_built(root: Unit, context: ConversionContext) -> bool:
     """Return whether a file says the shape that a model was built with."""
     if root.config.get(_OLD_SHAPE) is not None:
         return True
     return (
-        situation.target.container == "keras"
+        context.target.container == "keras"
         and root.build is not None
         and root.build.get(_SHAPE) is not None
     )
 
 
-def _in_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[Unit]:
-    placed = situation.loaded.placed.variables
+def _in_bfloat16(root: Unit, context: ConversionContext) -> Iterator[Unit]:
+    placed = context.loaded.placed.variables
     for unit in walk(root):
         policy = unit.config.get("dtype")
         stores = (
@@ -178,11 +183,3 @@ def _in_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[Unit]:
         )  # Keras 2 has the variables of those in float32 under any 16-bit policy
         if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
             yield unit
-
-
-REWRITE: Final = Rewrite(
-    name="storage",
-    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
-    applies=lambda situation: situation.target.container != "json",
-    apply=_apply,
-)

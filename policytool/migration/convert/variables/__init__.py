@@ -4,7 +4,7 @@ attribute, never by guess.
 
 ``_slots`` is what variables the classes of each release have, ``_sources`` which tensor of the
 source is which of them, ``_building`` the layers of the target's model with what they take over;
-``_archive`` and ``_hdf5`` are where each container has them.
+``_containers`` says where each container has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement, StoredGroup
-from policytool.migration.convert.variables import _archive, _hdf5, _subclassed
+from policytool.migration.convert.variables import _containers, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder
 from policytool.migration.convert.variables._holders import walk
 from policytool.migration.convert.variables._sources import Sources
@@ -34,7 +34,7 @@ _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
 
 
 def place_variables(
-    root: Unit, situation: ConversionContext, casts: Sequence[Cast] = ()
+    root: Unit, context: ConversionContext, casts: Sequence[Cast] = ()
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     """
     Return the groups of the new file and its variables; refusals go to the log, where a layer's
@@ -42,19 +42,19 @@ def place_variables(
 
     :param casts: what a change of policies casts, by where the source has it
     """
-    builder = HolderBuilder(situation, Sources(situation, root))
+    builder = HolderBuilder(context, Sources(context, root))
     holder = builder.holder(root)
-    maker = _Maker(situation, {cast.tensor: cast for cast in casts})
+    maker = _Maker(context, {cast.tensor: cast for cast in casts})
     found = (
         _archive_layout(holder, maker)
-        if situation.target.container == "keras"
+        if context.target.container == "keras"
         else _hdf5_layout(holder, maker)
     )
-    if situation.crosses:
+    if context.crosses:
         for inner in walk(holder):
-            _tell_of_rounding(inner, situation)
+            _tell_of_rounding(inner, context)
     if maker.widened:
-        situation.log.note(
+        context.log.note(
             "bfloat16-widened",
             None,
             f"{maker.widened} variables in bfloat16 are stored as float32 with the same values",
@@ -72,26 +72,26 @@ def stored_dtype(dtype: str, target: Target) -> str:
     return "bfloat16" if target.is_keras3 and target.container == "keras" else "float32"
 
 
-def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
+def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
     """
     Tell of a layer whose variables the source's library keeps in more bits than the policy says,
     and the target's does not: it rounds them as it loads them.
     """
     unit = holder.unit
     for stored in holder.own:
-        own = _own_dtypes(unit, stored, situation)
+        own = _own_dtypes(unit, stored, context)
         if own is not None and dtypes.itemsize(own[1]) < dtypes.itemsize(own[0]):
             before, after = own
-            situation.log.caution(
+            context.log.caution(
                 "weights-rounded",
                 unit,
                 f"{unit.path} ({unit.class_name}) has {before} variables, but "
-                f"{situation.target.name} creates {after} variables, so loading rounds their "
+                f"{context.target.name} creates {after} variables, so loading rounds their "
                 "values and predictions differ",
             )
 
 
-def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tuple[str, str] | None:
+def _own_dtypes(unit: Unit, stored: Stored, context: ConversionContext) -> tuple[str, str] | None:
     """
     Return what the two libraries keep a variable in that the source's does not keep in the policy's
     variable dtype; None for all others.
@@ -101,7 +101,7 @@ def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tup
         return None
     source, target = (
         newest(KERAS3 if keras3 else KERAS2).id
-        for keras3 in (situation.from_keras3, situation.to_keras3)
+        for keras3 in (context.from_keras3, context.to_keras3)
     )
     names = unit.class_name, policy.name, stored.slot.known_as
     before = dtype_support.variable_dtype(source, *names)
@@ -112,9 +112,9 @@ def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tup
 class _Maker:
     """Makes the placements of one file."""
 
-    def __init__(self, situation: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
-        self.situation = situation
-        self.target = situation.target
+    def __init__(self, context: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
+        self.context = context
+        self.target = context.target
         self.casts = casts
         self.widened = 0
 
@@ -147,9 +147,9 @@ class _Maker:
         Return the dtype of a variable: the target's where the source's library keeps it in fewer
         bits, as tf_keras does those of Normalization under a mixed policy. The values are the same.
         """
-        if not self.situation.crosses:
+        if not self.context.crosses:
             return stored.dtype
-        own = _own_dtypes(holder.unit, stored, self.situation)
+        own = _own_dtypes(holder.unit, stored, self.context)
         widens = (
             own is not None
             and own[0] == stored.dtype
@@ -164,12 +164,14 @@ def _archive_layout(
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
     names = maker.target.is_keras3 and maker.target.since(_subclassed.NAMED_SINCE)
-    for path, holder in _archive.places(root, maker.target):
-        for place, name in _archive.groups(path, holder):
+    for path, holder in _containers.archive_places(root, maker.target):
+        for place, name in _containers.archive_groups(path, holder):
             groups.setdefault(place, StoredGroup(path=place, name=name if names else None))
         placements += [
             maker.placement(
-                (*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored
+                (*path, *stored.slot.within, _containers.VARS, str(stored.slot.index)),
+                holder,
+                stored,
             )
             for stored in holder.own
         ]
@@ -184,7 +186,7 @@ def _hdf5_layout(
     for holder in root.below:
         path = tuple(holder.name.split("/"))
         names = []
-        for name, inner, stored in _hdf5.weights(holder, maker.target):
+        for name, inner, stored in _containers.hdf5_weights(holder, maker.target):
             names.append(name + suffix)
             placements.append(maker.placement((*path, *names[-1].split("/")), inner, stored))
         groups.append(StoredGroup(path=path, names=tuple(names)))

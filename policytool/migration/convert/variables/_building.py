@@ -1,6 +1,10 @@
 """
 From the model that the target loads to what holds its variables, each with the tensor of the source
 that it takes over.
+
+Variables of classes that are not Keras' own, and of quantised layers, stay where and as the source
+has them. HDF5 of both libraries has them in one order, and archives of both by attributes and by
+numbers (``Layer.weights`` and ``save_own_variables``); :mod:`._subclassed` says where they differ.
 """
 
 from __future__ import annotations
@@ -9,28 +13,121 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Layout
 from policytool.formats.new_model import Assembly
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.variables import _subclassed
-from policytool.migration.convert.variables._adapting import (
+from policytool.migration.convert.variables._holders import Holder, Stored
+from policytool.migration.convert.variables._slots import (
+    VariableSlot,
     adapted_slots,
     has_its_state_in_config,
+    slots,
 )
-from policytool.migration.convert.variables._holders import Holder, Stored
-from policytool.migration.convert.variables._layouts import assemble, shape_of
-from policytool.migration.convert.variables._slots import VariableSlot, slots
-from policytool.migration.convert.variables._taking_over import is_quantised, refuse, take_over
+from policytool.migration.convert.variables._sources import assemble, shape_of
 from policytool.model.tree import LAYERS
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.variables._sources import Key, Sources
+
+    Pool = Mapping[Key, Tensor]
+
+
+_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
+_READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
+"""Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
+
+
+def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
+    """Return a layer's variables; none where they cannot be placed, which goes to the log."""
+    across = unit.custom and _subclassed.crosses(context)
+    reason = _subclassed.objection(unit, pool, context) if across else None
+    reason = reason or _objection(unit, pool, context)
+    if reason is not None:
+        _refuse(unit, reason, context)
+        return ()
+    return _stored_variables(_subclassed.across_archives(unit, pool, context) if across else pool)
+
+
+def _refuse(unit: Unit, what: str, context: ConversionContext) -> None:
+    """Tell why a layer's variables cannot be placed, where nothing else speaks against it."""
+    if context.log.is_refused(unit):
+        return  # a layer that the target cannot have has no variables there
+    context.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
+
+
+def _is_quantised(unit: Unit) -> bool:
+    """Return whether a layer has other variables than its class otherwise has."""
+    policy = unit.config.get("dtype")
+    return isinstance(policy, Policy) and policy.quantization is not None
+
+
+def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
+    """Return why the target would not find a layer's variables where the source has them."""
+    numbered = _is_numbered(pool)
+    target = context.target
+    holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
+    if pool and holds_layers and not _is_laid_out_alike(context, numbered=numbered):
+        return (
+            "has variables of layers that are not in its config; save it again as "
+            f"{_NAMES[target.container]} with the release that wrote it"
+        )
+    is_ordered = context.loaded.document.layout is Layout.LEGACY_H5
+    several = len({within for within, _ in pool}) > 1
+    if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
+        return (
+            "has variables of several layers that are not in its config, and only HDF5 stores "
+            "their order; save it again as HDF5 with the release that wrote it"
+        )
+    if target.container == "keras" and not numbered and len(pool) > 1:
+        return (
+            "has variables in an unknown order; save it again as a .keras archive with the release "
+            "that wrote it"
+        )
+    reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != context.source_release
+    if _is_quantised(unit) and target.container == "h5" and reads_otherwise:
+        return (
+            f"is quantized, and {target.name} reads its variables from HDF5 in a different order; "
+            "save it again as a .keras archive"
+        )
+    return None
+
+
+def _is_numbered(pool: Pool) -> bool:
+    return all(name.isdecimal() for _, name in pool)
+
+
+def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
+    container = context.target.container
+    if context.crosses and context.loaded.document.format.partition("-")[0] != container:
+        return False
+    return numbered == (container == "keras")
+
+
+def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
+    numbered = _is_numbered(pool)
+    found = []
+    for number, ((within, name), tensor) in enumerate(pool.items()):
+        slot = VariableSlot(
+            name=f"variable_{name}" if numbered else name,
+            scopes=within,
+            within=within,
+            index=int(name) if numbered else number,
+            attribute=name,
+            trainable=True,
+            known_as=name,
+        )
+        found.append(Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor))
+    return tuple(found)
+
 
 _PREFIXES: Final = {"forward_layer": "forward_", BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
@@ -40,7 +137,7 @@ _KERNEL: Final = "kernel"
 class HolderBuilder:
     """One model and the file that it comes from."""
 
-    situation: ConversionContext
+    context: ConversionContext
     sources: Sources
 
     def holder(self, unit: Unit, attribute: str = LAYERS, *, listed: bool = True) -> Holder:
@@ -80,12 +177,12 @@ class HolderBuilder:
             for in_list, inner in _units(value):
                 yield slot, in_list, inner
                 if slot == "forward_layer" and not isinstance(unit.config.get(BACKWARD), Unit):
-                    twin = backward_twin(unit, inner, self.situation.loaded)
+                    twin = backward_twin(unit, inner, self.context.loaded)
                     yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
         if has_its_state_in_config(unit):
-            own = adapted_slots(unit, self.situation.target)
+            own = adapted_slots(unit, self.context.target)
             made = (self._store(unit, slot, None) for slot in own)
             return tuple(stored for stored in made if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
@@ -93,21 +190,21 @@ class HolderBuilder:
             pool |= self.sources.of_archive()
         elif unit.site is not None:
             pool |= self.sources.of(unit.site)
-        if not pool and unit.site is not None and self.situation.from_keras3:
+        if not pool and unit.site is not None and self.context.from_keras3:
             pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[VariableSlot, ...] | None = ()
         else:
             wanted = (
                 None
-                if unit.custom or is_quantised(unit)
-                else slots(unit.class_name, self.situation.target.loader, unit.config)
+                if unit.custom or _is_quantised(unit)
+                else slots(unit.class_name, self.context.target.loader, unit.config)
             )
         if wanted is None:
             plain = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
-            return take_over(unit, plain, self.situation)
+            return _take_over(unit, plain, self.context)
         if layer_facts(unit.class_name).wraps == "kernel" and below:
             kernels = {
                 stored.slot.key: stored.source
@@ -125,7 +222,7 @@ class HolderBuilder:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
             self._refuse(
                 unit,
-                f"stores {names}, but {unit.class_name} in {self.situation.target.name} has no "
+                f"stores {names}, but {unit.class_name} in {self.context.target.name} has no "
                 "such variables",
             )
         return found
@@ -155,15 +252,15 @@ class HolderBuilder:
         self._refuse(
             unit,
             f"has no {'/'.join((*slot.scopes, slot.name))} in the file, but {unit.class_name} in "
-            f"{self.situation.target.name} requires it",
+            f"{self.context.target.name} requires it",
         )
         return None
 
     def _is_read_whole(self, unit: Unit) -> bool:
-        return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.situation)
+        return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.context)
 
     def _refuse(self, unit: Unit, what: str) -> None:
-        refuse(unit, what, self.situation)
+        _refuse(unit, what, self.context)
 
 
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:

@@ -1,4 +1,8 @@
-"""Which stored tensor of the source is which variable of a layer."""
+"""
+Which stored tensor of the source is which variable of a layer.
+
+A variable that lies otherwise in the source, as ``Unit.layout`` has it, is made of several tensors.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Tensor
+from policytool.formats.new_model import Assembly
 from policytool.migration.convert.traversal import walk
 from policytool.migration.convert.variables._slots import plain, slots
 from policytool.model.tree import NOT_WEIGHTS
@@ -15,12 +21,60 @@ from policytool.releases.layer_classes import layer_facts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.variables._slots import VariableSlot
 
 Key = tuple[tuple[str, ...], str]
+
+
+def assemble(
+    unit: Unit, wanted: tuple[VariableSlot, ...], pool: dict[Key, Tensor | Assembly]
+) -> dict[Key, Tensor | Assembly]:
+    """
+    Return what makes each variable of a layer that has a layout, by its key, and take that out of
+    ``pool``; nothing where a part is missing.
+    """
+    found: dict[Key, Tensor | Assembly] = {}
+    for slot in wanted:
+        recipe = unit.layout.get(slot.name)
+        if recipe is None:
+            continue
+        keys = [_layout_key(part, pool) for part in recipe.parts]
+        tensors = [pool[key] for key in keys if key is not None]
+        parts = tuple(
+            tensor for tensor in tensors if isinstance(tensor, Tensor) and tensor.shape is not None
+        )
+        if len(parts) != len(recipe.parts):
+            continue
+        for key in keys:
+            if key is not None:
+                pool.pop(key, None)
+        found[slot.key] = (
+            parts[0]
+            if recipe.only_renames
+            else Assembly(parts=parts, reshape=recipe.reshape, axes=recipe.axes, flip=recipe.flip)
+        )
+    return found
+
+
+def _layout_key(part: str, pool: dict[Key, Tensor | Assembly]) -> Key | None:
+    """
+    Return the one key whose name is a part's, with the layer's name before it or without; None
+    where there is none, or several.
+    """
+    fitting = [key for key in pool if key[1] == part or key[1].endswith(f"_{part}")]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def shape_of(assembly: Assembly) -> tuple[int, ...]:
+    """Return the shape of what an assembly makes."""
+    shapes = []
+    for part in assembly.parts:
+        shape = assembly.reshape or part.shape or ()
+        shapes.append(tuple(shape[axis] for axis in assembly.axes) if assembly.axes else shape)
+    return (*shapes[0][:-1], sum(shape[-1] for shape in shapes)) if len(shapes) > 1 else shapes[0]
+
 
 _STACK: Final = "StackedRNNCells"
 _SEEDS: Final = ("seed_generator", "random_generator")
@@ -31,7 +85,7 @@ _SEEDS: Final = ("seed_generator", "random_generator")
 class Sources:
     """The stored tensors of one file, by layer."""
 
-    situation: ConversionContext
+    context: ConversionContext
     root: Unit
 
     @cached_property
@@ -41,7 +95,7 @@ class Sources:
         Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
         """
         found = set(self._units)
-        loaded = self.situation.loaded
+        loaded = self.context.loaded
         for site, below in tuple(loaded.children.items()):
             directions = {loaded.sites[child].attribute: child for child in below}
             if {"forward_layer", "backward_layer"} <= directions.keys():
@@ -62,13 +116,13 @@ class Sources:
         Return the tensors of a layer and of the layers that it makes by itself, by what they are in
         every release.
         """
-        loaded = self.situation.loaded
+        loaded = self.context.loaded
         config = loaded.sites[site].config or {}
         plain = (
             loaded.layers[site].quantization is None
         )  # a quantised layer has other variables, which are taken as they stand
         known = (
-            slots(loaded.sites[site].class_name, self.situation.source_release, config)
+            slots(loaded.sites[site].class_name, self.context.source_release, config)
             if plain
             else None
         ) or ()
@@ -87,7 +141,7 @@ class Sources:
         """
         return {
             (tensor.path[:-2], tensor.path[-1]): tensor
-            for tensor in self.situation.loaded.document.tensors or ()
+            for tensor in self.context.loaded.document.tensors or ()
             if tensor.path[0] not in NOT_WEIGHTS
             and not any(seed in part for part in tensor.path for seed in _SEEDS)
         }
@@ -126,7 +180,7 @@ class Sources:
         Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
         2.3 do: the second kernel is ``kernel_1``.
         """
-        loaded, release = self.situation.loaded, self.situation.source_release
+        loaded, release = self.context.loaded, self.context.source_release
         stack = loaded.sites[site].parent
         if stack is None or loaded.sites[stack].class_name != _STACK:
             return
@@ -158,8 +212,8 @@ class Sources:
     def _named_variables(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
-        placed = self.situation.loaded.placed
-        if self.situation.loaded.sites[site].class_name == _STACK:
+        placed = self.context.loaded.placed
+        if self.context.loaded.sites[site].class_name == _STACK:
             return
         for variable, tensor in zip(
             placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True
@@ -168,16 +222,16 @@ class Sources:
             if not above and site not in self._known_sites:
                 above = self._scopes(site, tensor)
             yield (*within, *above), name, tensor
-        for child in self.situation.loaded.children[site]:
+        for child in self.context.loaded.children[site]:
             if child not in self.claimed_sites:
                 yield from self._named_variables(
-                    child, (*within, *self.situation.loaded.sites[child].attribute.split("/"))
+                    child, (*within, *self.context.loaded.sites[child].attribute.split("/"))
                 )
 
     @cached_property
     def _known_sites(self) -> frozenset[int]:
         """The sites of classes whose variables are known."""
-        sites, release = self.situation.loaded.sites, self.situation.source_release
+        sites, release = self.context.loaded.sites, self.context.source_release
         return frozenset(
             index
             for index, site in enumerate(sites)
@@ -190,8 +244,8 @@ class Sources:
         name has them behind its own: ``pair/first/kernel``.
         """
         path = "/".join(tensor.path).split("/")
-        name = self.situation.loaded.sites[site].name
-        if self.situation.loaded.document.format != "h5" or name not in path[:-1]:
+        name = self.context.loaded.sites[site].name
+        if self.context.loaded.document.format != "h5" or name not in path[:-1]:
             return []
         start = len(path) - 1 - path[:-1][::-1].index(name)
         return path[start:-1]

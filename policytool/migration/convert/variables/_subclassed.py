@@ -53,12 +53,12 @@ one and without one.
 """
 
 
-def crosses(situation: ConversionContext) -> bool:
+def crosses(context: ConversionContext) -> bool:
     """Return whether an archive of one library becomes one of the other."""
     return (
-        situation.crosses
-        and situation.target.container == "keras"
-        and situation.loaded.document.layout is Layout.OBJECT_PATHS
+        context.crosses
+        and context.target.container == "keras"
+        and context.loaded.document.layout is Layout.OBJECT_PATHS
     )
 
 
@@ -75,18 +75,18 @@ def is_model(unit: Unit) -> bool:
     return unit.custom and "trainable" not in unit.config
 
 
-def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | None:
+def objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
     """
     Return why variables of a class are not where the other library looks for them; None where they
     are.
     """
-    if situation.to_keras3:
+    if context.to_keras3:
         return _obstacle_of_counts(pool) if is_model(unit) else None
     within = {path for path, _ in pool}
     if any(_NESTED.fullmatch(name) for path in within for name in path):
         return "has layers in nested lists, which Keras 2 neither stores nor loads"
     if is_subclassed_model(unit):
-        reason = _reason_against_listing(unit, pool, situation)
+        reason = _reason_against_listing(unit, pool, context)
     else:
         reason = "its class may be a model" if any(LAYERS in path[:1] for path in within) else None
     if reason is None:
@@ -98,15 +98,15 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     )
 
 
-def _reason_against_listing(unit: Unit, pool: Pool, situation: ConversionContext) -> str | None:
+def _reason_against_listing(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
     """Return why Keras 2 would not find the layers of a subclassed model; None if it does."""
-    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(situation):
+    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(context):
         return None
-    names = situation.loaded.document.layer_names
+    names = context.loaded.document.layer_names
     if not names:
         return "it does not contain layer names"
     try:
-        listing = list_layers(pool, names, situation.target.loader)
+        listing = list_layers(pool, names, context.target.loader)
     except UnlistedError as error:
         return str(error)
     if listing.assumed and any(below(unit)):
@@ -114,44 +114,44 @@ def _reason_against_listing(unit: Unit, pool: Pool, situation: ConversionContext
     return None
 
 
-def _is_laid_out_as_keras2(situation: ConversionContext) -> bool:
+def _is_laid_out_as_keras2(context: ConversionContext) -> bool:
     """
     Return whether a conversion wrote an archive of Keras 3: it keeps the places of Keras 2, and
     knows no names of layers, which Keras 3.6 and later write.
     """
     return is_since(
-        situation.source_release, NAMED_SINCE
-    ) and situation.loaded.document.layer_names.keys() <= {""}
+        context.source_release, NAMED_SINCE
+    ) and context.loaded.document.layer_names.keys() <= {""}
 
 
-def _listed_in_keras2(unit: Unit, pool: Pool, situation: ConversionContext) -> Pool:
+def _listed_in_keras2(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     """Return variables of a subclassed model of Keras 3 by where Keras 2 lists its layers."""
-    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(situation):
+    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(context):
         return pool
-    names = situation.loaded.document.layer_names
-    listing = list_layers(pool, names, situation.target.loader)
+    names = context.loaded.document.layer_names
+    listing = list_layers(pool, names, context.target.loader)
     if listing.assumed:
-        situation.log.caution(
+        context.log.caution(
             "layer-order",
             unit,
             f"{unit.path} ({unit.class_name}) stores {', '.join(listing.assumed)} in attributes, "
-            f"and {situation.target.name} finds them only if they have default names and the "
+            f"and {context.target.name} finds them only if they have default names and the "
             "model creates them in this order; compare predictions",
         )
     return {(listing.move(within), number): tensor for (within, number), tensor in pool.items()}
 
 
-def across_archives(unit: Unit, pool: Pool, situation: ConversionContext) -> Pool:
+def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     """
     Return variables of a class by where the other library looks for them; a warning where Keras 3
     can list layers otherwise.
     """
-    if not situation.to_keras3:
-        listed = _listed_in_keras2(unit, pool, situation) if is_subclassed_model(unit) else pool
+    if not context.to_keras3:
+        listed = _listed_in_keras2(unit, pool, context) if is_subclassed_model(unit) else pool
         return _places_in_keras2(listed)
     several = _repeated_class(pool) if is_model(unit) else None
     if several is not None:
-        situation.log.caution(
+        context.log.caution(
             "layer-order",
             unit,
             f"{unit.path} ({unit.class_name}) has several layers of the same class ({several}); "

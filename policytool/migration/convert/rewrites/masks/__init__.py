@@ -1,13 +1,4 @@
-"""
-Preserves masks: each call uses the same masks in the target as in the source.
-
-Masks travel by rules that differ from release to release
-(:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
-another mask, the mask is written into the graph: as the argument ``mask`` or ``attention_mask``,
-made by operations, or by a copy of the input, which has no mask. Masks that Keras 3 wrote as
-arguments, and that travel with the tensors in the target anyway, are left out with their
-operations.
-"""
+"""The masks of layers."""
 
 from __future__ import annotations
 
@@ -28,7 +19,7 @@ from policytool.migration.convert.masks.flow import (
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.propagation import fully_masked_result
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.masks._values import (
     can_select,
     gives_zeros,
@@ -50,15 +41,28 @@ _PASSES: Final = 3
 """How often masks are written: what one writes may end a mask that travelled before."""
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    applies=lambda context: True,  # noqa: ARG005  # releases of one library differ too
+)
+def masks(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Preserves masks: each call uses the same masks in the target as in the source.
+
+    Masks travel by rules that differ from release to release
+    (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
+    another mask, the mask is written into the graph: as the argument ``mask`` or
+    ``attention_mask``, made by operations, or by a copy of the input, which has no mask. Masks that
+    Keras 3 wrote as arguments, and that travel with the tensors in the target anyway, are left out
+    with their operations.
+    """
     if root.network is None or not has_masks(root):
         return root
-    target, table = situation.target.release, MaskTable()
-    needed = MaskFlow(root.network, situation.source_release, table, is_source=True).used
-    result = _with_unattended(root, needed, situation, table)
+    target, table = context.target.release, MaskTable()
+    needed = MaskFlow(root.network, context.source_release, table, is_source=True).used
+    result = _with_unattended(root, needed, context, table)
     result, merged = with_merged_values(result, needed, target, table)
     needed = _without(needed, merged)
-    result, needed = _with_softmaxes(root, result, needed, situation, table)
+    result, needed = _with_softmaxes(root, result, needed, context, table)
     wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
         if not wrong:
@@ -69,15 +73,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         unit = _unit(root, key)
         if unit.network is not None:
             continue  # a layer in it is refused
-        situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
-    _tell_changes(root, result, situation)
+        context.log.refuse("mask", unit, _refusal(unit, had, has, context))
+    _tell_changes(root, result, context)
     return _without_unused(result)
 
 
 def _with_unattended(
     root: Unit,
     needed: Mapping[CallKey, Used],
-    situation: ConversionContext,
+    context: ConversionContext,
     table: MaskTable,
 ) -> Unit:
     """
@@ -87,10 +91,10 @@ def _with_unattended(
     result = _without_arguments(root)
     if root.network is None:
         return result
-    releases = (situation.source_release, situation.target.release)
+    releases = (context.source_release, context.target.release)
     given: dict[CallKey, str | None] = {
         (scope, unit.name, 0): _given_unattended(
-            root, scope, unit, needed[scope, unit.name, 0], situation
+            root, scope, unit, needed[scope, unit.name, 0], context
         )
         for scope, unit in differing_attentions(root.network, needed, releases, table)
     }
@@ -99,7 +103,7 @@ def _with_unattended(
     for key in given:
         if key not in done:
             unit = _unit(root, key)
-            situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
+            context.log.refuse("mask", unit, _refusal_of_rows(unit, context))
     return result
 
 
@@ -107,22 +111,22 @@ def _with_softmaxes(
     root: Unit,
     result: Unit,
     needed: Mapping[CallKey, Used],
-    situation: ConversionContext,
+    context: ConversionContext,
     table: MaskTable,
 ) -> tuple[Unit, dict[CallKey, Used]]:
     """
     Return the model with what its Softmax layers give for rows without any step, and the masks that
     calls still need.
     """
-    zeros = gives_zeros(situation.source_release)
-    if zeros == gives_zeros(situation.target.release) or not any(map(is_softmax, walk(root))):
+    zeros = gives_zeros(context.source_release)
+    if zeros == gives_zeros(context.target.release) or not any(map(is_softmax, walk(root))):
         return result, dict(needed)
     softmaxes = {key for key, masks in needed.items() if masks and is_softmax(_unit(root, key))}
     wanted = {key: needed[key] for key in softmaxes}
     result, written = with_softmaxes(result, wanted, table, zeros=zeros)
     for key in sorted(softmaxes - written):
         unit = _unit(root, key)
-        situation.log.refuse("mask", unit, _refusal_of_softmax(unit))
+        context.log.refuse("mask", unit, _refusal_of_softmax(unit))
     settled = softmaxes - written if zeros else softmaxes
     return result, _without(needed, frozenset(settled))
 
@@ -133,7 +137,7 @@ def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[
 
 
 def _given_unattended(
-    root: Unit, scope: Scope, unit: Unit, masks: Used, situation: ConversionContext
+    root: Unit, scope: Scope, unit: Unit, masks: Used, context: ConversionContext
 ) -> str | None:
     """
     Return what an attention gives in the source for steps that may attend to none; None where that
@@ -142,10 +146,10 @@ def _given_unattended(
     around = [
         _unit(root, (scope[:end], one.rpartition(":")[0], 0)) for end, one in enumerate(scope)
     ]
-    if not situation.crosses or any(len(one.calls) > 1 for one in around):
+    if not context.crosses or any(len(one.calls) > 1 for one in around):
         return None
     arguments = named_arguments(unit, unit.calls[0])
-    found = fully_masked_result(unit, arguments, situation.source_release)
+    found = fully_masked_result(unit, arguments, context.source_release)
     return found.value if found is not None and can_select(unit, masks, found.value) else None
 
 
@@ -205,23 +209,23 @@ def _unit(root: Unit, key: CallKey) -> Unit:
     return unit
 
 
-def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> str:
+def _refusal(unit: Unit, had: Used, has: Used, context: ConversionContext) -> str:
     what = f"{unit.path} ({unit.class_name}) uses "
     before, after = (
         "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)
     )
     return (
-        f"{what}{before} in {release_name(situation.source_release)}, but {after} in "
-        f"{release_name(situation.target.release)}, and no argument changes this; disable the "
+        f"{what}{before} in {release_name(context.source_release)}, but {after} in "
+        f"{release_name(context.target.release)}, and no argument changes this; disable the "
         "mask (mask_zero=False), or pass the mask as an argument in the source"
     )
 
 
-def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
+def _refusal_of_rows(unit: Unit, context: ConversionContext) -> str:
     return (
         f"{unit.path} ({unit.class_name}) may have fully masked steps that affect an output "
-        f"and have different values in {release_name(situation.source_release)} and "
-        f"{release_name(situation.target.release)}; set dropout to 0 and do not return attention "
+        f"and have different values in {release_name(context.source_release)} and "
+        f"{release_name(context.target.release)}; set dropout to 0 and do not return attention "
         "scores, or remove the padding from its output"
     )
 
@@ -238,7 +242,7 @@ def _words(masks: Used) -> str:
     return f"{len(masks)} of its inputs" if len(masks) > 1 else "its input"
 
 
-def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> None:
+def _tell_changes(before: Unit, after: Unit, context: ConversionContext) -> None:
     """Log the layers whose calls are given other masks."""
     old = {(unit.path, unit.name): unit for unit in walk(before) if unit.role is not Role.OPERATION}
     for unit in walk(after):
@@ -247,15 +251,15 @@ def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> No
             continue
         is_given = any(key in GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
-            f"its mask becomes a call argument because {release_name(situation.target.release)} "
+            f"its mask becomes a call argument because {release_name(context.target.release)} "
             "would use a different mask"
             if is_given
             else (
                 "its mask is no longer a call argument because "
-                f"{release_name(situation.target.release)} propagates it with the tensor"
+                f"{release_name(context.target.release)} propagates it with the tensor"
             )
         )
-        situation.log.change("mask", unit, text)
+        context.log.change("mask", unit, text)
 
 
 def _without_unused(unit: Unit) -> Unit:
@@ -264,10 +268,3 @@ def _without_unused(unit: Unit) -> Unit:
         return unit
     network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
     return replace(unit, network=network if network.is_chain else prune(network, is_mask_operation))
-
-
-REWRITE: Final = Rewrite(
-    name="masks",
-    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
-    apply=_apply,
-)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations import (
     casts,
     composed,
@@ -55,55 +55,75 @@ _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "
 _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
 
 
-def _apply(root: Unit, situation: ConversionContext) -> Unit:
+@rewrite(
+    after=(
+        "masks",
+        "calls",
+        "policies",
+        "activation_operations",
+    ),  # reads what is left, and its dtypes
+    applies=lambda context: True,  # noqa: ARG005  # releases of Keras 2 differ too
+)
+def operations(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` layers from TF 2.4
+    and later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
+
+    Rows say which function of TensorFlow computes what an operation does
+    (:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with
+    several. ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations
+    follow no policy: what they compute in is their tensors' dtype, which is asked where the two
+    libraries make something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+    """
+
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        return replace(unit, network=_network(unit.network, situation))
+        return replace(unit, network=_network(unit.network, context))
 
     return map_units(root, change)
 
 
-def _network(network: Network, situation: ConversionContext) -> Network:
-    if situation.crosses and situation.to_keras3:
-        network = _modernize(network, situation)
-    if situation.from_keras3:
+def _network(network: Network, context: ConversionContext) -> Network:
+    if context.crosses and context.to_keras3:
+        network = _modernize(network, context)
+    if context.from_keras3:
         network = replace(network, units=tuple(map(_with_dtype_in_config, network.units)))
     swaps: Mapping[str, Mapping[str, bool]] = {}
-    if situation.crosses and not situation.to_keras3:
+    if context.crosses and not context.to_keras3:
         network, swaps = transposing.fold_swaps(network)
-    dtypes = of_network(network, None if situation.from_keras3 else situation.loaded.loader)
+    dtypes = of_network(network, None if context.from_keras3 else context.loaded.loader)
     if (
-        situation.from_keras3
-        and situation.target.loader != CASTING
-        and (situation.crosses or situation.source_release == CASTING)
+        context.from_keras3
+        and context.target.loader != CASTING
+        and (context.crosses or context.source_release == CASTING)
     ):
-        network, gone = casts.drop_casts(network, dtypes, first_alone=not situation.to_keras3)
+        network, gone = casts.drop_casts(network, dtypes, first_alone=not context.to_keras3)
         for unit in gone:
-            situation.log.change(
+            context.log.change(
                 "cast-dropped",
                 unit,
                 f"the cast to {unit.config.get('dtype')} is omitted because the following "
                 "layers cast their inputs",
             )
-    if situation.crosses or not situation.to_keras3:  # rewrites put operations into any model
+    if context.crosses or not context.to_keras3:  # rewrites put operations into any model
         names = {unit.name for unit in network.units}
         network = replace(
             network,
             units=tuple(
                 transposing.with_flags(new, swaps[new.name]) if new.name in swaps else new
                 for unit in network.units
-                for new in _convert(unit, names, dtypes, situation)
+                for new in _convert(unit, names, dtypes, context)
             ),
         )
         network = _without_shapes(network)
-    if not situation.to_keras3 and to_keras2.is_before_lambdas(situation.target.loader):
-        _judge_lambdas(network, situation)
-    if situation.to_keras3:
+    if not context.to_keras3 and to_keras2.is_before_lambdas(context.target.loader):
+        _judge_lambdas(network, context)
+    if context.to_keras3:
         network = replace(
-            network, units=tuple(_with_known_keys(unit, situation) for unit in network.units)
+            network, units=tuple(_with_known_keys(unit, context) for unit in network.units)
         )
-        _judge_left(network, situation)
+        _judge_left(network, context)
     return network
 
 
@@ -131,12 +151,12 @@ def _with_dtype_in_config(unit: Unit) -> Unit:
     return replace(unit, config={**unit.config, _DTYPE: dtype}, calls=calls)
 
 
-def _modernize(network: Network, situation: ConversionContext) -> Network:
+def _modernize(network: Network, context: ConversionContext) -> Network:
     """Return a network whose ops are those of TF 2.4 and later."""
     found, reasons = node_defs.modernize(network)
     for unit in found.units:
         if unit.name in reasons:
-            situation.log.refuse(
+            context.log.refuse(
                 "operation",
                 unit,
                 f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}; replace it with a "
@@ -146,18 +166,18 @@ def _modernize(network: Network, situation: ConversionContext) -> Network:
 
 
 def _convert(
-    unit: Unit, names: set[str], dtypes: TensorDtypes, situation: ConversionContext
+    unit: Unit, names: set[str], dtypes: TensorDtypes, context: ConversionContext
 ) -> tuple[Unit, ...]:
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = (
         unit.role is Role.OPERATION
-        if not situation.to_keras3
+        if not context.to_keras3
         else unit.class_name in {LAMBDA, SLICING}
     )
     if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:
         return (unit,)
     if not unit.calls:
-        situation.log.refuse(
+        context.log.refuse(
             "operation",
             unit,
             f"{unit.path} is an operation that is never called, so its arguments are unknown",
@@ -167,9 +187,9 @@ def _convert(
     for call in unit.calls:
         builder = OperationBuilder(unit, names)
         try:
-            result = _put(builder, unit, call, dtypes, situation)
+            result = _put(builder, unit, call, dtypes, context)
         except UnsayableError as error:
-            situation.log.refuse("operation", unit, f"{unit.path} {error}")
+            context.log.refuse("operation", unit, f"{unit.path} {error}")
             return (unit,)
         found.append(_last_named(builder.added, result, unit.name))
     if any(
@@ -178,7 +198,7 @@ def _convert(
         or units[0].config != found[0][0].config
         for units in found[1:]
     ):
-        situation.log.refuse(
+        context.log.refuse(
             "operation",
             unit,
             f"{unit.path} is called {len(unit.calls)} times with different arguments, which "
@@ -186,7 +206,7 @@ def _convert(
         )
         return (unit,)
     said = ", ".join(_function_name(new) for new in found[0])
-    situation.log.change("operation", unit, f"{_function_name(unit)} becomes {said}")
+    context.log.change("operation", unit, f"{_function_name(unit)} becomes {said}")
     last = replace(found[0][-1], calls=tuple(call for units in found for call in units[-1].calls))
     return (*found[0][:-1], last)
 
@@ -196,11 +216,11 @@ def _put(
     unit: Unit,
     call: Call,
     dtypes: TensorDtypes,
-    situation: ConversionContext,
+    context: ConversionContext,
 ) -> Reference:
-    if situation.to_keras3:
+    if context.to_keras3:
         return to_keras3.put(builder, unit, call, dtypes)
-    return to_keras2.put(builder, unit, call, dtypes, situation.target.loader)
+    return to_keras2.put(builder, unit, call, dtypes, context.target.loader)
 
 
 def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, ...]:
@@ -229,7 +249,7 @@ def _without_shapes(network: Network) -> Network:
     )
 
 
-def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
+def _with_known_keys(unit: Unit, context: ConversionContext) -> Unit:
     """Return an operation with the keys that the target's release takes."""
     if (
         unit.role is not Role.OPERATION
@@ -237,14 +257,14 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
         or not keras_operations.is_known(module_of(unit), unit.class_name)
     ):
         return unit
-    loader, module = situation.target.loader, module_of(unit)
+    loader, module = context.target.loader, module_of(unit)
     signature = keras_operations.signature(loader, module, unit.class_name)
     if signature is None:
-        situation.log.refuse(
+        context.log.refuse(
             "operation",
             unit,
             f"{unit.path} applies the operation {unit.class_name}, which "
-            f"{situation.target.name} does not have",
+            f"{context.target.name} does not have",
         )
         return unit
     latest = keras_operations.signature(newest(KERAS3).id, module, unit.class_name)
@@ -253,31 +273,31 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
         if key in signature.config or key in signature.required:
             config[key] = value
         elif latest is None or latest.config.get(key) != value:
-            situation.log.refuse(
+            context.log.refuse(
                 "operation",
                 unit,
                 f"{unit.path} applies the operation {unit.class_name} with {key}, which "
-                f"{situation.target.name} does not support",
+                f"{context.target.name} does not support",
             )
     return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
 
 
-def _judge_lambdas(network: Network, situation: ConversionContext) -> None:
+def _judge_lambdas(network: Network, context: ConversionContext) -> None:
     """Refuse op layers where the release has none that are rebuilt from a config."""
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
             message = (
                 f"{unit.path} is an op layer ({unit.class_name}) for {_function_name(unit)}, but "
-                f"{situation.target.name} does not support op layers; TF 2.4 introduced them"
+                f"{context.target.name} does not support op layers; TF 2.4 introduced them"
             )
-            situation.log.refuse("operation", unit, message)
+            context.log.refuse("operation", unit, message)
 
 
-def _judge_left(network: Network, situation: ConversionContext) -> None:
+def _judge_left(network: Network, context: ConversionContext) -> None:
     """Refuse op layers that stayed, and operations in a container that does not hold them."""
     for unit in network.units:
         if unit.class_name in _UNREAD:
-            situation.log.refuse(
+            context.log.refuse(
                 "operation",
                 unit,
                 f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops; Keras 3 has "
@@ -285,39 +305,27 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             )
         if (
             unit.class_name == "GetItem"
-            and not situation.target.since("keras3.3")
+            and not context.target.since("keras3.3")
             and any(call.args and isinstance(call.args[-1], list) for call in unit.calls)
         ):
-            situation.log.refuse(
+            context.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} slices several axes (GetItem), which {situation.target.name} cannot "
+                f"{unit.path} slices several axes (GetItem), which {context.target.name} cannot "
                 "read from a file",
             )
         if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
-            situation.log.refuse(
+            context.log.refuse(
                 "operation",
                 unit,
                 f"{unit.path} reads the shape of a tensor, which Keras 3 configs cannot represent",
             )
-        if unit.role is Role.OPERATION and situation.target.container == "h5":
+        if unit.role is Role.OPERATION and context.target.container == "h5":
             message = (
                 f"{unit.path} applies the operation {unit.class_name}, which no Keras 3 release "
                 "can read from HDF5; use -o NAME.keras"
             )
-            situation.log.refuse("h5-operations", unit, message)
+            context.log.refuse("h5-operations", unit, message)
 
 
-REWRITE: Final = Rewrite(
-    name="operations",
-    after=(
-        "masks",
-        "calls",
-        "policies",
-        "activation_operations",
-    ),  # reads what is left, and its dtypes
-    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
-    apply=_apply,
-)
-
-__all__ = ["CASTING", "FUNCTIONS", "REWRITE"]
+__all__ = ["CASTING", "FUNCTIONS", "operations"]

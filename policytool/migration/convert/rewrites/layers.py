@@ -1,0 +1,302 @@
+"""Classes, arguments and initializers that the two libraries write differently."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import ObjectKind, Thing, Unit
+from policytool.migration.convert.masks.flow import has_masks
+from policytool.migration.convert.masks.propagation import rule_of
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
+from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.migration.convert.traversal import map_units
+from policytool.releases import known_arguments
+from policytool.releases.generations import SubPolicy
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.target import Target
+
+
+_SPECTRAL: Final = "SpectralNormalization"
+_EMBEDDING: Final = "Embedding"
+"""Keras 3 casts what it gives to the dtype of its input, so that of ids to integers."""
+
+
+@rewrite(
+    applies=lambda context: context.crosses and not context.to_keras3,
+)
+def spectral(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
+    this wrapper cannot load it.
+
+    In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15
+    and tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in
+    keras/layers/serialization.py).
+    """
+    is_masked = has_masks(root)
+
+    def change(unit: Unit) -> Unit:
+        inner = unit.config.get("layer")
+        if unit.class_name != _SPECTRAL or unit.custom or not isinstance(inner, Unit):
+            return unit
+        if not _equals_inner_layer(unit, inner, context.source_release, is_masked=is_masked):
+            return unit  # which is refused as a class that the target does not load
+        context.log.caution(
+            "spectral-normalization",
+            unit,
+            f"{unit.path} ({_SPECTRAL}) is replaced with its inner layer ({inner.class_name}) "
+            f"because {context.target.name} cannot load the wrapper. Predictions are unchanged, "
+            "but training no longer normalizes the weights of this layer",
+        )
+        return replace(inner, name=unit.name, path=unit.path, calls=unit.calls)
+
+    return map_units(root, change)
+
+
+def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: bool) -> bool:
+    """Return whether a layer gives what the wrapper around it does, and hands on its mask alike."""
+    return (
+        not inner.custom
+        and inner.class_name != _EMBEDDING
+        and compute_dtype(inner) == compute_dtype(unit)
+        and not (is_masked and rule_of(unit, {}, 1, release) != rule_of(inner, {}, 1, release))
+    )
+
+
+@layer_rewrite(
+    after=("keras1",),  # knows classes of Keras 2 alone
+    applies=lambda context: context.crosses,
+)
+def renamed(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts keys and classes that have different names but the same meaning.
+    """
+    facts = layer_facts(unit.class_name)
+    for keras2, keras3 in facts.renamed_arguments.items():
+        before, after = (keras2, keras3) if context.to_keras3 else (keras3, keras2)
+        if before in unit.config:
+            context.log.change("key-renamed", unit, f"{before} becomes {after}")
+            unit = replace(
+                unit,
+                config={
+                    after if key == before else key: value for key, value in unit.config.items()
+                },
+            )
+    if not context.to_keras3:
+        return unit
+    unused = [key for key in facts.unused_arguments if key in unit.config]
+    if unused:
+        context.log.change(
+            "key-dropped",
+            unit,
+            f"{', '.join(unused)} of {unit.class_name} are omitted: they have no effect",
+        )
+        unit = unit.without(*unused)
+    if unit.class_name == "ThresholdedReLU":
+        return _thresholded_relu(unit, context)
+    if facts.predicts_as is not None:
+        context.log.change(
+            "class-renamed",
+            unit,
+            f"{unit.class_name} becomes the equivalent {facts.predicts_as} with synchronized=True",
+        )
+        return replace(unit.with_config(synchronized=True), class_name=facts.predicts_as)
+    return unit
+
+
+def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Return a ThresholdedReLU as a ReLU: x where it is above theta, and 0 elsewhere
+    (keras/layers/activation/thresholded_relu.py).
+    """
+    theta: Value = unit.config.get("theta", 1.0)
+    context.log.change(
+        "class-renamed",
+        unit,
+        "ThresholdedReLU becomes the equivalent ReLU with a threshold",
+    )
+    return replace(
+        unit.without("theta").with_config(max_value=None, negative_slope=0.0, threshold=theta),
+        class_name="ReLU",
+    )
+
+
+@layer_rewrite(
+    applies=lambda context: context.to_keras3,
+)
+def normalization(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15
+    and later and tf_keras store a list, which may contain several axes.
+    """
+    axis = unit.config.get("axis")
+    if not isinstance(axis, list) or not layer_facts(unit.class_name).keeps_moving_statistics:
+        return unit
+    if len(axis) == 1:
+        context.log.change("axis", unit, "axis becomes a number instead of a list with one element")
+        return unit.with_config(axis=axis[0])
+    context.log.refuse(
+        "argument",
+        unit,
+        f"{unit.path} ({unit.class_name}) has axis {axis}, but "
+        f"{context.target.name} normalizes along only one axis",
+    )
+    return unit
+
+
+_INITIALIZER_PAIRS: Final = (
+    ("Orthogonal", "OrthogonalInitializer"),
+    ("Identity", "IdentityInitializer"),
+)
+_OTHER_NAMES: Final = {
+    name: other for pair in _INITIALIZER_PAIRS for name, other in (pair, pair[::-1])
+}
+
+
+@rewrite(
+    after=("keras1", "keras2"),  # judges the initialisers that these make
+    applies=lambda context: True,  # noqa: ARG005  # releases of Keras 3 differ too
+)
+def initializers(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts initializers whose names differ: Keras 3.0 to 3.6 use the names OrthogonalInitializer
+    and IdentityInitializer for Orthogonal and Identity.
+    """
+
+    def change(unit: Unit) -> Unit:
+        if unit.custom:
+            return unit
+        return replace(
+            unit,
+            config={
+                key: _renamed_initializer(value, context.target)
+                for key, value in unit.config.items()
+            },
+        )
+
+    return map_units(root, change)
+
+
+def _renamed_initializer(value: Value, target: Target) -> Value:
+    """Return an initialiser by the name that the target knows; anything else as it is."""
+    if (
+        not isinstance(value, Thing)
+        or value.kind is not ObjectKind.INITIALIZER
+        or value.package is not None
+    ):
+        return value
+    other = _OTHER_NAMES.get(value.class_name)
+    if (
+        other is None
+        or not _lacks_initializer(value.class_name, target)
+        or _lacks_initializer(other, target)
+    ):
+        return value
+    return replace(value, class_name=other)
+
+
+def _lacks_initializer(class_name: str, target: Target) -> bool:
+    if not known_arguments.is_known(ObjectKind.INITIALIZER, class_name):
+        return True
+    objection = known_arguments.objection(
+        target.loader, ObjectKind.INITIALIZER, class_name, {}, module=target.says_modules
+    )
+    return objection is not None and objection.missing
+
+
+_ATTENTION: Final = "MultiHeadAttention"
+_ATTENTION_SHAPES: Final = ("query_shape", "key_shape", "value_shape")
+_SHAPES_SINCE: Final = "tf2.5"
+_CAUSAL: Final = "use_causal_mask"
+_CAUSAL_SINCE: Final = "tf2.10"
+"""The release that brought the argument (keras/layers/attention/multi_head_attention.py)."""
+
+_FLOAT32: Final = "float32"
+
+
+@layer_rewrite(
+    after=("policies",),  # looks at the one policy of a layer
+    applies=lambda context: True,  # noqa: ARG005  # releases of Keras 2 differ too
+)
+def attention(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
+    (``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
+
+    TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
+    called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as
+    ``shapes_dict`` in ``build_config``.
+    """
+    if unit.class_name != _ATTENTION:
+        return unit
+    target = context.target
+    if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
+        message = (
+            f"{unit.path} ({_ATTENTION}) is called with {_CAUSAL}, which {target.name} does not "
+            "support; use attention_mask in the source instead"
+        )
+        context.log.refuse("call", unit, message)
+    policy = unit.config.get("dtype")
+    if (
+        isinstance(policy, Policy)
+        and policy.name != _FLOAT32
+        and _follows_loader(unit, context) != _makes_follow_loader(context)
+    ):
+        words = ["the global policy", "the policy of the layer"]
+        before, after = words if _follows_loader(unit, context) else reversed(words)
+        message = (
+            f"inner layers of {unit.path} use {before} in the release that wrote the file, but "
+            f"{after} in {target.name}"
+        )
+        context.log.caution("attention-policy", unit, message)
+    if target.is_keras3 or not target.since(_SHAPES_SINCE):
+        kept = [key for key in _ATTENTION_SHAPES if key in unit.config]
+        if kept:
+            context.log.change(
+                "key-dropped",
+                unit,
+                f"{', '.join(kept)} of {_ATTENTION} are omitted: {target.name} infers them from "
+                "the call",
+            )
+        return unit.without(*_ATTENTION_SHAPES)
+    if all(key in unit.config for key in _ATTENTION_SHAPES):
+        return unit
+    shapes: Value = unit.build.get("shapes_dict") if unit.build is not None else None
+    known = shapes if isinstance(shapes, dict) else {}
+    value: Value = known.get("value_shape")
+    shapes_by_key = {
+        "query_shape": known.get("query_shape"),
+        "value_shape": value,
+        "key_shape": known.get("key_shape") or value,
+    }
+    context.log.change(
+        "key-added",
+        unit,
+        f"{', '.join(_ATTENTION_SHAPES)} of {_ATTENTION} are added because {target.name} requires "
+        "them",
+    )
+    return unit.with_config(
+        **(shapes_by_key if all(shapes_by_key.values()) else dict.fromkeys(shapes_by_key))
+    )
+
+
+def _follows_loader(unit: Unit, context: ConversionContext) -> bool:
+    """
+    Return whether the projections of an attention are made under the global policy of whoever loads
+    the file as it is (TF 2.4 to 2.12).
+    """
+    sites = context.loaded.sites
+    below = context.loaded.children[unit.site] if unit.site is not None else ()
+    return any(sites[child].sub_policy is SubPolicy.GLOBAL for child in below)
+
+
+def _makes_follow_loader(context: ConversionContext) -> bool:
+    return any(
+        sub.policy is SubPolicy.GLOBAL
+        for sub in context.target.generation.composites.get(_ATTENTION, ())
+    )

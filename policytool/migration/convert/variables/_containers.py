@@ -1,0 +1,174 @@
+"""
+Where each container has variables, and what it calls them.
+
+In HDF5, there is a group for each layer of the root model, with all that is below it: trainable
+variables first, then the others (``_legacy_weights`` in
+keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Loaders go by that order alone.
+
+A ``.keras`` archive has them by the attributes that lead to them, and in lists by the snake-cased
+class and its count (keras/src/saving/saving_lib.py): what was met before is passed over, so that
+shared layers stand at their first place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role
+from policytool.model.tree import LAYERS
+from policytool.releases.naming import snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.variables._holders import Holder, Stored
+
+
+_CELL: Final = ("cell",)
+"""
+What an RNN makes follows its ``trainable``; a MultiHeadAttention's projections, when it is loaded,
+do not (Keras 3.15).
+"""
+
+Named = tuple[str, "Holder", "Stored"]
+
+
+def hdf5_weights(holder: Holder, target: Target) -> list[Named]:
+    """Return a layer's variables by their names, in the order in which the target reads them."""
+    if target.is_keras3:
+        every = list(_all_weights(holder, ()))
+        if not holder.trainable:
+            return [named for named, _ in every]
+        return [named for named, trainable in every if trainable] + [
+            named for named, trainable in every if not trainable
+        ]
+    return [*_trainable_weights(holder, ()), *_other_weights(holder, ())]
+
+
+def _all_weights(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Named, bool]]:
+    """Yield variables as ``Layer.weights`` of Keras 3 has them, and whether each is trainable."""
+    for named in _own_weights(holder, scopes):
+        slot = named[2].slot
+        follows = slot.within[:1] in {(), _CELL}
+        yield named, slot.trainable and (holder.trainable or not follows)
+    for inner in holder.below:
+        yield from _all_weights(inner, (*scopes, holder.name))
+
+
+def _own_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
+    return [
+        ("/".join((*scopes, holder.name, *stored.slot.scopes, stored.slot.name)), holder, stored)
+        for stored in holder.own
+        if not stored.again
+    ]
+
+
+def _trainable_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
+    """
+    Return what ``trainable_weights`` of Keras 2 has: of a model those of its layers, of a layer its
+    own and those of what it holds.
+    """
+    if not holder.trainable:
+        return []
+    own = [named for named in _own_weights(holder, scopes) if named[2].slot.trainable]
+    below = [
+        named
+        for inner in holder.below
+        for named in _trainable_weights(inner, (*scopes, holder.name))
+    ]
+    return own + below
+
+
+def _other_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
+    """Return what ``non_trainable_weights`` of Keras 2 has."""
+    inside = (*scopes, holder.name)
+    own = _own_weights(holder, scopes)
+    if holder.trainable:
+        return [named for named in own if not named[2].slot.trainable] + [
+            named for inner in holder.below for named in _other_weights(inner, inside)
+        ]
+    if holder.unit.role is Role.MODEL:  # first what would be trainable
+        trainable = [named for inner in holder.below for named in _trainable_weights(inner, inside)]
+        return (
+            trainable
+            + own
+            + [named for inner in holder.below for named in _other_weights(inner, inside)]
+        )
+    return own + [
+        named
+        for inner in holder.below
+        for named in (*_trainable_weights(inner, inside), *_other_weights(inner, inside))
+    ]
+
+
+_OLD_LAYERS: Final = "_layer_checkpoint_dependencies"
+"""
+What TF 2.12 to 2.14 call the container of a model's layers: a dict that has each layer, and those
+with weights twice.
+"""
+
+_RENAMED_SINCE: Final = "tf2.15"
+VARS: Final = "vars"
+_FUNCTIONAL: Final = "Functional"
+
+
+def archive_places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
+    """Yield each layer with its path, the model itself first."""
+    yield from _places(root, (), target)
+
+
+def archive_groups(
+    path: tuple[str, ...], holder: Holder
+) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """
+    Yield the ``vars`` of a layer and of those that it makes, with their names, which the file does
+    not say of layers that a class of someone else's holds.
+
+    Each has one, if it holds nothing: TF 2.12 to 2.15 and tf_keras look for it in every group that
+    they find (``H5IOStore.get``).
+    """
+    yield (*path, VARS), holder.name
+    for stored in holder.own:
+        for end in range(1, len(stored.slot.within) + 1):
+            scopes = stored.slot.scopes
+            yield (
+                (*path, *stored.slot.within[:end], VARS),
+                None
+                if holder.unit.custom
+                else scopes[end - 1]
+                if end <= len(scopes)
+                else holder.name,
+            )
+
+
+def _places(
+    holder: Holder, path: tuple[str, ...], target: Target
+) -> Iterator[tuple[tuple[str, ...], Holder]]:
+    yield path, holder
+    old = not target.since(_RENAMED_SINCE)
+    used: dict[str, dict[str, int]] = defaultdict(dict)
+    for inner in holder.below:
+        if not inner.listed:
+            yield from _places(inner, (*path, inner.attribute), target)
+            continue
+        container = _OLD_LAYERS if old and inner.attribute == LAYERS else inner.attribute
+        base = _base(inner.unit)
+        number = used[container].get(base, 0)
+        used[container][base] = number + (
+            2 if container == _OLD_LAYERS and inner.has_weights else 1
+        )
+        yield from _places(
+            inner, (*path, container, f"{base}_{number}" if number else base), target
+        )
+
+
+def _base(unit: Unit) -> str:
+    """
+    Return the word for a class in a list: functional models, ``Model`` or ``Network`` before TF
+    2.3, are ``Functional`` in all archives.
+    """
+    is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
+    return snake_case(_FUNCTIONAL if is_graph and not unit.custom else unit.class_name)

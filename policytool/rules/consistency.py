@@ -1,0 +1,387 @@
+"""Rules that compare what a file declares with what it contains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning import stored_dtypes
+from policytool.model.model import Source
+from policytool.releases import dtype_support, dtypes
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.releases import KERAS2
+from policytool.rules.base import Needs, rule
+from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.support.shorten import join_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.document import Signature
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+_BFLOAT16: Final = "bfloat16"
+
+
+_STAND_IN: Final = "float32"
+
+
+@rule(
+    id="PT401",
+    severity=Severity.WARNING,
+    example="dense declares float16 with float16 variables, but stores float32",
+)
+def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Stored variables have a different dtype than their layer declares.
+
+    Releases create each variable in the dtype from the config and silently cast the stored values.
+    float32 values lose precision in float16 variables, and float16 values do not regain precision
+    in float32 variables. The rule checks the float variables of built-in Keras layers whose policy
+    is in the file. It accounts for layers that keep their variables in a different dtype, such as
+    BatchNormalization under the Keras 2 float16 policy. It accepts bfloat16 variables stored as
+    float32 if no release can read bfloat16 from the file format (PT403). The rule skips quantized
+    layers, integer variables, and TensorFlow.js models, which store only float32.
+
+    Sources: the variables of every layer class under every policy in tf_keras 2.21 and Keras 3.15
+    (policytool/releases/data/layer_dtypes.json). When tf_keras 2.21 loaded a TF 2.15 file with
+    float16 or float64 values instead of float32, it silently created float32 variables.
+    """
+    if case.loaded is None or not stored_dtypes.stores_dtypes(case.loaded):
+        return
+    for layer in case.model.layers:
+        expected = _expected_dtypes(case.loaded, layer)
+        stored = (
+            sorted(
+                {variable.dtype for variable in layer.variables if dtypes.is_float(variable.dtype)}
+                - expected
+            )
+            if expected
+            else []
+        )
+        if stored:
+            message = (
+                f"{layer.path} declares {layer.policy} with {layer.variable_dtype} "
+                f"variables, but stores {', '.join(stored)}"
+            )
+            advice = (
+                f"releases cast the stored values to {layer.variable_dtype} when they load "
+                "the file; set another policy with migrate --set, or load and save the "
+                "model again"
+            )
+            yield stored_dtype_differs.finding(
+                message, path=layer.path, address=layer.address, advice=advice
+            )
+
+
+def _expected_dtypes(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
+    """
+    Return the dtypes that a layer's variables may be stored in; nothing where that cannot be told.
+    """
+    variable = layer.variable_dtype
+    if (
+        layer.opaque
+        or layer.quantization is not None
+        or layer.policy is None
+        or variable is None
+        or not dtypes.is_float(variable)
+    ):
+        return frozenset()
+    own = dtype_support.variable_dtypes(loaded.loader, layer.class_name or "", layer.policy)
+    stand_in = {_STAND_IN} if _BFLOAT16 in {variable, *own} else set()
+    return frozenset({variable, *own, *stand_in})
+
+
+@rule(
+    id="PT402",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    example="3 of 12 layers with matrix products declare mixed_float16 but compute in float32 in "
+    "the saved graph",
+)
+def traced_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Traced dtypes of a SavedModel's graph differ from the policies of its layers.
+
+    A SavedModel contains the policies of its layers and the graph that was traced when the model
+    was saved. Signatures run the graph and ignore the policies, whereas Keras rebuilds the layers
+    from the policies. If only the metadata was edited, serving and training use different models.
+    The rule compares only the matrix products, convolutions and RNN kernels of each layer. Other
+    ops are not reliable evidence: for example, a float16 BatchNormalization layer computes in
+    float32 by design.
+
+    Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; graphs
+    saved by TF 2.1 to tf_keras 2.21, all of which match their metadata.
+    """
+    # The observation is about a group of layers that declare the same policy and compute in the
+    # same other dtypes.
+    yield from traced_dtype_differs.observation_findings(
+        case, "traced-dtype-differs", remedy=Remedy(fix=Fix.UNSAFE, retrace=True)
+    )
+
+
+@rule(
+    id="PT403",
+    severity=Severity.ERROR,
+    fix=Fix.SAFE,
+    example="6 variables are stored as bfloat16 (dense/dense/kernel:0, ...), which no release can "
+    "read from this file format",
+)
+def unreadable_bfloat16(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Variables are stored as bfloat16, which no release can read from this file format.
+
+    HDF5 has no bfloat16 type, so Keras writes two untyped bytes per value. Only Keras 3 can read
+    them, and only from its own ``.keras`` files. No release can read them from whole-model HDF5
+    files or from Keras 2 ``.keras`` files, not even the release that wrote the file (``No cast
+    function available``, ``data type 'bfloat16' not understood``). ``migrate`` stores the same
+    values as float32, which every release reads under a bfloat16 policy.
+
+    Sources: files written by TF 2.3 and 2.15, which were loaded in all releases from TF 2.3 to
+    Keras 3.15 before and after ``migrate`` converted them (fixtures/loads.json,
+    fixtures/loads_migrated.json).
+    """
+    # One finding for the file: every bfloat16 variable keeps it from loading.
+    document = case.document
+    if (
+        case.loaded is None
+        or not stored_dtypes.stores_dtypes(case.loaded)
+        or stored_dtypes.reads_bfloat16(case.loaded)
+    ):
+        return
+    tensors = [
+        tensor
+        for tensor in (*(document.tensors or ()), *document.state)
+        if tensor.dtype == _BFLOAT16
+    ]
+    if tensors:
+        counted = "1 variable is" if len(tensors) == 1 else f"{len(tensors)} variables are"
+        listed = join_first(["/".join(tensor.path) for tensor in tensors])
+        message = (
+            f"{counted} stored as bfloat16 ({listed}), which no release can read from this "
+            "file format"
+        )
+        yield unreadable_bfloat16.finding(message, remedy=Remedy(fix=Fix.SAFE))
+
+
+_SIGNATURE_ADVICE: Final = (
+    "restore the dtype of the output layer, or write the baseline again if the change is intended"
+)
+
+
+@rule(
+    id="PT404",
+    severity=Severity.ERROR,
+    example="the output predictions of serving_default changed from float32 to float16",
+    needs=Needs.BASELINE,
+)
+def signature_changed(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Signature is missing or differs from the baseline in the names or dtypes of its inputs or
+    outputs.
+
+    Clients of a served model depend on the dtypes of its signatures. Unless the last layer uses the
+    float32 policy, a policy change can also change the dtype of the model's outputs, and the first
+    symptom is a failing client. The rule reports a new signature as a note, because it does not
+    affect existing clients.
+
+    Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; the section on
+    float32 outputs in https://www.tensorflow.org/guide/mixed_precision.
+    """
+    before = {
+        signature.name: signature for signature in options.signatures.get(case.model.path, ())
+    }
+    after = {signature.name: signature for signature in case.model.signatures}
+    for name in sorted({*before, *after} if before else ()):
+        if name not in after:
+            yield signature_changed.finding(
+                f"the signature {name} is missing",
+                detail=name,
+                advice=(
+                    "export the signature again, or write the baseline again if no client uses "
+                    "the signature"
+                ),
+            )
+        elif name not in before:
+            yield signature_changed.finding(
+                f"the signature {name} is new", detail=name, severity=Severity.NOTE
+            )
+        else:
+            yield from _signature_changes(before[name], after[name])
+
+
+def _signature_changes(before: Signature, after: Signature) -> Iterator[Finding]:
+    for kind, old, new in (
+        ("input", before.inputs, after.inputs),
+        ("output", before.outputs, after.outputs),
+    ):
+        for argument, message in _argument_changes(old, new):
+            yield signature_changed.finding(
+                f"the {kind} {argument} of {before.name} {message}",
+                detail=f"{before.name}/{kind}/{argument}",
+                advice=_SIGNATURE_ADVICE,
+            )
+
+
+def _argument_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for argument in sorted({*old, *new}):
+        if argument not in new:
+            yield argument, "is missing"
+        elif argument not in old:
+            yield argument, f"is new ({new[argument]})"
+        elif old[argument] != new[argument]:
+            yield argument, f"changed from {old[argument]} to {new[argument]}"
+
+
+@rule(
+    id="PT405",
+    severity=Severity.NOTE,
+    example='"class_name": "Dense", "autocast": false',
+)
+def autocast_lost(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Layers have ``autocast=False``, which only SavedModels written by TF 2.12 and later preserve.
+
+    A layer with ``autocast=False`` does not cast its inputs. If the attribute is lost, the layer
+    casts its inputs to its compute dtype. TF 2.12, TF 2.15 and tf_keras 2.21 restore the attribute
+    from a SavedModel; TF 2.9 and older neither write nor read it. The attribute is also lost if
+    Keras builds the layer from a config in HDF5, ``.keras`` or JSON. The rule skips Functional and
+    Sequential models, op layers, and classes that always disable autocasting.
+
+    Sources: a model with ``Dense(autocast=False)`` that was saved and loaded as a SavedModel and as
+    HDF5 in TF 2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
+    """
+    if case.loaded is None:
+        return
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
+        facts = layer_facts(site.class_name)
+        disabled = facts.is_op_layer or KERAS2 in facts.without_autocast
+        if layer.autocast is False and not site.is_model and not disabled:
+            message = (
+                f"{layer.path} has autocast=False, which is lost if the model is saved in a "
+                "format other than SavedModel or loaded in TF 2.9 or older"
+            )
+            yield autocast_lost.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                advice="to keep the setting in every format, disable autocasting in the "
+                "constructor of a custom class",
+            )
+
+
+@rule(
+    id="PT406",
+    severity=Severity.WARNING,
+    example="keras_metadata.pb contains mixed_bfloat16, but saved_model.pb contains mixed_float16",
+)
+def metadata_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    The two copies of the Keras metadata in a SavedModel differ.
+
+    TF 2.5 writes the metadata of each layer to both ``keras_metadata.pb`` and ``saved_model.pb``.
+    TF 2.5 and later read the first file, and TF 2.4 and older read the second, so these releases
+    build different models from the same directory. The rule ignores the IDs of shared objects,
+    because some files contain these IDs in only one copy.
+
+    Sources: keras/saving/saved_model/load.py in TF 2.5.3; SavedModels written by TF 2.5.3.
+    """
+    yield from metadata_differs.observation_findings(
+        case, "metadata-differs", advice="save the model again in the release that will load it"
+    )
+
+
+@rule(
+    id="PT407",
+    severity=Severity.WARNING,
+    example="attention/query_dense declares float32 and stores a kernel in int8",
+)
+def undeclared_quantization(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Layer stores integer kernels, but its policy declares no quantization.
+
+    Releases build the layer with float kernels, which the file does not contain. Keras 3 writes
+    such files for a quantized MultiHeadAttention, because its inner layers are quantized but
+    missing from its config.
+
+    Sources: a MultiHeadAttention that was quantized to int8 and saved by Keras 3.15.1, which fails
+    to load its own file: "Layer 'key' expected 2 variables, but received 0 variables during
+    loading".
+    """
+    yield from undeclared_quantization.observation_findings(
+        case,
+        "undeclared-quantization",
+        advice="save the model before you quantize it, and quantize it after loading",
+    )
+
+
+@rule(
+    id="PT408",
+    severity=Severity.NOTE,
+    example='"keras_version": "2.2.4-tf", "dtype": "float32"',
+)
+def policy_not_stored(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    File was written by TF 2.0 or older, which does not store mixed policies.
+
+    TF 1.14 to 2.0 store the dtype of a layer's variables instead of its policy. A mixed_float16
+    model therefore loads as float32 in every release, runs slower and returns different results.
+    The file does not show whether the model used a mixed policy. Standalone Keras 2.2 and 2.3 had
+    no policies, so their files are not affected.
+
+    Sources: HDF5, JSON and YAML files written by TF 1.15.0 and 2.0.4 under each policy that they
+    support.
+    """
+    yield from policy_not_stored.observation_findings(
+        case,
+        "policy-not-stored",
+        advice=(
+            "if the model used mixed_float16, restore the policy with migrate --to mixed_float16"
+        ),
+    )
+
+
+@rule(
+    id="PT409",
+    severity=Severity.NOTE,
+    example='"class_name": "Dense", "config": {"name": "dense", "dtype": null, ...}',
+)
+def depends_on_global_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Layers with weights have no stored policy, so they use the global policy at load time.
+
+    A layer without a stored policy (``null``, or a policy map without a default) uses the global
+    policy of the process that loads it. The same model can run in float32 in one program and in
+    mixed_float16 in another, with different results and memory use. The rule reports one note per
+    file. HDF5 and ``.keras`` files never store the policy of the model itself, so the rule checks
+    only layers with weights.
+
+    Sources: a model whose ``DTypePolicyMap`` has no default, written and loaded by Keras 3.15.1.
+    The layers of this model computed in float32 under the global policy float32, and in float16
+    under mixed_float16.
+    """
+    layers = [
+        layer
+        for layer in case.model.layers
+        if layer.source is Source.GLOBAL
+        and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
+    ]
+    if layers:
+        listed = join_first([layer.path for layer in layers])
+        counted = (
+            "1 layer with weights has"
+            if len(layers) == 1
+            else f"{len(layers)} layers with weights have"
+        )
+        message = (
+            f"{counted} no stored policy and {'uses' if len(layers) == 1 else 'use'} the global "
+            f"policy at load time ({listed})"
+        )
+        yield depends_on_global_policy.finding(
+            message,
+            advice="if the config of the layer supports a policy, use migrate --set; otherwise, "
+            "set the global policy before you load the model",
+        )

@@ -1,0 +1,183 @@
+"""
+Layers in 16 bits: which models and libraries are judged, the numbers that float16 cannot represent,
+and the remedies that set layers to another policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration import planning
+from policytool.migration.planning.options import Assignment, Options
+from policytool.model.rounded_weights import compute_dtype, deciding, variables
+from policytool.releases import targets
+from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
+from policytool.rules.finding import Fix, Remedy
+from policytool.support.text.jsontext import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.formats.casting import Counts
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer
+    from policytool.rules.base import AuditOptions, RuleInput
+
+SMALLEST_NORMAL: Final = 2.0**-14
+"""Of float16; numbers below it have fewer digits."""
+
+ROUNDS_TO_ZERO: Final = 2.0**-25
+"""Half of float16's smallest number: what is not greater becomes 0."""
+
+ROUNDS_TO_INFINITY: Final = 65520.0
+"""
+Half way from float16's largest finite number to what would be the next: what is not smaller becomes
+infinite.
+"""
+
+_OVERFLOW: Final = "infinite"
+_FLUSH: Final = "0"
+
+
+def judged_model(case: RuleInput, options: AuditOptions) -> LoadedModel | None:
+    """
+    Return the model whose layers are judged; None where there is no config, and for TensorFlow.js,
+    which computes in float32 whatever a policy says.
+
+    A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
+    """
+    return None if case.document.format == "tfjs" and not options.targets else case.loaded
+
+
+def libraries(loaded: LoadedModel, options: AuditOptions) -> tuple[str, ...]:
+    """
+    Return the libraries that count, as the newest release of each: the file's own, then those of
+    the targets.
+    """
+    return targets.libraries(loaded.loader, options.targets)
+
+
+def computes_half(loaded: LoadedModel, index: int) -> bool:
+    """Return whether a layer computes in 16 bits; an input layer computes nothing."""
+    return compute_dtype(loaded, index) in HALVES and not loaded.is_input(index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundedVariable:
+    """A stored variable that its layer rounds to its compute dtype."""
+
+    loaded: LoadedModel
+    index: int
+    """The layer's."""
+
+    name: str
+    counts: Counts
+    """What becomes of its values."""
+
+    @property
+    def layer(self) -> Layer:
+        """The layer whose variable it is."""
+        return self.loaded.layers[self.index]
+
+
+def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[RoundedVariable]:
+    """
+    Yield the stored variables that layers round, in model order; nothing where values were not
+    read.
+    """
+    loaded = judged_model(case, options)
+    if loaded is None or case.counts is None:
+        return
+    for index in range(len(loaded.layers)):
+        for name, tensor in variables(loaded, index):
+            if tensor.path in case.counts:
+                yield RoundedVariable(
+                    loaded=loaded, index=index, name=name, counts=case.counts[tensor.path]
+                )
+
+
+def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:
+    """
+    Return what sets layers to a policy, each where its own stands; None where that is nowhere.
+    """
+    paths = [
+        loaded.layers[holder].path
+        for index in indices
+        if (holder := _holder(loaded, index)) is not None
+    ]
+    if not paths:
+        return None
+    assignments = tuple((path, policy) for path in dict.fromkeys(paths))
+    return Remedy(
+        fix=Fix.UNSAFE,
+        assignments=assignments,
+        retrace=has_graph(loaded) or _takes_retracing(loaded, assignments),
+    )
+
+
+def float32_remedy(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
+    """
+    Return what has layers compute in float32, each by the policy that decides; None where nothing
+    does.
+    """
+    return policy_remedy(loaded, [deciding(loaded, index) for index in indices], "float32")
+
+
+def has_graph(loaded: LoadedModel) -> bool:
+    """
+    Return whether the file has signatures, which compute as they were traced until they are traced
+    anew.
+    """
+    return bool(loaded.signatures)
+
+
+def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ...]) -> bool:
+    """
+    Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint
+    holds 16 bits, or a layer computes as traced.
+    """
+    if not loaded.is_saved_object:
+        return False
+    patterns = tuple(Assignment(pattern=path, policy=name) for path, name in assignments)
+    return bool(planning.refusals(loaded, Options(assignments=patterns)))
+
+
+def _holder(loaded: LoadedModel, index: int) -> int | None:
+    """Return the layer that a layer has its policy from: itself, or the one that makes it."""
+    holder: int | None = index
+    while holder is not None and not loaded.can_say(holder):
+        holder = None if loaded.sites[holder].is_model else loaded.sites[holder].parent
+    return holder
+
+
+def numbers_out_of_range(
+    class_name: str, config: Mapping[str, object]
+) -> Iterator[tuple[str, float, str]]:
+    """Yield each key of a config with a number that float16 does not hold, and what it becomes."""
+    for key, counts in layer_facts(class_name).cast_arguments.items():
+        for value in numbers_in(config.get(key)):
+            becomes = _float16_value(value)
+            if becomes in counts:
+                yield key, value, becomes or ""
+                break
+
+
+def _float16_value(value: float) -> str | None:
+    if ROUNDS_TO_INFINITY <= abs(value) < float("inf"):
+        return _OVERFLOW
+    return _FLUSH if 0 < abs(value) <= ROUNDS_TO_ZERO else None
+
+
+def numbers_in(value: object) -> list[float]:
+    """Return the numbers in a value of a config: itself, or those in a list of lists."""
+    numbers: list[float] = []
+    pending = [value]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, list):
+            pending += reversed(entry)
+        elif (amount := number(entry)) is not None:
+            numbers.append(amount)
+    return numbers

@@ -1,0 +1,360 @@
+"""Rules about compatibility with releases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration import planning
+from policytool.model.compatibility import serialized_objects
+from policytool.model.model import Cause, Obstacle
+from policytool.releases import known_arguments
+from policytool.releases.releases import KERAS3, get, newest, release_name
+from policytool.releases.targets import generation_of, running_release, target_and_containers
+from policytool.rules import conversion_advice
+from policytool.rules.base import Needs, rule
+from policytool.rules.finding import Fix, Remedy, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.document import Address
+    from policytool.model.model import Verdict
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+_EDITABLE: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
+"""What plain ``migrate`` changes."""
+
+
+_SHOWN_LAYERS: Final = 3
+
+
+def _target_verdicts(case: RuleInput, options: AuditOptions) -> Iterator[Verdict]:
+    """Yield the verdict of each target, in their order."""
+    by_loader = {verdict.loader: verdict for verdict in case.model.loaders}
+    yield from (by_loader[target] for target in options.targets if target in by_loader)
+
+
+def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
+    """
+    Return what of ``migrate`` makes a loader take the file; None where nothing does.
+
+    No plan is made where more than policies and storage refuse.
+    """
+    if case.loaded is None or not all(cause.kind in _EDITABLE for cause in verdict.causes):
+        return None
+    target = verdict.loader if generation_of(verdict.loader) is not None else None
+    plan = planning.plan(case.loaded, planning.Options(target=target))
+    after = next((entry for entry in plan.loaders_after if entry.loader == verdict.loader), None)
+    taken = plan.edits or plan.casts
+    return (
+        Remedy(fix=Fix.SAFE, target=target)
+        if taken and not plan.refusals and after is not None and after.reason is None
+        else None
+    )
+
+
+def _cause_detail(verdict: Verdict, cause: Cause) -> str:
+    """Return what tells a cause from a target's others."""
+    return f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip()
+
+
+def _cause_layers(cause: Cause) -> str:
+    """Return the layers of a cause in words."""
+    return f" ({_join_layers(cause.layers)})" if cause.layers else ""
+
+
+def _further_layers(cause: Cause) -> str:
+    """Return the layers of a cause but the first, at which the finding about it stands."""
+    return f" (also {_join_layers(cause.layers[1:])})" if cause.layers[1:] else ""
+
+
+def _join_layers(layers: tuple[str, ...]) -> str:
+    more = len(layers) - _SHOWN_LAYERS
+    return f"{', '.join(layers[:_SHOWN_LAYERS])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _cause_address(case: RuleInput, cause: Cause) -> Address | None:
+    """
+    Return where the first layer of a cause has its policy, which is beside what the cause is about.
+    """
+    if not cause.layers:
+        return None
+    return next(
+        (layer.address for layer in case.model.layers if layer.path == cause.layers[0]), None
+    )
+
+
+_REBUILD: Final = (
+    "load the model in the release that wrote it, rebuild it in the target release, and "
+    "copy the weights"
+)
+
+
+_OBSTACLE_ADVICE: Final = {
+    Obstacle.DTYPE: (
+        "set a policy whose dtypes are supported: float32, or mixed_float16 or mixed_bfloat16 "
+        "to replace a pure 16-bit policy"
+    ),
+}
+
+
+_WITHOUT_CONFIG: Final = {
+    "weights": "build the model from its code and call load_weights",
+    "savedmodel": "load its signatures as a layer with keras.layers.TFSMLayer",
+}
+"""By the format of a file that has no config; Keras 3.0, 3.3 and 3.15 make the layer."""
+
+
+@rule(
+    id="PT501",
+    severity=Severity.ERROR,
+    fix=Fix.SAFE,
+    example='{"class_name": "Dense", "config": {"units": 4, "quantization_config": null, ...}}, '
+    "audited with --target keras3.6",
+    needs=Needs.TARGET,
+)
+def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Model fails to load in the target release.
+
+    The target release does not support a class, op, config key or file format that the model uses,
+    has no kernel for a dtype, or requires a config key that the file does not contain. Each cause
+    is a separate finding. The PT1 rules report incompatible policy formats. If ``migrate`` without
+    ``--target`` fixes the model, the finding contains that command. If ``migrate --target`` can
+    convert the model to a new file, the finding contains that command; otherwise, it states the
+    reason. ``audit`` uses the same plan as ``migrate``, but ``--fix`` never converts a model. The
+    release that wrote the file can still load it.
+
+    Sources: tests of every class and key (fixtures/layer_arguments.py) and of every dtype
+    (fixtures/layer_dtypes.py) in every release, and the results of loading the fixtures in every
+    release (fixtures/loads.py; docs/reference/compatibility.md).
+    """
+    for verdict in _target_verdicts(case, options):
+        causes = [cause for cause in verdict.causes if cause.kind is not Obstacle.POLICY]
+        remedy = _edit_remedy(case, verdict) if causes else None
+        for cause in causes:
+            yield incompatible_with_target.finding(
+                f"fails to load in {release_name(verdict.loader)}: "
+                f"{cause.reason}{_further_layers(cause)}",
+                path=cause.layers[0] if cause.layers else None,
+                address=_cause_address(case, cause),
+                detail=_cause_detail(verdict, cause),
+                remedy=remedy,
+                advice=None
+                if remedy
+                else conversion_advice.advice(case, verdict.loader, _fallback_advice(case, cause)),
+            )
+    yield from _archive_findings(case, options)
+
+
+def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Yield a finding for each target that lays out archives in its own way: TF 2.13 and 2.14, whose
+    verdicts are those of TF 2.12.
+    """
+    if case.loaded is None or case.document.format != "keras":
+        return
+    writers = {release.id for release in case.loaded.origins}
+    for name in options.names:
+        if running_release(name) and "keras" not in get(name).formats and writers != {name}:
+            loader, _ = target_and_containers(name)
+            yield incompatible_with_target.finding(
+                f"{name} fails to load the model: it reads only its own layout of .keras "
+                "archives, which no other release writes",
+                detail=f"{name} container",
+                advice=conversion_advice.advice(case, loader, _REBUILD),
+            )
+
+
+def _fallback_advice(case: RuleInput, cause: Cause) -> str:
+    """Return what to do where migrate does not convert the file."""
+    if case.loaded is None:
+        return _WITHOUT_CONFIG.get(case.document.format, _REBUILD)
+    return _OBSTACLE_ADVICE.get(cause.kind, _REBUILD)
+
+
+@rule(
+    id="PT502",
+    severity=Severity.NOTE,
+    example='{"class_name": "Lambda", "config": {"function": ["4wEAAAAA...", null, null], ...}}, '
+    "audited with --target keras3",
+    needs=Needs.TARGET,
+)
+def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Compatibility of the model with the target release is unknown.
+
+    The model contains a custom class, a Lambda layer, an op that is called by name, or a key that
+    no known release writes. Only loading the model in the target release shows whether it is
+    compatible. If ``migrate --target`` can convert the model, the finding contains the command and
+    the parts that remain unknown; otherwise, it states the reason.
+
+    Sources: docs/reference/compatibility.md, which lists the checks and the results of loading the
+    fixtures in real releases.
+    """
+    # If the target fails to load the model, PT501 reports it.
+    for verdict in _target_verdicts(case, options):
+        if verdict.reason is None:
+            for doubt in verdict.doubts:
+                yield unknown_compatibility.finding(
+                    f"compatibility with {release_name(verdict.loader)} is unknown: "
+                    f"{doubt.reason}{_further_layers(doubt)}",
+                    path=doubt.layers[0] if doubt.layers else None,
+                    address=_cause_address(case, doubt),
+                    detail=_cause_detail(verdict, doubt),
+                    advice=conversion_advice.doubt_advice(
+                        case, verdict.loader, _check_advice(verdict.loader, doubt)
+                    ),
+                )
+
+
+def _check_advice(loader: str, doubt: Cause) -> str:
+    """Return what to do where migrate does not convert the file."""
+    if doubt.kind is Obstacle.CONTAINER:
+        return "load the model with tf.saved_model.load and use its signatures"
+    return f"to check, load the model in {release_name(loader)} with the code of its classes"
+
+
+@rule(
+    id="PT503",
+    severity=Severity.ERROR,
+    fix=Fix.SAFE,
+    example="an HDF5 file whose variables are stored as bfloat16",
+)
+def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Model fails to load in every checked release.
+
+    The checked releases include the release that wrote the file, or the releases directly before
+    and after it. The cause is therefore one of the following: the file was already unreadable when
+    it was written, it was damaged or edited later, or no other release can read its format.
+    ``migrate --target`` can often convert the file for a release of the same library.
+
+    Sources: docs/reference/compatibility.md. Among the fixtures, the causes are bfloat16 variables
+    in HDF5, subclassed models in HDF5, models with Keras 3 operations in HDF5, and archives with an
+    unexpected file extension (fixtures/loads.json).
+    """
+    # The cause is that of the release whose library wrote the file.
+    verdicts = case.model.loaders
+    if not verdicts or case.loaded is None or any(verdict.reason is None for verdict in verdicts):
+        return
+    own = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
+    cause = next(
+        (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
+    )
+    remedy = _edit_remedy(case, own)
+    yield no_compatible_release.finding(
+        f"fails to load in all {len(verdicts)} checked releases; in {release_name(own.loader)}: "
+        f"{cause.reason}{_cause_layers(cause)}",
+        remedy=remedy,
+        advice=None
+        if remedy
+        else conversion_advice.advice(
+            case, own.loader, "build the model from its code and load the weights into it"
+        ),
+    )
+
+
+_AT_MINUS_ONE: Final = 1
+"""Where the value at -1 stands in what :func:`accepted.computes` returns."""
+
+
+@rule(
+    id="PT504",
+    severity=Severity.WARNING,
+    example='{"class_name": "LSTM", "config": {"recurrent_activation": "hard_sigmoid", ...}} in a '
+    "Keras 2 file, audited with --target keras3",
+    needs=Needs.TARGET,
+)
+def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Activation function has a different formula in the target release.
+
+    ``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to the range from
+    0 to 1. In an LSTM or ConvLSTM2D with this activation, the gates return different values, and
+    outputs differ by about 10%. If the file is loaded without conversion, the activation keeps its
+    name, but its formula silently changes. ``migrate --target`` keeps predictions unchanged: it
+    scales the input of the activation with an additional layer or, in recurrent layers with
+    ``--allow-weight-rewrite``, rescales the weights. The rule does not check custom functions with
+    the same name.
+
+    Sources: every activation function of every release, called with the same inputs
+    (fixtures/layer_arguments.py).
+    """
+    if case.loaded is None or not options.targets:
+        return
+    writer = case.loaded.origins[-1].id
+    for name, layers in _changing_activations(case).items():
+        written = known_arguments.computes(name, writer)
+        for target in options.targets:
+            computed = known_arguments.computes(name, target)
+            if written is not None and computed is not None and written != computed:
+                place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
+                yield changed_activation.finding(
+                    f"{release_name(target)} uses a different formula for {name} than the release "
+                    f"that wrote the file: {computed[_AT_MINUS_ONE]:g} instead of "
+                    f"{written[_AT_MINUS_ONE]:g} for the input -1{_further_layers(place)}",
+                    path=layers[0],
+                    address=_cause_address(case, place),
+                    detail=f"{target} {name}",
+                    advice=conversion_advice.advice(
+                        case,
+                        target,
+                        "pass a custom function with the original formula in custom_objects",
+                    ),
+                )
+
+
+def _changing_activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
+    """
+    Return the activations of a model whose function is not the same everywhere, and the layers that
+    have them.
+    """
+    layers_by_name: dict[str, tuple[str, ...]] = {}
+    for entry in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
+        if entry.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
+            entry.kind, entry.class_name
+        ):
+            layers_by_name[entry.class_name] = tuple(
+                dict.fromkeys((*layers_by_name.get(entry.class_name, ()), *entry.layers))
+            )
+    return layers_by_name
+
+
+@rule(
+    id="PT505",
+    severity=Severity.WARNING,
+    fix=Fix.SAFE,
+    example='"dtype": {"class_name": "Policy", ...} in an HDF5 file, audited without --target',
+)
+def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Model fails to load in the newest Keras.
+
+    ``pip install tensorflow`` and ``pip install keras`` install the newest Keras. One finding
+    summarizes all causes. With ``--target``, this rule reports nothing, and the other loading rules
+    report each cause. If the model is meant for another release, specify that release with
+    ``--target``, or skip this rule with ``--ignore``.
+
+    Sources: docs/reference/compatibility.md.
+    """
+    # PT503 reports a model that no release loads.
+    verdicts = case.model.loaders
+    if (
+        options.targets
+        or case.loaded is None
+        or all(verdict.reason is not None for verdict in verdicts)
+    ):
+        return
+    verdict = next((verdict for verdict in verdicts if verdict.loader == newest(KERAS3).id), None)
+    if verdict is None or not verdict.causes:
+        return
+    first, *others = verdict.causes
+    more = f"; {len(others)} more cause{'s' if others[1:] else ''}" if others else ""
+    yield newest_keras_fails.finding(
+        f"{release_name(verdict.loader)}, the newest Keras, fails to load the model: {first.reason}"
+        f"{_cause_layers(first)}{more}",
+        remedy=_edit_remedy(case, verdict),
+    )
