@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .layer_classes import class_facts
+from .facts import class_facts
 from .library import paths
 from .serialized_objects import class_of, config_of, with_config
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..layer_classes import category, facts, kinds, passes_values
+from ..facts import category, facts, kinds, passes_values
 from ..library import paths
 from .element_paths import (
     NOTHING,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..layer_classes import kinds
+from ..facts import kinds
 from ..library import below, paths
 from .learnt_statistics import input_statistics
 from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, takes_ids
