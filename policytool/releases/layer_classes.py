@@ -140,6 +140,7 @@ class LayerFacts:
     category: Category = Category.UNKNOWN
     activation: str | None = None
     averages_over: int | None = None
+    boundaries: str | None = None
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     cuts: bool = False
@@ -153,6 +154,7 @@ class LayerFacts:
     later_name: str | None = None
     list_of_one: Outcome | None = None
     makes_mask: str | None = None
+    moves: str | None = None
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
     predicts_as: str | None = None
@@ -161,6 +163,8 @@ class LayerFacts:
     renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)
     renamed_variables: Mapping[str, str] = field(default_factory=_nothing)
     risks: tuple[Risk, ...] = ()
+    scaling: tuple[str, ...] = ()
+    splits_texts: bool = False
     state_in_config: bool = False
     statistics: tuple[str, ...] = ()
     stepwise: bool = False
