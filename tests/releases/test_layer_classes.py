@@ -24,10 +24,11 @@ from tests.helpers.paths import PACKAGE
 DATA: Final = PACKAGE / "releases" / "data"
 CLASSES: Final = data.read("layer_classes")
 OPERATIONS: Final = data.read("operation_classes")["operations"]
+SCHEMAS: Final = sorted((DATA / "schemas").glob("*.schema.json"))
 ENTRIES: Final[dict[str, Any]] = {**CLASSES["classes"], **CLASSES["unlisted"]}
 
 
-@pytest.mark.parametrize("name", ["layer_classes", "operation_classes", "graph_op_facts"])
+@pytest.mark.parametrize("name", [file.name.partition(".")[0] for file in SCHEMAS])
 def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
     """Every property is known, and each has one of its values."""
     schema = json.loads((DATA / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
