@@ -131,6 +131,16 @@ def test_attributes_of_statistics_are_variables_that_are_not_trained() -> None:
             assert not variables or set(layer_facts(name).statistics) <= variables
 
 
+def test_classes_that_move_values_say_how_where_it_can_be_followed() -> None:
+    """Those that pad or cut have a rank, from which the number of their axes follows."""
+    for name in known_classes():
+        entry = layer_facts(name)
+        if entry.moves is not None:
+            assert entry.values is Values.MOVED or entry.is_op_layer, name
+        if entry.moves in {"padded", "cut"}:
+            assert isinstance(entry.rank, int), name
+
+
 def test_ids_are_those_of_classes_that_make_or_take_them() -> None:
     """The encoders and lookups of the releases, and the tables of vectors."""
     makes = {name for name in known_classes() if layer_facts(name).makes_ids}
