@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.troubleshooting import ENTRIES, FAMILIES
+from policytool.troubleshooting.entries import entries, families
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +33,15 @@ def troubleshooting_page() -> str:
         "",
         (
             "In the commands, `model.h5`, `model.keras`, `model.json`, `model.yaml` and "
-            f"`exported/` stand for your model. The page has {len(ENTRIES)} entries."
+            f"`exported/` stand for your model. The page has {len([*entries()])} entries."
         ),
     ]
-    for family in FAMILIES:
+    for family in families():
         lines += ["", f"- {family.title}"]
         lines += [
             f"    - [{entry.id}](#{entry.id}): {_code(entry.title)}" for entry in family.entries
         ]
-    for family in FAMILIES:
+    for family in families():
         lines += ["", f"## {family.title}"]
         for entry in family.entries:
             lines += ["", *_section(entry)]

@@ -13,7 +13,7 @@ from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.verdicts import answers, recorded_training, regressions
-from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.file_names import answered_file_paths
 from policytool.numerics.verdicts.safety import Rule
 from policytool.releases import dtypes
 from policytool.support import steps
@@ -277,10 +277,7 @@ def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping
     """Return what the child measured, with the paths of layers that the reference's file has."""
     if side.loaded is None or not run["calls"] or not run["calls"][-1]["is_model"]:
         return run
-    paths = file_paths(
-        [(call["path"], call["class_name"]) for call in run["calls"]],
-        [(layer.path, layer.class_name) for layer in side.loaded.layers],
-    )
+    paths = answered_file_paths(run["calls"], side.loaded)
     if not paths:
         return run
     probe = run.get("overflow_probe")

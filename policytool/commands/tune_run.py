@@ -22,7 +22,7 @@ from policytool.numerics.tuning.objectives import (
 )
 from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.file_names import answered_file_paths
 from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support import steps
@@ -231,12 +231,7 @@ class TrialRuns:
 
     def _times(self, found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Return the times of layers by the paths that they have in the file."""
-        loaded = self.source.loaded
-        layers = loaded.layers if loaded is not None else ()
-        paths = file_paths(
-            [(one["path"], one["class_name"]) for one in found],
-            [(layer.path, layer.class_name) for layer in layers],
-        )
+        paths = answered_file_paths(found, self.source.loaded)
         return {paths.get(one["path"], one["path"]): one["seconds"] for one in found}
 
     def _job(self, side: PreparedSide) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 The file formats of models, with one package per format.
 
 To add a format, write its package and add one line to :data:`FORMATS`. The package declares
-``FORMAT``, has the modules ``recognition`` and ``read``, and has further modules for what else the
-format can do:
+``FORMAT`` and says which files are of the format, has the module ``read``, and has further modules
+for what else the format can do:
 
 - ``rewrite`` declares ``REWRITER``,
 - ``create`` declares ``CREATOR``,

@@ -15,9 +15,9 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import checkpoint, hdf5, keras_archive, keras_metadata
-from policytool.formats.checkpoint.recognition import MAGIC
+from policytool.formats.checkpoint import MAGIC
 from policytool.formats.document import Observation
-from policytool.formats.hdf5.recognition import superblocks
+from policytool.formats.hdf5 import superblocks
 from policytool.formats.keras_archive.file_names import CONFIG, METADATA
 from policytool.formats.saved_model.files import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
 from policytool.support.errors import ModelFileError

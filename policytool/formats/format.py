@@ -24,10 +24,9 @@ class Format:
     """
     A way in which models are stored; each package of a format declares one as ``FORMAT``.
 
-    Its module ``recognition`` says which files are of the format. The package's other modules
-    ``read``, ``rewrite``, ``create`` and ``values`` are imported when they are used: they cost time
-    at start, and a file is of one format. A format whose package lacks one of the last three cannot
-    do what it is for.
+    The package itself says which files are of the format. Its modules ``read``, ``rewrite``,
+    ``create`` and ``values`` are imported when they are used: they cost time at start, and a file
+    is of one format. A format whose package lacks one of the last three cannot do what it is for.
     """
 
     package: str

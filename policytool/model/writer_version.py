@@ -2,16 +2,18 @@
 Which releases can have written a file: the narrowest set that it proves.
 
 ``keras_version`` alone does not tell TF 2.3 from 2.4, and Keras 3's ``to_json`` has none. What else
-tells are keys and classes that a release wrote first or last; each row of :data:`MARKS` was found
-by comparing the same models saved by neighbouring releases and by reading ``get_config`` of both.
+tells are keys and classes that a release wrote first or last (``data/writer_marks.json``).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
+from policytool.releases import data
 from policytool.releases.releases import (
     KERAS2,
     KERAS3,
@@ -23,7 +25,7 @@ from policytool.releases.releases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from policytool.formats.document import Writer
     from policytool.model.config_traits import ConfigTraits
@@ -34,121 +36,59 @@ class Mark:
     """Something a config shows, and the releases that write it."""
 
     releases: frozenset[str]
-    shows: Callable[[ConfigTraits], bool]
     readers: frozenset[str]
     """
     The releases that accept it: also older ones that skip a key, and later ones that supply a
     default.
     """
 
+    conditions: Mapping[str, Any]
+    """The arguments of tests, by the names of these."""
+
     @property
     def lasts(self) -> bool:
         """Whether no later release of a family gave it up."""
         return any(newest(family).id in self.releases for family in (KERAS2, KERAS3))
 
-
-def _class(*names: str) -> Callable[[ConfigTraits], bool]:
-    return lambda traits: not traits.class_names.isdisjoint(names)
-
-
-def _key(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
-    return lambda traits: key in traits.keys.get(class_name, ())
+    def shows(self, traits: ConfigTraits) -> bool:
+        """Return whether a config has it: all conditions hold."""
+        return all(_TESTS[name](traits, value) for name, value in self.conditions.items())
 
 
-def _without(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
-    return lambda traits: class_name in traits.keys and key not in traits.common_keys[class_name]
-
-
-def _policy(*classes: str) -> Callable[[ConfigTraits], bool]:
-    return lambda traits: not traits.policy_classes.isdisjoint(classes)
-
-
-def _policy_key(key: str) -> Callable[[ConfigTraits], bool]:
-    return lambda traits: key in traits.policy_keys
-
-
-def _keras3(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
-    """
-    Return a test that holds for Keras 3's configs alone, whose input layers have a ``batch_shape``.
-    """
-    return lambda traits: "batch_shape" in traits.keys.get("InputLayer", ()) and test(traits)
-
-
-def _keras2(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
-    """
-    Return a test that holds for configs before Keras 3 alone, whose input layers have a
-    ``batch_input_shape``.
-    """
-    return lambda traits: "batch_input_shape" in traits.keys.get("InputLayer", ()) and test(traits)
-
-
-def _mark(releases: str, shows: Callable[[ConfigTraits], bool], readers: str | None = None) -> Mark:
-    return Mark(
-        releases=releases_in(releases), shows=shows, readers=releases_in(readers or releases)
-    )
-
-
-_ALL_KERAS2: Final = "keras1.0 on"
-_ALL_KERAS3: Final = "keras3.0 on"
-
-
-MARKS: Final[tuple[Mark, ...]] = (
-    # TF 1.13 to 2.0, which share "2.2.4-tf"
-    _mark("tf1.13", _class("BatchNormalizationV1", "BatchNormalizationV2")),
-    _mark("tf1.15, tf2.1 on, keras3.0 on", _key("InputLayer", "ragged")),
-    _mark("keras1.0 to tf1.14, tf2.0", _keras2(_without("InputLayer", "ragged")), _ALL_KERAS2),
-    # TF 2.0 to 2.4
-    _mark("tf2.0 to tf2.3", _key("LossScaleOptimizer", "loss_scale")),
-    _mark("tf1.15 to tf2.3", _class("TensorFlowOpLayer")),
-    _mark("tf2.4 on", _class("TFOpLambda", "SlicingOpLambda", "ClassMethod")),
-    _mark("tf2.1 to tf2.3", _policy_key("Policy.loss_scale")),
-    _mark("tf2.4 to tf2.8", _policy("PolicyV1")),
-    _mark("tf2.4 to tf2.8", _class("LossScaleOptimizerV1")),
-    _mark("tf2.4 on, keras3.0 on", _key("LossScaleOptimizer", "inner_optimizer")),
-    _mark("tf2.4 on, keras3.0 on", _class("MultiHeadAttention")),
-    # Keras 2 where the version is missing
-    _mark("keras1.0 on", _key("InputLayer", "batch_input_shape")),
-    _mark("tf2.3 on, keras3.0 on", _class("Functional")),
-    _mark(
-        "tf2.12 on, keras3.0 on",
-        lambda traits: {"module", "registered_name"} <= traits.root_keys,
-    ),
-    _mark("tf2.13 on", _policy_key("Policy.module")),
-    # Keras 3, where to_json() has no version
-    _mark("keras3.0 on", _key("InputLayer", "batch_shape")),
-    _mark(
-        "keras3.4 on",
-        _policy(
-            "DTypePolicy",
-            "FloatDTypePolicy",
-            "QuantizedDTypePolicy",
-            "QuantizedFloat8DTypePolicy",
-            "DTypePolicyMap",
+_TESTS: Final[Mapping[str, Callable[[ConfigTraits, Any], bool]]] = MappingProxyType(
+    {
+        "classes": lambda traits, names: not traits.class_names.isdisjoint(names),
+        "flat_outputs": lambda traits, expected: traits.flat_outputs is expected,
+        "input_key": lambda traits, key: key in traits.keys.get("InputLayer", ()),
+        "key": lambda traits, key: _has(traits.keys, key),
+        "lacks": lambda traits, key: (
+            key.partition(".")[0] in traits.keys and not _has(traits.common_keys, key)
         ),
-    ),
-    _mark("keras3.12 on", _policy("GPTQDTypePolicy")),
-    _mark("keras3.14 on", _policy("Int4DTypePolicy", "AWQDTypePolicy")),
-    _mark("keras3.0 to keras3.3", _keras3(_policy("mixed-name")), _ALL_KERAS3),
-    _mark(
-        "keras3.0 to keras3.3",
-        _keras3(lambda traits: traits.policy_classes == {"name"} and "Dense" in traits.class_names),
-        _ALL_KERAS3,
-    ),
-    _mark("keras3.1 to keras3.3", _keras3(_policy("quantized-name"))),
-    _mark("keras3.4 on", _key("LayerNormalization", "rms_scaling"), _ALL_KERAS3),
-    _mark("keras3.0 to keras3.6", _keras3(_class("OrthogonalInitializer")), _ALL_KERAS3),
-    _mark("keras3.7 on", _keras3(_class("Orthogonal")), "keras3.6 on"),
-    _mark("keras3.0 to keras3.8", _keras3(_without("InputLayer", "ragged")), _ALL_KERAS3),
-    _mark("keras3.9 on", _keras3(_key("InputLayer", "ragged")), _ALL_KERAS3),
-    _mark("keras3.11 on", _keras3(lambda features: features.flat_outputs), "keras3.6 on"),
-    _mark("keras3.13 on", _keras3(_key("InputLayer", "optional")), _ALL_KERAS3),
-    _mark("keras3.0 to keras3.12", _keras3(_without("InputLayer", "optional")), _ALL_KERAS3),
-    _mark("keras3.13 on", _key("Dense", "quantization_config")),
-    _mark("keras3.14 on", _keras3(_key("BatchNormalization", "renorm"))),
-    _mark("keras3.0 to keras3.13", _keras3(_without("BatchNormalization", "renorm")), _ALL_KERAS3),
-    _mark("after keras3.14", _keras3(_key("GlorotUniform", "input_axes"))),
-    _mark("keras3.0 to keras3.14", _keras3(_without("GlorotUniform", "input_axes")), _ALL_KERAS3),
+        "only_policies": lambda traits, classes: traits.policy_classes == set(classes),
+        "policies": lambda traits, classes: not traits.policy_classes.isdisjoint(classes),
+        "policy_key": lambda traits, key: key in traits.policy_keys,
+        "root_keys": lambda traits, keys: traits.root_keys.issuperset(keys),
+    }
 )
+
+
+def _has(keys: Mapping[str, Container[str]], key: str) -> bool:
+    """Return whether a class has ``Class.key`` among its keys."""
+    class_name, _, name = key.partition(".")
+    return name in keys.get(class_name, ())
+
+
+@cache
+def marks() -> tuple[Mark, ...]:
+    """Return the rows of ``data/writer_marks.json``."""
+    return tuple(
+        Mark(
+            releases=releases_in(row["releases"]),
+            readers=releases_in(row.get("readers", row["releases"])),
+            conditions={name: row[name] for name in row.keys() & _TESTS.keys()},
+        )
+        for row in data.read("writer_marks")["marks"]
+    )
 
 
 def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...], bool]:
@@ -162,7 +102,7 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     leaves out what a release would write rather than writing what it does not know.
     """
     found = _of_version(writer)
-    shown = [mark for mark in MARKS if mark.shows(seen)]
+    shown = [mark for mark in marks() if mark.shows(seen)]
     if narrowed := _releases_in_all(found, [mark.releases for mark in shown]):
         return narrowed, False
     lasting = (

@@ -37,12 +37,12 @@ from policytool.formats import (
     sharded_weights,
 )
 from policytool.formats.base import ASSETS
-from policytool.formats.checkpoint.recognition import INDEX, shard_prefix
-from policytool.formats.checkpoint.recognition import whole as whole_checkpoint
+from policytool.formats.checkpoint import INDEX, shard_prefix
+from policytool.formats.checkpoint import whole as whole_checkpoint
 from policytool.formats.document import Layout
 from policytool.formats.edits import WriteOptions
 from policytool.formats.keras_archive.file_names import NPZ_SUFFIX, WEIGHTS_SUFFIX
-from policytool.formats.sharded_weights.recognition import SUFFIX as SHARD_MAP_SUFFIX
+from policytool.formats.sharded_weights import SUFFIX as SHARD_MAP_SUFFIX
 from policytool.model import reading, untrusted_code
 from policytool.support import steps
 from policytool.support.errors import ModelFileError

@@ -141,6 +141,7 @@ class LayerFacts:
     activation: str | None = None
     averages_over: int | None = None
     built_as_floats: bool = False
+    boundaries: str | None = None
     call: tuple[str, ...] = ("inputs", "training")
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"
@@ -157,6 +158,7 @@ class LayerFacts:
     list_of_one: Outcome | None = None
     makes_mask: str | None = None
     masks_scores: bool = False
+    moves: str | None = None
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
     predicts_as: str | None = None
@@ -165,6 +167,8 @@ class LayerFacts:
     renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)
     renamed_variables: Mapping[str, str] = field(default_factory=_nothing)
     risks: tuple[Risk, ...] = ()
+    scaling: tuple[str, ...] = ()
+    splits_texts: bool = False
     state_in_config: bool = False
     statistics: tuple[str, ...] = ()
     stepwise: bool = False

@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .sentences import sentence
+from .serialized_objects import with_policy_dict
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -217,7 +218,7 @@ class Library:
         """
         if isinstance(config, dict):
             return {
-                key: _dict(value)
+                key: with_policy_dict(value)
                 if key == "dtype" and self.release < BARE_NAMES
                 else self.spelled(value)
                 for key, value in config.items()
@@ -360,11 +361,3 @@ def _defined(module: ModuleType) -> dict[str, Any]:
         if (inspect.isclass(value) or inspect.isfunction(value))
         and value.__module__ == module.__name__
     }
-
-
-def _dict(value: Any) -> Any:
-    return (
-        {"class_name": "Policy", "config": {"name": value}}
-        if isinstance(value, str) and value.startswith("mixed_")
-        else value
-    )

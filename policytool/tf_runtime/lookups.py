@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .layer_classes import class_facts
+from .facts import class_facts
 from .library import paths
+from .serialized_objects import class_of, config_of, with_config
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -38,14 +39,14 @@ class Lookups:
         if not isinstance(config, dict):
             return config
         made = {key: self.known(one) for key, one in config.items()}
-        inner = made.get("config")
+        inner = config_of(made)
         if (
-            _is_lookup(made.get("class_name"))
+            _is_lookup(class_of(made))
             and isinstance(inner, dict)
             and inner.get("name") in self.layers
             and "vocabulary" in inner
         ):
-            made["config"] = {**inner, **self._words(inner)}
+            return with_config(made, {**inner, **self._words(inner)})
         return made
 
     def told_as_before(self, model: Any) -> None:
@@ -75,8 +76,8 @@ class Lookups:
         return found
 
 
-def _is_lookup(class_name: Any) -> bool:
-    return isinstance(class_name, str) and class_facts(class_name).get("category") == "lookup"
+def _is_lookup(class_name: str | None) -> bool:
+    return class_name is not None and class_facts(class_name).get("category") == "lookup"
 
 
 def _vocabulary(layer: Any, config: Mapping[str, Any]) -> list[Any]:

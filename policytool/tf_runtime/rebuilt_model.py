@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from . import model_calls, shared_layers
 from .checkpoint import Checkpoint, unrestored_names
+from .facts import adapts_statistics
 from .feeding import seeded
-from .layer_classes import adapts_statistics
 from .library import Refused, is_revived, paths
 from .lookups import Lookups
 from .sentences import sentence

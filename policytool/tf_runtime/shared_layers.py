@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .serialized_objects import class_of, config_of
+
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
@@ -53,15 +55,16 @@ class Builder:
         """Return the model of a functional config."""
         created = {}
         for layer in config["layers"]:
-            here = (*path, layer["config"]["name"])
+            inner = config_of(layer)
+            place = (*path, inner["name"])
             if (
-                self.places.get(here) not in self.made
-                and layer["class_name"] in MODELS
-                and "layers" in layer["config"]
+                self.places.get(place) not in self.made
+                and class_of(layer) in MODELS
+                and "layers" in inner
             ):
-                created[here[-1]] = self.model(layer["config"], here)
+                created[place[-1]] = self.model(inner, place)
         for layer in config["layers"]:
-            name = layer["config"]["name"]
+            name = config_of(layer)["name"]
             number = self.places.get((*path, name))
             if number in self.made:
                 created[name] = self.made[number]

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-KERAS: Final = re.compile(r"keras|tensorflow|tf_keras|h5py", re.IGNORECASE)
-"""
-What a text about Keras contains: the context of messages that other Python programs print as well.
-"""
+    import re
 
 
 class Specificity(Enum):
@@ -40,23 +34,11 @@ class Pattern:
 
     regex: re.Pattern[str]
     specificity: Specificity
-    needs: re.Pattern[str] | None = None
-    """What the text must also contain, anywhere; None for nothing."""
-
-
-def exact(regex: str, needs: re.Pattern[str] | None = None) -> Pattern:
-    """Return a pattern that only one cause prints."""
-    return Pattern(regex=re.compile(regex), specificity=Specificity.EXACT, needs=needs)
-
-
-def likely(regex: str, needs: re.Pattern[str] | None = None) -> Pattern:
-    """Return a pattern that usually has one cause."""
-    return Pattern(regex=re.compile(regex), specificity=Specificity.LIKELY, needs=needs)
-
-
-def general(regex: str, needs: re.Pattern[str] | None = None) -> Pattern:
-    """Return a pattern that has several causes."""
-    return Pattern(regex=re.compile(regex), specificity=Specificity.GENERAL, needs=needs)
+    needs: str = ""
+    """
+    A regular expression that the text must also contain, anywhere; empty for nothing. It is
+    compiled only if ``regex`` matches.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,13 +80,3 @@ class Family:
 
     title: str
     entries: tuple[Entry, ...]
-
-
-def issue(repository: str, number: int) -> str:
-    """Return the address of an issue on GitHub."""
-    return f"https://github.com/{repository}/issues/{number}"
-
-
-def one_of(names: Iterable[str]) -> str:
-    """Return a regular expression for any of these names."""
-    return f"(?:{'|'.join(names)})"

@@ -16,12 +16,13 @@ is at most half of the best, or if a better entry matches the same line.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.support.errors import UsageError
 from policytool.support.limits import MESSAGE_BYTES
-from policytool.troubleshooting import ENTRIES
+from policytool.troubleshooting.entries import entries
 from policytool.troubleshooting.message_text import messages, plain_lines
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def explain_text(text: str) -> Explanation:
     ]
     best = [
         match
-        for entry in ENTRIES
+        for entry in entries()
         if (match := _best_match(entry, places, whole, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
@@ -133,7 +134,7 @@ def _best_match(
             for place in places
             if (line := _first_line(pattern, place)) is not None
         ]
-        if hits and (pattern.needs is None or pattern.needs.search(whole)):
+        if hits and re.search(pattern.needs, whole):
             best = max(hits if best is None else [best, *hits])
     if best is None:
         return None

@@ -24,12 +24,11 @@ from tests.helpers.paths import PACKAGE
 DATA: Final = PACKAGE / "releases" / "data"
 CLASSES: Final = data.read("layer_classes")
 OPERATIONS: Final = data.read("operation_classes")["operations"]
+SCHEMAS: Final = sorted((DATA / "schemas").glob("*.schema.json"))
 ENTRIES: Final[dict[str, Any]] = {**CLASSES["classes"], **CLASSES["unlisted"]}
 
 
-@pytest.mark.parametrize(
-    "name", ["function_operations", "graph_op_facts", "layer_classes", "operation_classes"]
-)
+@pytest.mark.parametrize("name", [file.name.partition(".")[0] for file in SCHEMAS])
 def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
     """Every property is known, and each has one of its values."""
     schema = json.loads((DATA / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
@@ -130,6 +129,16 @@ def test_attributes_of_statistics_are_variables_that_are_not_trained() -> None:
         for row in measured.get(name, ()) if layer_facts(name).statistics else ():
             variables = {slot[0] for slot in row["slots"] if not slot[2]}
             assert not variables or set(layer_facts(name).statistics) <= variables
+
+
+def test_classes_that_move_values_say_how_where_it_can_be_followed() -> None:
+    """Those that pad or cut have a rank, from which the number of their axes follows."""
+    for name in known_classes():
+        entry = layer_facts(name)
+        if entry.moves is not None:
+            assert entry.values is Values.MOVED or entry.is_op_layer, name
+        if entry.moves in {"padded", "cut"}:
+            assert isinstance(entry.rank, int), name
 
 
 def test_ids_are_those_of_classes_that_make_or_take_them() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.cli.exit_codes import Exit
-from policytool.troubleshooting import ENTRIES
+from policytool.troubleshooting.entries import entries
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -26,6 +26,7 @@ UNREADABLE: Final = {"file-signature", "truncated-file"}
 """Entries about files that ``inspect`` identifies and cannot read."""
 
 POINTER: Final = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9437184\n"
+ENTRIES: Final = tuple(entries())
 IDS: Final = [entry.id for entry in ENTRIES]
 
 

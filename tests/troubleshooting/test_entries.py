@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import jsonschema
 import pytest
 
-from policytool.troubleshooting import ENTRIES, FAMILIES
+import policytool.troubleshooting
+from policytool.troubleshooting.entries import FAMILIES, entries, families
 from policytool.troubleshooting.matching import explain_text
 
 if TYPE_CHECKING:
     from policytool.troubleshooting.entry import Entry
+
+
+DATA: Final = Path(policytool.troubleshooting.__file__).with_name("data")
+ENTRIES: Final = tuple(entries())
+
+
+def parsed(name: str) -> dict[str, Any]:
+    """Return a data file."""
+    return tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "shared"])
+def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
+    """Every key is known, and each has one of its values."""
+    schema_name = "shared" if name == "shared" else "family"
+    schema = json.loads((DATA / "schemas" / f"{schema_name}.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(parsed(name), schema, cls=jsonschema.Draft202012Validator)
+
+
+def test_every_data_file_is_read() -> None:
+    """A new family is also a name in ``FAMILIES``."""
+    assert {file.stem for file in DATA.glob("*.toml")} == {*FAMILIES, "shared"}
+
+
+def test_every_shared_part_is_used() -> None:
+    """A step by several entries: what belongs to a single entry stands in it."""
+    texts = "\n".join((DATA / f"{name}.toml").read_text(encoding="utf-8") for name in FAMILIES)
+    for name in parsed("shared")["steps"]:
+        assert texts.count(f"step = '{name}'") > 1, name
+    assert set(re.findall(r"\(\?&(\w+)\)", texts)) == {*parsed("shared")["expressions"]}
 
 
 @pytest.fixture(params=ENTRIES, ids=lambda entry: entry.id)
@@ -26,7 +62,7 @@ def test_ids_are_unique() -> None:
     ids = [entry.id for entry in ENTRIES]
     assert len(set(ids)) == len(ids) >= 40
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", one) for one in ids)
-    assert len({family.title for family in FAMILIES}) == len(FAMILIES)
+    assert len({family.title for family in families()}) == len(FAMILIES)
 
 
 def test_an_entry_is_complete(entry: Entry) -> None:
@@ -53,5 +89,6 @@ def test_a_title_finds_its_entry(entry: Entry) -> None:
 def test_repetitions_in_patterns_are_bounded(entry: Entry) -> None:
     """No ``*`` and no ``+``, so the time of a search is linear in the length of the text."""
     for pattern in entry.patterns:
-        plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])+\]", "x", pattern.regex.pattern)
-        assert not re.search(r"[*+]|\{\d+,\}", plain), pattern.regex.pattern
+        for regex in (pattern.regex.pattern, re.compile(pattern.needs).pattern):
+            plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])+\]", "x", regex)
+            assert not re.search(r"[*+]|\{\d+,\}", plain), regex

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policytool.support.errors import UsageError
 from policytool.support.limits import override
-from policytool.troubleshooting import ENTRIES
+from policytool.troubleshooting.entries import entries
 from policytool.troubleshooting.entry import Specificity
 from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text
 from policytool.troubleshooting.message_text import plain_lines
@@ -24,6 +24,7 @@ RECORD: Final[dict[str, dict[str, Any]]] = json.loads(
 )
 """Tracebacks of real releases, with the entry of their cause (``fixtures/error_messages.py``)."""
 
+ENTRIES: Final = tuple(entries())
 HELD_OUT: Final = [name for name, one in RECORD.items() if one["held_out"]]
 SHORT: Final = "AttributeError: 'str' object has no attribute 'quantization_mode'"
 

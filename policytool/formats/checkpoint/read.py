@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.checkpoint.recognition import INDEX, prefix_of
+from policytool.formats.checkpoint import INDEX, prefix_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support.errors import BundleError
 from policytool.support.files import opening

@@ -1,14 +1,89 @@
 """HDF5: whole models, and files of weights alone."""
 
-from typing import Final
+from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import HEAD_BYTES
 from policytool.formats.format import Format
-from policytool.formats.hdf5 import recognition
+from policytool.support.files import opening
+from policytool.support.files.random_access import positioned_read
+from policytool.support.files.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.base import Probe
+
+SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+
+_SMALLEST_USER_BLOCK: Final = 512
+"""
+HDF5 allows a user block before its superblock, of 512 bytes or a power of two above (HDF5 file
+format, section II.A); the library looks for the signature up to the end of the file.
+"""
+
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+"""
+How a zip archive begins.
+
+In one that stores an HDF5 file uncompressed, as ``.keras`` does, that file may begin at one of
+these places.
+"""
+
+
+def recognise(probe: Probe) -> bool:
+    """
+    Return whether the file has HDF5's signature where the library looks for it, and does not begin
+    as a zip archive does.
+    """
+    return probe.head.startswith(SIGNATURE) or (
+        not probe.head.startswith(_ZIP) and bool(superblocks(probe))
+    )
+
+
+def superblocks(probe: Probe) -> tuple[int, ...]:
+    """
+    Return every place of a file at which the library finds a signature, or would find one if it was
+    the first; of a remote file, which no library gets, only those in its first bytes.
+
+    :raises OSError: where it cannot be read.
+    """
+    if probe.is_directory:
+        return ()
+    return tuple(_signatures(probe))
+
+
+def _signatures(probe: Probe) -> Iterator[int]:
+    near = [
+        offset
+        for offset in (0, *_user_blocks(len(probe.head)))
+        if probe.head.startswith(SIGNATURE, offset)
+    ]
+    yield from near
+    if len(probe.head) < HEAD_BYTES or isinstance(probe.path, RemotePath):
+        return
+    with opening.regular_stream(probe.path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        read = positioned_read(stream)
+        for offset in _user_blocks(size):
+            if offset >= HEAD_BYTES and read(len(SIGNATURE), offset) == SIGNATURE:
+                yield offset
+
+
+def _user_blocks(size: int) -> Iterator[int]:
+    """Yield the sizes of user blocks that a file of a size has room for."""
+    offset = _SMALLEST_USER_BLOCK
+    while offset + len(SIGNATURE) <= size:
+        yield offset
+        offset *= 2
+
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="h5",
     title="HDF5",
     suffixes=(".h5", ".hdf5"),
-    recognise=recognition.recognise,
+    recognise=recognise,
 )

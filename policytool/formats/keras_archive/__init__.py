@@ -1,14 +1,26 @@
 """``.keras`` archives."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.format import Format
-from policytool.formats.keras_archive import recognition
+
+if TYPE_CHECKING:
+    from policytool.formats.base import Probe
+
+SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins as a zip archive does."""
+    return probe.head.startswith(SIGNATURES)
+
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="keras",
     title=".keras",
     suffixes=(".keras",),
-    recognise=recognition.recognise,
+    recognise=recognise,
 )

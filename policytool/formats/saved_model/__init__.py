@@ -1,15 +1,31 @@
 """SavedModels."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.format import Format
-from policytool.formats.saved_model import files, recognition
+from policytool.formats.saved_model import files
+from policytool.formats.saved_model.files import (
+    GRAPH,
+    TEXT_GRAPH,
+    is_without_graph,
+)
+
+if TYPE_CHECKING:
+    from policytool.formats.base import Probe
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds a SavedModel's graph, or all but that."""
+    return bool({GRAPH, TEXT_GRAPH} & probe.names) or is_without_graph(probe.path, probe.names)
+
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="savedmodel",
     title="SavedModel",
-    recognise=recognition.recognise,
+    recognise=recognise,
     owns=files.owns,
     whole=files.whole,
 )

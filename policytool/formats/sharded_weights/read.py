@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.sharded_weights.recognition import SUFFIX
+from policytool.formats.sharded_weights import SUFFIX
 from policytool.support import limits, steps
 from policytool.support.files import opening
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.tfjs.recognition import recognise
+from policytool.formats.tfjs import recognise
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError

@@ -68,7 +68,7 @@ def loaders(
     if not document.nodes or not any(edit.kind is EditKind.NUMERICS for edit in edits):
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
-    later = {name: first for name, first in custom_names.FIRST_BUILT.items() if name in used}
+    later = {name: first for name, first in custom_names.first_built().items() if name in used}
     return tuple(_with(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts)
 
 

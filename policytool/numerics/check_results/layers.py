@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from policytool.numerics.check_results.metrics import Metrics
-    from policytool.numerics.check_results.output_changes import OutputChanges
+from policytool.numerics.check_results.metrics import Metrics  # noqa: TC001  # for the codec
+from policytool.numerics.check_results.output_changes import OutputChanges  # noqa: TC001  # for the codec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results import (
     devices,
@@ -11,14 +11,9 @@ from policytool.numerics.check_results import (
     graphs,
     inputs,
     metrics,
-    output_changes,
 )
 from policytool.numerics.check_results.checks import CheckRun
-from policytool.numerics.check_results.layers import (
-    CallTrace,
-    CheckedOutput,
-    LayerCall,
-)
+from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import judgements, safety
 from policytool.numerics.verdicts.output_kinds import check_names
 from policytool.numerics.verdicts.task_metric import metric_from_json
@@ -29,6 +24,9 @@ if TYPE_CHECKING:
 
     from policytool.numerics.verdicts.safety import Rule
     from policytool.numerics.verdicts.tolerances import Tolerances
+
+_ERRORS: Final = ("accumulated", "isolated", "own", "rounding", "tf32")
+"""The errors of a tensor, which the child answers as sums and counts."""
 
 
 def runs_from_json(
@@ -103,42 +101,22 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
 
 
 def _call(found: Mapping[str, Any]) -> LayerCall:
-    return LayerCall(
-        path=found["path"],
-        number=found["number"],
-        class_name=found["class_name"],
-        compute_reference=found["compute_reference"],
-        compute_candidate=found["compute_candidate"],
-        inputs=tuple(found["inputs"]),
-        depth=found["depth"],
-        children=found["children"],
-        within=tuple(found.get("within", ())),
-        weight_rounding=found.get("weight_rounding", 0.0),
-        is_model=found["is_model"],
+    return replace(
+        codec.read(LayerCall, {**found, "outputs": ()}),
         outputs=tuple(_output(output) for output in found["outputs"]),
-        trace=codec.read(CallTrace, found["trace"]) if "trace" in found else None,
     )
 
 
 def _output(found: Mapping[str, Any]) -> CheckedOutput:
+    """Return what was measured of a tensor; the error of TF32 is that of the reference."""
     dtype = found["dtype_candidate"]
-    return CheckedOutput(
-        shape=tuple(found["shape"]),
-        dtype_reference=found["dtype_reference"],
-        dtype_candidate=dtype,
+    return replace(
+        codec.read(CheckedOutput, {**found, **dict.fromkeys(_ERRORS)}),
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
-        name=found.get("name"),
-        tf32=_metrics(found["tf32"], found["dtype_reference"]),
         own=_metrics(found.get("own"), dtype),
         rounding=_metrics(found.get("rounding"), dtype),
-        activation=found.get("activation"),
-        changes=codec.read(output_changes.OutputChanges, found["changes"])
-        if found.get("changes") is not None
-        else None,
-        exponents=tuple((exponent, count) for exponent, count in found["exponents"])
-        if found.get("exponents") is not None
-        else None,
+        tf32=_metrics(found["tf32"], found["dtype_reference"]),
     )
 
 

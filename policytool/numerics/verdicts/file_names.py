@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from policytool.model.loaded_model import LoadedModel
 
     Named = tuple[str, str | None]
     """A path, and the class of the layer there; None if it is not known."""
@@ -47,6 +49,16 @@ def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str
             found[path] = f"{found[parent]}/{names.get(name, name)}"
             pending.append(path)
     return {path: other for path, other in found.items() if path != other}
+
+
+def answered_file_paths(
+    answers: Sequence[Mapping[str, Any]], loaded: LoadedModel | None
+) -> Mapping[str, str]:
+    """Return the path in the file for each path in a child's answers that has another one there."""
+    return file_paths(
+        [(answer["path"], answer["class_name"]) for answer in answers],
+        [(layer.path, layer.class_name) for layer in (loaded.layers if loaded is not None else ())],
+    )
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -12,17 +12,15 @@ import functools
 import operator
 from typing import TYPE_CHECKING
 
+from ..facts import op_facts
+
 if TYPE_CHECKING:
     from typing import Any, Iterable
 
     from .layer_hooks import Call
 
-_SUMS = ("Mean", "Sum", "Prod", "EuclideanNorm")
-_RUNNING = ("Cumsum", "Cumprod", "CumulativeLogsumexp")
-_SOFTMAXES = ("Softmax", "LogSoftmax")
 _BODIES = ("body", "then_branch", "else_branch", "f")
 _LIST = "TensorListFromTensor"
-_POOLS = ("AvgPool", "AvgPool3D")
 
 
 def depth(graph: Any, call: Call) -> int:
@@ -96,14 +94,14 @@ def _own(operation: Any) -> int:
 
 def _reduced(operation: Any, shapes: list[list[int]]) -> int:
     """Return the depth of what adds up a tensor's own elements; 0 for all other operations."""
-    kind = operation.type
-    if kind in _SUMS:
+    sums = op_facts(operation.type).get("sums")
+    if sums == "reduced":
         return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
-    if kind in _RUNNING:
+    if sums == "running":
         return _along(operation)
-    if kind in _SOFTMAXES:
+    if sums == "last_axis":
         return shapes[0][-1] if shapes[0] else 0
-    if kind in _POOLS:
+    if sums == "window":
         return _product(operation.get_attr("ksize"))
     return 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..facts import category, kinds, passes_values
 from ..feeding.reached_layers import node_inputs
-from ..layer_classes import category, kinds, passes_values
 
 if TYPE_CHECKING:
     from typing import Any

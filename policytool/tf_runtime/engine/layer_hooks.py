@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..library import KERAS2, KERAS3, below, paths
 
@@ -31,6 +31,17 @@ _SYMBOLIC = "KerasTensor"
 What stands for a tensor in a model that is put together; up to TF 2.3 it is a tensor of another
 graph.
 """
+
+
+class LayerId(NamedTuple):
+    """The layer, or the op of a graph, that an answer is about."""
+
+    path: str | None
+    class_name: str | None
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as a part of an answer."""
+        return dict(self._asdict())
 
 
 class Call:
@@ -65,6 +76,11 @@ class Call:
     def path(self) -> str:
         """The layer's path, names from the root down."""
         return self.key[0]
+
+    @property
+    def layer_id(self) -> LayerId:
+        """The layer that is called."""
+        return LayerId(self.path, type(self.layer).__name__)
 
 
 class Tape:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..library import Library
-    from .layer_hooks import Call
+    from .layer_hooks import Call, LayerId
 
 REPEATS = 4
 """Calls of the model; the first one, which fills caches, does not count."""
@@ -25,17 +25,14 @@ def layer_times(
     Return the shortest time of each layer over several calls, in seconds: of all its calls in one
     call of the model together, with those of the layers in it.
     """
-    shortest: dict[tuple[str, str], float] = {}
+    shortest: dict[LayerId, float] = {}
     for number in range(REPEATS):
         watch = _Stopwatch(library, model)
         with watch.tape.watching(), library.under(policy):
             model_calls.call(model, inputs)
-        for key, seconds in watch.spent.items() if number else ():
-            shortest[key] = min(shortest.get(key, seconds), seconds)
-    return [
-        {"path": path, "class_name": name, "seconds": seconds}
-        for (path, name), seconds in shortest.items()
-    ]
+        for layer, seconds in watch.spent.items() if number else ():
+            shortest[layer] = min(shortest.get(layer, seconds), seconds)
+    return [{**layer.fields(), "seconds": seconds} for layer, seconds in shortest.items()]
 
 
 class _Stopwatch:
@@ -43,8 +40,7 @@ class _Stopwatch:
 
     def __init__(self, library: Library, model: Any) -> None:
         self.tape = Tape(library, model, named(model), self._timed)
-        self.spent: dict[tuple[str, str], float] = {}
-        """Seconds by the path and the class of a layer."""
+        self.spent: dict[LayerId, float] = {}
 
         self._sync = getattr(library.tf.test.experimental, "sync_devices", None)
         """Waits for GPUs; older releases of TensorFlow lack it."""
@@ -54,6 +50,6 @@ class _Stopwatch:
         outputs = self.tape.made(call, make)
         if self._sync is not None:
             self._sync()
-        key = call.path, type(call.layer).__name__
-        self.spent[key] = self.spent.get(key, 0.0) + time.perf_counter() - start
+        layer = call.layer_id
+        self.spent[layer] = self.spent.get(layer, 0.0) + time.perf_counter() - start
         return outputs

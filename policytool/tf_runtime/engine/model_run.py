@@ -172,9 +172,8 @@ class Running:
                 }
             )
         return {
-            "path": row.candidate.path,
+            **row.candidate.layer_id.fields(),
             "number": row.candidate.key[1],
-            "class_name": type(layer).__name__,
             "compute_reference": _compute(row.reference.layer),
             "compute_candidate": _compute(layer),
             "inputs": row.inputs,

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..feeding.inputs import forget_states
 from . import extreme_batches, tensor_errors
+from .layer_hooks import LayerId
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
@@ -87,12 +88,8 @@ def probe_overflow(
         return Outcome()
 
     finite_to, factor, row = smallest_factor(run, most_factor(largest))
-    return {
-        "factor": factor,
-        "finite_to": finite_to,
-        "path": row.candidate.path if row is not None else None,
-        "class_name": type(row.candidate.layer).__name__ if row is not None else None,
-    }
+    layer = row.candidate.layer_id if row is not None else LayerId(None, None)
+    return {"factor": factor, "finite_to": finite_to, **layer.fields()}
 
 
 def most_factor(largest: float) -> float:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..facts import facts
+
 if TYPE_CHECKING:
-    from typing import Any, Collection, Sequence
+    from typing import Any, Sequence
 
 NOTHING = -1
 
 MOST_ELEMENTS = 2**22
 """Inputs with more of them are not followed: an image of 1024 by 1024 pixels has 3 million."""
 
-_RESHAPING = frozenset({"Reshape", "Flatten"})
 _RESHAPING_OPS = frozenset({"reshape", "expanddims", "squeeze", "flatten", "ravel"})
 _JOINING_OPS = frozenset({"concat", "concatv2", "concatenate"})
 
@@ -48,17 +49,10 @@ def elements_of_input(shape: Any) -> Any:
     return np.arange(int(np.prod(sizes))).reshape(sizes)
 
 
-def elements_after(
-    layer: Any,
-    names: Collection[str],
-    call: tuple[str, Any],
-    given: Sequence[Any],
-    shape: Any,
-) -> Any:
+def elements_after(layer: Any, call: tuple[str, Any], given: Sequence[Any], shape: Any) -> Any:
     """
     Return the array of what a layer or operation makes; None where it cannot be told.
 
-    :param names: the classes of the layer
     :param call: the operation that it is, in lower case and without underscores, which is empty
         for a layer; and the node that holds the arguments of the call, None if nothing does
     :param given: the array of each tensor that is passed to it; None if that is unknown
@@ -68,45 +62,43 @@ def elements_after(
     if sizes is None or not given or any(one is None for one in given):
         return None
     try:
-        found = _moved(layer, names, call, given, sizes)
+        found = _moved(layer, call, given, sizes)
     except (IndexError, TypeError, ValueError):
         return None  # arguments of a kind that no array takes, such as tensors
     return found if found is not None and found.shape == sizes else None
 
 
-def _moved(
-    layer: Any,
-    names: Collection[str],
-    call: tuple[str, Any],
-    given: Sequence[Any],
-    sizes: tuple[int, ...],
-) -> Any:
-    symbol, node = call
-    if "Concatenate" in names or symbol in _JOINING_OPS:
+def _moved(layer: Any, call: tuple[str, Any], given: Sequence[Any], sizes: tuple[int, ...]) -> Any:
+    (symbol, node), entry = call, facts(layer)
+    moves = entry.get("moves")
+    if moves == "joined" or symbol in _JOINING_OPS:
         axis = getattr(layer, "axis", None)
         axis = int(call_arguments(node)[1].get("axis", -1) if axis is None else axis)
         return np.concatenate(given, axis=axis if axis < 0 else axis - 1)
     first = given[0]
-    if "Flatten" in names and getattr(layer, "data_format", None) == "channels_first":
-        first = np.moveaxis(first, 0, -1) if first.ndim > 1 else first
-    if _RESHAPING & set(names) or symbol in _RESHAPING_OPS:
+    if moves == "reshaped" or symbol in _RESHAPING_OPS:
+        if getattr(layer, "data_format", None) == "channels_first" and first.ndim > 1:
+            first = np.moveaxis(first, 0, -1)
         return first.reshape(sizes)
-    if "Permute" in names:
+    if moves == "permuted":
         return np.transpose(first, [axis - 1 for axis in layer.dims])
-    if "RepeatVector" in names:
+    if moves == "repeated":
         return np.repeat(first[np.newaxis], layer.n, axis=0)
-    if "SlicingOpLambda" in names or symbol == "getitem":
+    if moves == "indexed" or symbol == "getitem":
         return first[np.newaxis][_key(node)][0]
-    for name, change in (("ZeroPadding", _padded), ("Cropping", _cropped)):
-        dimensions = [one[len(name)] for one in names if one[:-2] == name and one[-1] == "D"]
-        if dimensions:
-            return change(first, _by_axis(layer, name, int(dimensions[0]), first.ndim))
+    if moves == "padded":
+        return _padded(first, _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim))
+    if moves == "cut":
+        return _cropped(first, _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim))
     return first  # of another shape where this is not so
 
 
-def _by_axis(layer: Any, name: str, dimensions: int, rank: int) -> list[tuple[int, int]]:
-    """Return what a layer adds to or cuts from both ends of each axis."""
-    ends = layer.padding if name == "ZeroPadding" else layer.cropping
+def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[int, int]]:
+    """
+    Return what a layer adds to or cuts from both ends of each axis.
+
+    :param ends: its argument, for the dimensions without those of batch and channels
+    """
     pairs = [tuple(ends)] if dimensions == 1 else [tuple(pair) for pair in ends]
     is_first = getattr(layer, "data_format", None) == "channels_first"
     before, after = [(0, 0)] * is_first, [(0, 0)] * (rank - dimensions - is_first)

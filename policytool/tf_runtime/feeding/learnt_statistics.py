@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..layer_classes import category, facts
+from ..facts import category, facts
 from .element_paths import open_as_one
 from .reached_layers import CHANGED, has_statistics
 

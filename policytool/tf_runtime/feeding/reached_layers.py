@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..layer_classes import category, facts, kinds, passes_values
+from ..facts import category, class_facts, facts, kinds, passes_values
 from ..library import paths
 from .element_paths import (
     NOTHING,
@@ -265,9 +265,7 @@ def _followed(
         place: passed
         if passed.elements is None
         else passed._replace(
-            elements=elements_after(
-                layer, kinds(layer), call, [one.elements(place) for one in given], shape
-            )
+            elements=elements_after(layer, call, [one.elements(place) for one in given], shape)
         )
         for place, passed in flow.items()
     }
@@ -275,8 +273,10 @@ def _followed(
 
 def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
     """Return what a layer makes of flows; nothing if it computes other values."""
-    if "Rescaling" in kinds(layer):
-        scale, offset = (np.asarray(one, dtype="float64") for one in (layer.scale, layer.offset))
+    if "scaling" in facts(layer):
+        scale, offset = (
+            np.asarray(getattr(layer, name), dtype="float64") for name in facts(layer)["scaling"]
+        )
         if scale.size != 1 or offset.size != 1 or not scale.item():
             return {}
         return {
@@ -334,9 +334,10 @@ def _symbol(layer: Any) -> str:
     for a layer.
     """
     name = type(layer).__name__
-    if name == "TensorFlowOpLayer":
+    wrapped = class_facts(name).get("wrapped_op")
+    if wrapped == "node_def":
         text = str(layer.node_def.op)
-    elif name == "TFOpLambda":
+    elif wrapped == "function":
         text = str(layer.symbol)
     else:
         text = "" if hasattr(layer, "get_config") and hasattr(layer, "trainable") else name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..layer_classes import kinds
+from ..facts import facts
 from ..library import below, paths
 from .learnt_statistics import input_statistics
 from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, takes_ids
@@ -117,7 +117,7 @@ def _masked_value(slot: Slot, one: Reached, *, sure: bool) -> float | None:
     """
     if sure and (one.way == CHANGED or one.scaling != UNSCALED):
         return None
-    if "Masking" in kinds(one.layer):
+    if facts(one.layer).get("makes_mask") == "always":
         is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
         return (
             float(one.layer.mask_value) if sure or (is_series and "int" not in slot.dtype) else None
@@ -187,11 +187,11 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
 def _values(slot: Slot, found: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
     """Return how an input is drawn that holds numbers, and no IDs of a layer."""
     is_integer = "int" in slot.dtype
-    lookup = _first(found, "IntegerLookup")
+    lookup = _first(found, vocabulary_dtype="int64")
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
     if sure:
-        bins, rescaling = (_first(found, name) for name in ("Discretization", "Rescaling"))
+        bins, rescaling = _first(found, "boundaries"), _first(found, "scaling")
         made = _around(slot, bins.layer) if bins is not None else None
         made = made or _learnt(slot, found)
         made = made or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
@@ -206,12 +206,15 @@ def _values(slot: Slot, found: Sequence[Reached], few: int | None, *, sure: bool
     )
 
 
-def _first(found: Sequence[Reached], name: str) -> Reached | None:
+def _first(found: Sequence[Reached], *properties: str, **values: str) -> Reached | None:
+    """Return the first layer with these facts that is no inverted lookup; None without any."""
     return next(
         (
             one
             for one in found
-            if name in kinds(one.layer) and not getattr(one.layer, "invert", False)
+            if set(properties) <= set(facts(one.layer))
+            and all(facts(one.layer).get(key) == value for key, value in values.items())
+            and not getattr(one.layer, "invert", False)
         ),
         None,
     )
@@ -333,7 +336,8 @@ def _words(found: Sequence[Reached]) -> Recipe:
     Draw words of a vocabulary, several at a time where a layer splits them, with some that it does
     not hold where it takes such.
     """
-    lookup = _first(found, "StringLookup") or _first(found, "TextVectorization")
+    words_first = sorted(found, key=lambda one: "splits_texts" in facts(one.layer))
+    lookup = _first(words_first, vocabulary_dtype="string")
     if lookup is None:
         choices = np.array(WORDS, dtype=object)
         return Recipe(
@@ -347,7 +351,7 @@ def _words(found: Sequence[Reached]) -> Recipe:
         word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
         for word in _vocabulary(layer)
     ]
-    is_text = "TextVectorization" in kinds(layer)
+    is_text = bool(facts(layer).get("splits_texts"))
     takes_others = is_text or bool(getattr(layer, "num_oov_indices", True))
     words: Any = np.array([*known, *([UNHEARD] if takes_others else [])], dtype=object)
 
@@ -378,7 +382,8 @@ def _vocabulary(layer: Any) -> list[Any]:
 
 
 def _around(slot: Slot, layer: Any) -> Recipe | None:
-    boundaries = np.array([float(one) for one in getattr(layer, "bin_boundaries", None) or []])
+    name = facts(layer)["boundaries"]
+    boundaries = np.array([float(one) for one in getattr(layer, name, None) or []])
     if not len(boundaries):
         return None
     width = float(np.diff(boundaries).min()) if len(boundaries) > 1 else 1.0
@@ -430,7 +435,7 @@ def _scaled(slot: Slot, layer: Any) -> Recipe | None:
     computes.
     """
     scale, offset = (
-        np.asarray(one, dtype="float64") for one in (layer.scale, getattr(layer, "offset", 0.0))
+        np.asarray(getattr(layer, name, 0.0), dtype="float64") for name in facts(layer)["scaling"]
     )
     largest = np.max(np.abs(scale))
     if _is_image(slot):

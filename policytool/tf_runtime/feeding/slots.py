@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from ..layer_classes import is_embedding
+from ..facts import is_embedding
 from ..library import Refused, is_revived, paths
 
 if TYPE_CHECKING:

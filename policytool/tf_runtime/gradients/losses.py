@@ -15,6 +15,7 @@ import numpy as np
 
 from ..library import KERAS3
 from ..sentences import sentence
+from ..serialized_objects import is_serialized, items_of, name_and_config
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
@@ -210,11 +211,7 @@ def built(library: Library, spelled: Any) -> tuple[Any, str]:
     :raises Unbuildable: for what the library does not have, or what is more than a name and plain
         values.
     """
-    name, config = spelled, None
-    if isinstance(spelled, dict):
-        name, config = spelled.get("class_name"), spelled.get("config")
-        if name == "function" or isinstance(config, str):
-            name, config = config, None
+    name, config = name_and_config(spelled)
     if not isinstance(name, str):
         raise Unbuildable("the recorded loss has an unknown format")
     short = name.rpartition(">")[2]
@@ -237,11 +234,8 @@ def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
     Return what each output has of a recorded loss, or of recorded weights: one for all, one for
     each, or by name.
     """
-    if (
-        isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__"
-    ):  # Keras 3's way to write one
-        spelled = spelled.get("items")
-    if isinstance(spelled, dict) and "class_name" not in spelled:
+    spelled = items_of(spelled)
+    if isinstance(spelled, dict) and not is_serialized(spelled):
         unknown = sorted(set(spelled) - set(names))
         if unknown:
             text = "the recorded loss refers to outputs that do not exist in the model: {}"

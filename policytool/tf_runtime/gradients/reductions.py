@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..facts import op_facts
 from ..library import KERAS2, KERAS3, paths
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ squared. ``overflow`` elements are not finite before they are unscaled. ``subnor
 ``largest`` (of what is finite) are of the scaled gradient too, and subnormal in the dtype in which
 it flowed. Squares are summed over what is finite in both.
 """
-
-_PASSING = ("ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose")
-"""Ops that leave the values of a gradient as they are."""
 
 
 class Variable:
@@ -96,7 +94,7 @@ def flow(gradient: Any) -> str:
     bits has the range of 16 bits.
     """
     tensor = getattr(gradient, "values", gradient)  # of an embedding there are slices
-    while tensor.op.type in _PASSING:
+    while op_facts(tensor.op.type).get("rearranges_values"):
         tensor = tensor.op.inputs[0]
     dtype = tensor.op.inputs[0].dtype if tensor.op.type == "Cast" else tensor.dtype
     return str((dtype if dtype.is_floating else tensor.dtype).name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..devices import op_placement
 from ..engine import extreme_batches, tensor_errors
 from ..engine.comparisons import Comparisons
+from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
@@ -307,9 +308,8 @@ def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, An
         if tensor.dtype.is_floating
     }
     return {
-        "path": scope,
+        **LayerId(scope, one.op.type).fields(),
         "number": 0,
-        "class_name": one.op.type,
         "compute_reference": one.dtype.name,
         "compute_candidate": other.dtype.name,
         "inputs": sorted(inputs),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.formats.checkpoint import recognition
+from policytool.formats.checkpoint import MAGIC
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, is_table
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
@@ -192,8 +192,8 @@ def test_table_of_another_name_is_told(place: Path) -> None:
 
 def test_magic_is_the_tables() -> None:
     """What is recognised without importing the reader is what the reader takes."""
-    assert is_table(b"\0" * 40 + recognition.MAGIC)
-    assert not is_table(recognition.MAGIC)
+    assert is_table(b"\0" * 40 + MAGIC)
+    assert not is_table(MAGIC)
 
 
 def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import policytool
 from policytool.formats import Probe
 from policytool.formats.hdf5 import library as _hdf5
-from policytool.formats.hdf5 import recognition
+from policytool.formats.hdf5 import recognise
 from tests.conftest import MIXED_H5
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import FIXTURES
@@ -43,7 +43,7 @@ def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path)
         file.attrs["model_config"] = (
             '{"class_name": "Sequential", "config": {"name": "mlp", "layers": []}}'
         )
-    assert recognition.recognise(Probe(path, "block.h5"))
+    assert recognise(Probe(path, "block.h5"))
     assert [layer.path for layer in policytool.inspect(path).layers] == ["mlp"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import policytool
 from policytool.formats import Probe, format_detection
-from policytool.formats.yaml_architecture import recognition
+from policytool.formats.yaml_architecture import recognise
 from policytool.support.errors import ModelFileError
 from tests.conftest import MIXED_YAML, run
 from tests.contracts.format_contract import FormatContract
@@ -70,7 +70,7 @@ def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
 def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
     """A settings file beside a model is none."""
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
-    assert not recognition.recognise(Probe(tmp_path / "a.yaml", "a.yaml"))
+    assert not recognise(Probe(tmp_path / "a.yaml", "a.yaml"))
 
 
 @pytest.mark.parametrize(

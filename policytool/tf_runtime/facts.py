@@ -1,10 +1,12 @@
 """
-Facts of layer classes: the data that ``releases/layer_classes.py`` reads in the parent process, and
-which its schema in ``releases/data/schemas/`` describes.
+Facts of layer classes and of TensorFlow's ops: the data that ``releases/layer_classes.py`` and
+``graph_ops.py`` read in the parent process, and which schemas in ``releases/data/schemas/``
+describe.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import TYPE_CHECKING
@@ -13,12 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 _DATA = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    "releases",
-    "data",
-    "layer_classes.json",
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "releases", "data"
 )
-_entries: dict[str, Mapping[str, Any]] = {}
 
 
 def kinds(layer: Any) -> set[str]:
@@ -31,11 +29,22 @@ def kinds(layer: Any) -> set[str]:
 
 def class_facts(name: str) -> Mapping[str, Any]:
     """Return what is known of a class by its name; nothing for one that has no entry."""
-    if not _entries:
-        with open(_DATA, encoding="utf-8") as stream:
-            table = json.load(stream)
-        _entries.update({**table["classes"], **table["unlisted"]})
-    return _entries.get(name, {})
+    table = _table("layer_classes")
+    entry: Mapping[str, Any] = table["classes"].get(name) or table["unlisted"].get(name, {})
+    return entry
+
+
+def op_facts(name: str) -> Mapping[str, Any]:
+    """Return what is known of an op of TensorFlow; nothing for one that has no entry."""
+    entry: Mapping[str, Any] = _table("graph_op_facts")["ops"].get(name, {})
+    return entry
+
+
+@functools.lru_cache(maxsize=None)
+def _table(name: str) -> Mapping[str, Any]:
+    with open(os.path.join(_DATA, name + ".json"), encoding="utf-8") as stream:
+        table: Mapping[str, Any] = json.load(stream)
+    return table
 
 
 def facts(layer: Any) -> Mapping[str, Any]:
