@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from policytool.releases.dtypes import HALVES
 from policytool.reports._words import bytes_words
-from policytool.reports.inspection import _cells
+from policytool.reports.inspection.fields import dtype_words
 from policytool.reports.page import Bar, Bars, Tone
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
     """Yield the charts, but for those without a bar."""
     computing = Counter(
-        _cells.dtype(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
+        dtype_words(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
     )
     stored = Counter[str]()
     for layer in layers:
