@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection.fields import LAYER_TABLE, STORED, STORED_TABLE
@@ -70,8 +69,7 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     return Table(columns=table_columns(fields), rows=tuple(rows))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Node:
+class _Node(NamedTuple):
     """A layer in the tree."""
 
     layer: Layer
@@ -88,8 +86,7 @@ class _Node:
     """Its row but for the label."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shown:
+class _Shown(NamedTuple):
     """A node, or the first of several blocks that are like another one."""
 
     node: _Node
@@ -99,7 +96,7 @@ class _Shown:
     like: str | None = None
     """The block that they are like."""
 
-    count: int = 0
+    layers: int = 0
     """Layers in each of them."""
 
 
@@ -170,7 +167,7 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_Shown]:
                 first = pending.names[0]
             else:
                 yield pending
-        pending = _Shown(node=block[0], names=(first, name), like=like, count=len(block))
+        pending = _Shown(node=block[0], names=(first, name), like=like, layers=len(block))
     if pending is not None:
         yield pending
 
@@ -244,7 +241,7 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
 def _like_row(one: _Shown, columns: int) -> Row:
     first, last = one.names
     several = first != last
-    count = f"{one.count} layers{' each' if several else ''}"
+    count = f"{one.layers} layers{' each' if several else ''}"
     text = f"{f'{first} to {last}' if several else first}: like {one.like} ({count})"
     return Row(
         depth=one.node.depth,
