@@ -39,8 +39,8 @@ def _table_columns(fields: Iterable[Field[Any]]) -> Iterator[str]:
     yield "| column | shown | meaning |"
     yield "| --- | --- | --- |"
     for field in fields:
-        if field.column is not None and field.shown:
-            yield f"| `{field.column.title}` | {field.shown} | {field.text} |"
+        if field.column is not None and field.condition:
+            yield f"| `{field.column.title}` | {field.condition} | {field.text} |"
 
 
 def _row_columns(columns: Iterable[RowColumn]) -> Iterator[str]:

@@ -112,7 +112,7 @@ class Field(NamedTuple, Generic[Source]):
     cell: Callable[[Source], Cell] | None = None
     """Returns its cell in that column."""
 
-    shown: str = ""
+    condition: str = ""
     """When that column is shown, for the reference page."""
 
 

@@ -52,8 +52,8 @@ def row_columns(
     :param prefix: what stands before the names of the fields in those of the columns
     :raises KeyError: for a field that the record does not have.
     """
-    found = [(name, _field(record, name)) for name in names]
-    return tuple(RowColumn(prefix + name, field.type.cell, field.text) for name, field in found)
+    fields = [(name, _field(record, name)) for name in names]
+    return tuple(RowColumn(prefix + name, field.type.cell, field.text) for name, field in fields)
 
 
 def _field(kind: Type, name: str) -> Field[Any]:

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
     from policytool.numerics.check_results.verdicts import Advice, Judgement, Origin
     from policytool.numerics.verdicts.loss_scales import LossScaleDecision
-    from policytool.reports.checks._base import Checks
+    from policytool.reports.checks._verdict import Checks
 
 
 class RunOfCheck(NamedTuple):

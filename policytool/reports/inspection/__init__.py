@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.inspection._headline import headline
-from policytool.reports.inspection._page import page
+from policytool.reports.inspection._page import headline, page
 from policytool.reports.inspection.fields import (
     REPORT,
     ROW_COLUMNS,

@@ -231,7 +231,7 @@ TRACED: Final[Field[Layer]] = Field(
     "functions.",
     column=Column(title="traced", priority=2, minimum=16),
     cell=_traced_cell,
-    shown="if the file has a graph",
+    condition="if the file has a graph",
 )
 
 LAYER: Final[Record[Layer]] = Record(
@@ -246,7 +246,7 @@ LAYER: Final[Record[Layer]] = Record(
             "The class of the layer; null if the file stores only variables.",
             column=Column(title="class", priority=5, minimum=12, is_name=True),
             cell=_class_cell,
-            shown="if the terminal is wide enough",
+            condition="if the terminal is wide enough",
         ),
         Field("registered_name", OPTIONAL_TEXT, "The name under which the class is registered."),
         Field(
@@ -256,7 +256,7 @@ LAYER: Final[Record[Layer]] = Record(
             "the table shows as `(global)`.",
             column=Column(title="policy", priority=6, minimum=14),
             cell=_policy_cell,
-            shown="if the terminal is wide enough",
+            condition="if the terminal is wide enough",
         ),
         Field(
             "compute_dtype",
@@ -264,7 +264,7 @@ LAYER: Final[Record[Layer]] = Record(
             "The compute dtype of the policy; null if unknown.",
             column=Column(title="compute"),
             cell=_compute_cell,
-            shown="always",
+            condition="always",
         ),
         Field(
             "variable_dtype",
@@ -272,7 +272,7 @@ LAYER: Final[Record[Layer]] = Record(
             "The variable dtype of the policy; null if unknown.",
             column=Column(title="variable"),
             cell=_variable_cell,
-            shown="always",
+            condition="always",
         ),
         Field(
             "source",
@@ -281,7 +281,7 @@ LAYER: Final[Record[Layer]] = Record(
             "wrote it, the global policy at load time, or unknown.",
             column=Column(title="source", priority=4),
             cell=_source_cell,
-            shown="if it is `default` or `unknown`",
+            condition="if it is `default` or `unknown`",
         ),
         Field("loss_scale", LOSS_SCALE, "Null without a loss scale.", value=_loss_scale),
         Field("quantization", nullable(_QUANTIZATION), "Null if the layer is not quantized."),
@@ -319,7 +319,7 @@ STORED: Final[Field[Layer]] = Field(
     value=stored_dtypes,
     column=Column(title="stored", priority=1, minimum=16),
     cell=_stored_cell,
-    shown="if they differ from the variable dtype",
+    condition="if they differ from the variable dtype",
 )
 _VARIABLES: Final[Field[Layer]] = Field(
     "variables",
@@ -360,7 +360,7 @@ NOTES: Final[Field[Layer]] = Field(
     "`graph differs`.",
     column=Column(title="notes", priority=3, minimum=16, is_beneath=True),
     cell=_notes_cell,
-    shown="if there are any",
+    condition="if there are any",
 )
 
 
@@ -455,14 +455,14 @@ _MODEL: Final[Record[Model]] = Record(
 )
 
 
-class ShownModel(NamedTuple):
+class ListedModel(NamedTuple):
     """A model, and the layers to show."""
 
     model: Model
     layers: tuple[Layer, ...]
 
 
-MODEL: Final[Record[ShownModel]] = Record(
+MODEL: Final[Record[ListedModel]] = Record(
     "model",
     (
         *fields_of("model", _MODEL.select("path", "format", "writer")),
@@ -478,7 +478,7 @@ MODEL: Final[Record[ShownModel]] = Record(
 
 def model_values(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
     """Return the entry of a model in the JSON report, with the layers to show."""
-    return MODEL.values(ShownModel(model, layers))
+    return MODEL.values(ListedModel(model, layers))
 
 
 REPORT: Final[Report[Selected]] = Report(
@@ -492,7 +492,7 @@ REPORT: Final[Report[Selected]] = Report(
             "models",
             streamed(MODEL),
             "Models in the order of the inputs.",
-            value=lambda selected: (ShownModel(*shown) for shown in selected.shown()),
+            value=lambda selected: (ListedModel(*listed) for listed in selected.shown()),
         ),
         failures_field()._replace(value=attrgetter("inspection.failures")),
     ),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.tuning._base import Tunings
 from policytool.reports.tuning._page import page
-from policytool.reports.tuning._verdict import headline
+from policytool.reports.tuning._verdict import Tunings, headline
 from policytool.reports.tuning.fields import REPORT
 
 TUNE_REPORTERS: Final[tuple[Reporter[Tunings], ...]] = (

@@ -34,15 +34,14 @@ from policytool.reports.fields import (
 )
 from policytool.reports.plans.fields import PLAN
 from policytool.reports.shared_fields import NOTE, failures_field
-from policytool.reports.tuning._command import command
 from policytool.reports.tuning._page import caveats
-from policytool.reports.tuning._verdict import headline
+from policytool.reports.tuning._verdict import command, headline
 
 if TYPE_CHECKING:
     from policytool.numerics.tuning.objectives import Objective
     from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer
     from policytool.numerics.verdicts.task_metric import WantedMetric
-    from policytool.reports.tuning._base import Tunings
+    from policytool.reports.tuning._verdict import Tunings
 
 _EXCESS_TEXT: Final = (
     "The multiple of the limit that the objective allows: at most 1 meets the objective; infinite "
