@@ -8,9 +8,8 @@ import importlib
 import inspect
 import json
 import pkgutil
-import re
 from types import FunctionType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -33,6 +32,7 @@ from policytool.reports import (
     summaries,
     tuning,
 )
+from policytool.reports.fields import Report
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import PACKAGE, ROOT
@@ -234,26 +234,10 @@ def test_nothing_evaluates_text() -> None:
     ("package", "constant", "kind", "listed"),
     [
         (generations, "GENERATION", Generation, generations.GENERATIONS),
-        (inspection, "REPORTER", Reporter, inspection.REPORTERS[PAGES:]),
-        (summaries, "REPORTER", Reporter, summaries.SUMMARY_REPORTERS[PAGES:]),
-        (plans, "REPORTER", Reporter, plans.PLAN_REPORTERS[PAGES:]),
-        (differences, "REPORTER", Reporter, differences.DIFFERENCE_REPORTERS[PAGES:]),
-        (findings, "REPORTER", Reporter, findings.FINDING_REPORTERS[PAGES:]),
-        (checks, "REPORTER", Reporter, checks.CHECK_REPORTERS[PAGES:]),
-        (tuning, "REPORTER", Reporter, tuning.TUNE_REPORTERS[PAGES:]),
-        (explanations, "REPORTER", Reporter, explanations.EXPLANATION_REPORTERS[PAGES:]),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
         "generations",
-        "reports",
-        "summary reports",
-        "plan reports",
-        "difference reports",
-        "finding reports",
-        "check reports",
-        "tune reports",
-        "explain reports",
         "keep rules",
     ],
 )
@@ -274,6 +258,51 @@ def test_packages_list_every_member(
     assert all(any(member is entry for entry in listed) for member in declared)
     names = [getattr(member, "name", None) or getattr(member, "id", None) for member in listed]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("package", "listed"),
+    [
+        (inspection, inspection.REPORTERS[PAGES:]),
+        (summaries, summaries.SUMMARY_REPORTERS[PAGES:]),
+        (plans, plans.PLAN_REPORTERS[PAGES:]),
+        (differences, differences.DIFFERENCE_REPORTERS[PAGES:]),
+        (findings, findings.FINDING_REPORTERS[PAGES:]),
+        (checks, checks.CHECK_REPORTERS[PAGES:]),
+        (tuning, tuning.TUNE_REPORTERS[PAGES:]),
+        (explanations, explanations.EXPLANATION_REPORTERS[PAGES:]),
+    ],
+    ids=[
+        "reports",
+        "summary reports",
+        "plan reports",
+        "difference reports",
+        "finding reports",
+        "check reports",
+        "tune reports",
+        "explain reports",
+    ],
+)
+def test_reports_list_every_reporter(
+    package: ModuleType, listed: tuple[Reporter[Any], ...]
+) -> None:
+    """
+    The module ``fields`` declares the JSON report, and the columns of rows if there are any; every
+    other public module declares a reporter, which is in the tuple, once.
+    """
+    modules = {
+        info.name: importlib.import_module(f"{package.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(package.__path__)
+        if not (info.name.startswith("_") or info.ispkg)
+    }
+    fields = modules.pop("fields")
+    assert isinstance(fields.REPORT, Report)
+    of_fields = {"json", "csv"} if hasattr(fields, "ROW_COLUMNS") else {"json"}
+    declared = [module.REPORTER for module in modules.values()]
+    assert all(isinstance(member, Reporter) for member in declared)
+    assert all(any(member is entry for entry in listed) for member in declared)
+    names = [entry.name for entry in listed]
+    assert sorted(names) == sorted([*of_fields, *(member.name for member in declared)])
 
 
 FORMAT_PACKAGES: Final = sorted(file.parent.name for file in PACKAGE.glob("formats/*/read.py"))
@@ -338,8 +367,15 @@ def test_formats_of_like_documents_have_one_title() -> None:
 def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:
     """What a document is of is public: the JSON schemas name the formats, and no others."""
     schema = (PACKAGE / f"reports/schemas/{command}.schema.json").read_text(encoding="utf-8")
-    enums = re.findall(r'"format": \{"enum": (\[[^]]*\])\}', schema)
-    assert [set(json.loads(enum)) for enum in enums] == [listed]
+    enums: list[list[str]] = []
+
+    def collect(found: dict[str, Any]) -> dict[str, Any]:
+        if "enum" in found.get("format", {}):
+            enums.append(found["format"]["enum"])
+        return found
+
+    json.loads(schema, object_hook=collect)
+    assert list(map(set, enums)) == [listed]
 
 
 @THOROUGH

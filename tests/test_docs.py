@@ -20,10 +20,11 @@ from policytool.reports import json_lines
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
-from policytool.reports.findings import csv_report as finding_rows
-from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, csv_report
+from policytool.reports.findings.fields import ROW_COLUMNS as FINDING_COLUMNS
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS
+from policytool.reports.inspection import ROW_COLUMNS as LAYER_COLUMNS
 from policytool.reports.plans import PLAN_REPORTERS
-from policytool.reports.summaries import csv_report as summary_rows
+from policytool.reports.summaries.fields import ROW_COLUMNS as MODEL_COLUMNS
 from policytool.reports.tuning import TUNE_REPORTERS
 from policytool.support import limits
 from tests.conftest import run
@@ -33,6 +34,8 @@ from tests.helpers.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from policytool.reports.rows import RowColumn
 
 PAGES: Final = sorted((ROOT / "docs").rglob("*.md"))
 FILE: Final = ROOT / "docs" / "generators" / "generate.py"
@@ -104,7 +107,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     [
         *(("inspect", place) for place in ("model", "layer")),
         *(("migrate", place) for place in ("plan", "conversion")),
-        *(("audit", place) for place in ("model", "found", "summary")),
+        *(("audit", place) for place in ("model", "finding", "summary")),
         *(
             ("check", place)
             for place in (
@@ -138,7 +141,7 @@ def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> 
     )["$defs"][place]
     words = set(re.findall(r"[\w-]+", page))
     said = {
-        word
+        str(word)
         for key, value in definition["properties"].items()
         for word in (key, *(value.get("enum") or ()))
         if word is not None
@@ -273,13 +276,13 @@ REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8"
 @pytest.mark.parametrize(
     ("heading", "columns"),
     [
-        ("### Rows of `inspect`:", csv_report.COLUMNS),
-        ("### Rows of `inspect --summary`:", [one.name for one in summary_rows.COLUMNS]),
-        ("### Rows of `audit`:", [one.name for one in finding_rows.COLUMNS]),
+        ("### Rows of `inspect`:", LAYER_COLUMNS),
+        ("### Rows of `inspect --summary`:", MODEL_COLUMNS),
+        ("### Rows of `audit`:", FINDING_COLUMNS),
     ],
 )
 def test_every_column_of_the_rows_is_in_its_order_in_the_documentation(
-    heading: str, columns: Sequence[str]
+    heading: str, columns: Sequence[RowColumn]
 ) -> None:
     """The table of columns is the header."""
     section = REPORTS[REPORTS.index(heading) :].partition("\n#")[0]
@@ -289,7 +292,7 @@ def test_every_column_of_the_rows_is_in_its_order_in_the_documentation(
         if line.startswith("|")
         for name in re.findall(r"`([^`]+)`", line.split("|")[1])
     ]
-    assert told == list(columns)
+    assert told == [column.name for column in columns]
 
 
 def test_every_format_is_in_the_documentation() -> None:

@@ -76,7 +76,7 @@ RUNS: Final[dict[str, tuple[tuple[str, ...], tuple[Step, ...]]]] = {
         ("inspect", "--format", "jsonl"),
         (
             *READING[:1],
-            Step(module="policytool.reports.inspection.json_report", name="model_values"),
+            Step(module="policytool.cli.inspect_command", name="model_values"),
         ),
     ),
     "inspect --cache": (("inspect", "--format", "json", "--cache", "cache"), CACHING),
@@ -93,7 +93,7 @@ RUNS: Final[dict[str, tuple[tuple[str, ...], tuple[Step, ...]]]] = {
         (
             *AUDITING[2:],
             Step(module="policytool.cli.audit_lines", name="suppress"),
-            Step(module="policytool.reports.findings.json_report", name="model_values"),
+            Step(module="policytool.cli.audit_lines", name="model_values"),
         ),
     ),
     "audit --fix": (
@@ -109,7 +109,7 @@ RUNS: Final[dict[str, tuple[tuple[str, ...], tuple[Step, ...]]]] = {
         ("migrate", "--format", "jsonl", "-o", "out/"),
         (
             *MIGRATING[2:],
-            Step(module="policytool.reports.plans.json_report", name="plan_values"),
+            Step(module="policytool.cli.migrate_command", name="plan_values"),
         ),
     ),
 }

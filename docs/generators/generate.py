@@ -25,6 +25,7 @@ from limit_tables import limits_page
 from man_page import man_page
 from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
+from report_tables import PAGES as REPORT_PAGES
 from rich.console import Console
 from rich.text import Text
 from troubleshooting_page import troubleshooting_page
@@ -377,6 +378,7 @@ PAGES: Final = {
     "docs/evidence/limits.md": limits_page,
     "docs/evidence/masks.md": masks_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
+    **REPORT_PAGES,
     **FILES_WITH_ADDRESS,
 }
 """File to the function that returns its text."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from report_schemas import PAGES as SCHEMAS
+
 from policytool.support import project
 from policytool.support.version import VERSION
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT: Final = Path(__file__).parent.parent.parent
-SCHEMAS: Final = "policytool/reports/schemas"
 
 _ADDRESS: Final = re.compile(
     r"(?<=git\+)https://[^\s\"']+|(?:(?<=- repo: )|(?<=git clone ))https://\S+"
@@ -60,8 +61,6 @@ _PLACES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
 }
 """File to the places in it, as regular expressions, and the text of each."""
 
-_ID: Final = re.compile(r'(?<="\$id": ")[^"]*')
-
 
 def page_with_address(name: str) -> str:
     """Return a page whose recipes name the project's address."""
@@ -90,16 +89,6 @@ def file_with_places(name: str) -> str:
     return text
 
 
-def schema_with_id(name: str) -> str:
-    """Return a JSON schema with its identifier."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    command = Path(name).name.partition(".")[0]
-    schema = json.loads(text)
-    first = schema if "properties" in schema else schema["$defs"]["header"]
-    version = first["properties"]["version"]["const"]
-    return _ID.sub(project.schema_id(command, version), text, count=1)
-
-
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(readme, "README.md"),
     "docs/index.md": partial(page_with_address, "docs/index.md"),
@@ -112,11 +101,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     },
     "pyproject.toml": partial(package_with_links, "pyproject.toml"),
     **{name: partial(file_with_places, name) for name in _PLACES},
-    **{
-        name: partial(schema_with_id, name)
-        for name in sorted(
-            path.relative_to(ROOT).as_posix() for path in (ROOT / SCHEMAS).glob("*.json")
-        )
-    },
+    **SCHEMAS,
 }
 """File to the function that returns its text."""

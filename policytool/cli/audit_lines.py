@@ -12,7 +12,7 @@ from policytool.cli import options
 from policytool.commands import audit as auditing
 from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
-from policytool.reports.findings import json_report
+from policytool.reports.findings import model_values
 from policytool.rules.finding import Audited, Severity
 from policytool.rules.selection.suppressions import suppress
 from policytool.support.errors import UsageError
@@ -78,7 +78,7 @@ def stream(
         return auditing.without_idle_commands(suppress(result, tally.passing), question)
 
     def values(audited: Audited) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-        return json_report.model_values(audited, by_id), _counts(audited)
+        return model_values(audited, by_id), _counts(audited)
 
     counted = (
         isolated(result.path, functools.partial(counting, result))
@@ -86,7 +86,7 @@ def stream(
         else result
         for result in results
     )
-    for result in lines.write_all(counted, lambda one: one.path, values, json_report.FORMS):
+    for result in lines.write_all(counted, lambda one: one.path, values):
         if isinstance(result, Failure):
             options.troubles((result,))
         elif result is not None:

@@ -24,7 +24,7 @@ from policytool.commands import suggested_conversion
 from policytool.commands.batch import parallel, shards
 from policytool.releases import policy
 from policytool.reports import json_lines
-from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, json_report
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, model_values
 from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import codec
@@ -212,10 +212,10 @@ def _print_lines(
     """Print each result as it comes, and return the exit code."""
 
     def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-        return json_report.model_values(model, inspection.select_layers(model, selection)), {}
+        return model_values(model, inspection.select_layers(model, selection)), {}
 
     def printed(lines: LinesReport) -> Iterator[Model | Failure | None]:
-        for result in lines.write_all(results, lambda model: model.path, values, json_report.FORMS):
+        for result in lines.write_all(results, lambda model: model.path, values):
             if isinstance(result, inspection.Failure):
                 options.troubles((result,))
             yield result

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from policytool.commands.batch.shards import Shard
-    from policytool.support.text.codec import Forms
 
 Value = TypeVar("Value")
 
@@ -107,7 +106,6 @@ class LinesReport(LineWriter):
         results: Iterable[Value | Failure | None],
         shown: Callable[[Value], str],
         values: Callable[[Value], tuple[Mapping[str, Any], Mapping[str, int]]],
-        forms: Forms,
     ) -> Iterator[Value | Failure | None]:
         """
         Write the line of each result, in the order of the inputs, and yield the result then; the
@@ -119,7 +117,7 @@ class LinesReport(LineWriter):
 
         def line(position: int, result: Value) -> tuple[str, Mapping[str, int]]:
             model, counts = values(result)
-            return json_lines.model(position, model, forms), counts
+            return json_lines.model(position, model), counts
 
         for number, result in enumerate(results):
             position = shards.position(number, self._shard)

@@ -49,7 +49,7 @@ from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import descriptions, running_release, target_and_containers
 from policytool.reports import json_lines
-from policytool.reports.plans import PLAN_REPORTERS, Migrations, json_report
+from policytool.reports.plans import PLAN_REPORTERS, Migrations, plan_values
 from policytool.support.errors import UsageError
 from policytool.support.files import transfers
 from policytool.support.files.remote_path import from_text
@@ -396,12 +396,10 @@ def _print_lines(
     """Print what happened to each model as soon as it happened, and return the exit code."""
 
     def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-        return json_report.plan_values(migration), {_count_name(migration.status): 1}
+        return plan_values(migration), {_count_name(migration.status): 1}
 
     def printed() -> Iterator[Result]:
-        for result in lines.write_all(
-            results, lambda one: one.plan.path, values, json_report.FORMS
-        ):
+        for result in lines.write_all(results, lambda one: one.plan.path, values):
             one = _migrations(result)
             _troubles(one, refusals=True)
             _notes(one.migrations, quiet=quiet)

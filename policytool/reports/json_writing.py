@@ -4,38 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.commands.inspect import Failure
-from policytool.model.model import PartVerdict, Verdict
 from policytool.support.text import codec
-from policytool.support.text.codec import attributes
-from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from policytool.support.text.codec import Forms
-
-FAILURES: Final[Forms] = {Failure: attributes("path", "code", "message")}
-"""The form that failures have in every report."""
-
-
-def _verdict_values(verdict: Verdict) -> dict[str, Any]:
-    training = verdict.training
-    return {
-        "release": verdict.loader,
-        **_outcome(verdict),
-        "training": training and _outcome(training),
-    }
-
-
-def _outcome(verdict: Verdict | PartVerdict) -> dict[str, Any]:
-    return {"verdict": verdict.outcome, "reason": verdict.explanation}
-
-
-VERDICTS: Final[Forms] = {Verdict: _verdict_values}
-"""The form that verdicts have in every report."""
+    from collections.abc import Callable, Iterable, Iterator
 
 _HIDDEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
@@ -46,23 +20,18 @@ UTF-8 has no bytes for.
 """
 
 
-def with_version(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report below its version and that of policytool."""
-    return {"version": number, "tool": {"name": "policytool", "version": VERSION}, **values}
-
-
 class JsonItems(NamedTuple):
     """The items of a list, which are made one after the other."""
 
     values: Iterable[object]
 
 
-def json_pieces(values: object, forms: Forms = FAILURES, *, unicode: bool) -> Iterator[str]:
+def json_pieces(values: object, *, unicode: bool) -> Iterator[str]:
     """
     Yield a report as :func:`json_text` returns it, with a piece for each of the ``JsonItems`` in
     it.
     """
-    yield from _pieces(values, lambda value: _one_line(value, forms, unicode=unicode))
+    yield from _pieces(values, lambda value: _one_line(value, unicode=unicode))
     yield "\n"
 
 
@@ -102,16 +71,16 @@ def _has_items(values: object) -> bool:
     return False
 
 
-def json_text(values: object, forms: Forms = FAILURES, *, unicode: bool) -> str:
+def json_text(values: object, *, unicode: bool) -> str:
     """
-    Return a report as one line of JSON, in which ``forms`` say what stands for a class; without
-    ``unicode``, or if a character would not be seen, it is escaped as JSON does it.
+    Return a report as one line of JSON; without ``unicode``, or if a character would not be seen,
+    it is escaped as JSON does it.
     """
-    return _one_line(values, forms, unicode=unicode) + "\n"
+    return _one_line(values, unicode=unicode) + "\n"
 
 
-def _one_line(values: object, forms: Forms, *, unicode: bool) -> str:
-    text = codec.encode(values, forms, ascii_only=not unicode, nan=False)
+def _one_line(values: object, *, unicode: bool) -> str:
+    text = codec.encode(values, ascii_only=not unicode, nan=False)
     if text.isascii():
         return text.replace("\x7f", "\\u007f")
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -11,7 +11,10 @@ replace them where the output has only ASCII.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 INDEX: Final = "index.html"
 """The file of a directory of pages that links to the others."""
@@ -267,3 +270,15 @@ class Page(NamedTuple):
     groups: tuple[tuple[Block, ...], ...]
     failures: tuple[Fact, ...] = ()
     """Files that a command failed on, with the reason; beside a terminal, stderr has them."""
+
+
+def table_section(
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    sentences: Sequence[str] = (),
+) -> Section:
+    """Return a part; without a table if there are no rows."""
+    table = Table(columns=tuple(columns), rows=tuple(rows))
+    blocks: list[Block] = [table] if rows else []
+    return Section(title=title, blocks=(*blocks, *(Sentence(text=text) for text in sentences)))

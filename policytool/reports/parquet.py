@@ -6,8 +6,8 @@ import io
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from policytool.reports.fields import CellType
 from policytool.reports.reporter import BinaryReporter
-from policytool.reports.rows import CellType
 from policytool.support.errors import MissingPackageError
 
 if TYPE_CHECKING:

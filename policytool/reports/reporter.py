@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from policytool.reports.fields import Report
     from policytool.reports.layout import View
     from policytool.reports.page import Page
 
@@ -68,6 +69,23 @@ def streaming_reporter(
         return "".join(pieces(value, view))
 
     return Reporter(name=name, render=render, pieces=pieces)
+
+
+def json_reporter(report: Report[Value], *, ascii_only: bool = False) -> Reporter[Value]:
+    """
+    Return the reporter of a report's JSON; where the stream lacks characters, they are escaped as
+    JSON does it.
+
+    :param ascii_only: whether characters are escaped on every stream
+    """
+
+    def pieces(value: Value, view: View) -> Iterator[str]:
+        from policytool.reports.json_writing import json_pieces
+
+        unicode = view.unicode and not ascii_only
+        return json_pieces(report.values(value), unicode=unicode)
+
+    return streaming_reporter("json", pieces)
 
 
 def reporters_for_people(

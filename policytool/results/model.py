@@ -111,6 +111,7 @@ class Model(Result):
         return (self.path,), headline(self._value)
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
-        from policytool.reports.inspection import csv_report
+        from policytool.reports.inspection import ROW_COLUMNS, rows
 
-        return csv_report.COLUMNS, csv_report.rows(self._value, self._value.layers)
+        names = [column.name for column in ROW_COLUMNS]
+        return names, rows(self._value, self._value.layers)

@@ -31,8 +31,9 @@ from policytool.formats import discovery
 from policytool.model.model import Model, Obstacle, Outcome
 from policytool.releases.releases import CURRENT, LOADERS
 from policytool.reports import View
-from policytool.reports.inspection import json_report
-from policytool.reports.summaries import json_report as summary_json
+from policytool.reports.inspection.fields import REPORT as INSPECTION
+from policytool.reports.reporter import json_reporter
+from policytool.reports.summaries.fields import REPORT as SUMMARY
 from tests.contracts.reporter_contract import inspected
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -55,8 +56,8 @@ def _reports() -> tuple[dict[str, Any], dict[str, Any]]:
         (model_record(one, request) if isinstance(one, Model) else one for one in results), request
     )
     return (
-        json.loads(json_report.REPORTER.render(selected, View())),
-        json.loads(summary_json.render(summary, View())),
+        json.loads(json_reporter(INSPECTION).render(selected, View())),
+        json.loads(json_reporter(SUMMARY).render(summary, View())),
     )
 
 

@@ -24,8 +24,10 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.reports.checks import Checks, json_report
+from policytool.reports.checks import Checks
+from policytool.reports.checks.fields import REPORT
 from policytool.reports.layout import View
+from policytool.reports.reporter import json_reporter
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
@@ -131,7 +133,7 @@ def checked(tools: TensorFlowTools, find: Find) -> Checked:
             isolated=True,
         )
         found = checks.check(model, None, wanted, allowed)
-        report = json_report.render(Checks(check=found), View())
+        report = json_reporter(REPORT).render(Checks(check=found), View())
         return Answer(code=FAILED - found.holds, check=json.loads(report)["check"], stderr="")
 
     return check

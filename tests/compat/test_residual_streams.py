@@ -21,7 +21,9 @@ from policytool.migration.planning.options import Options
 from policytool.model import reading
 from policytool.numerics.check_results.answers import Answer
 from policytool.reports import View
-from policytool.reports.checks import Checks, headline, json_report
+from policytool.reports.checks import Checks, headline
+from policytool.reports.checks.fields import REPORT
+from policytool.reports.reporter import json_reporter
 from tests.compat.asking import run_module
 from tests.compat.residual_models import OVERFLOWING, SUFFIXES
 from tests.conftest import run
@@ -71,7 +73,7 @@ def selected(found: Check, model: Path) -> list[str]:
 
 def applied(found: Check, model: Path, tools: TensorFlowTools) -> Check:
     """Return the check of the file that the printed command writes."""
-    report = json_report.render(Checks(check=found), View())
+    report = json_reporter(REPORT).render(Checks(check=found), View())
     program, *words = json.loads(report)["check"]["command"]
     assert program == "policytool"
     output = model.with_stem(f"{model.stem}-written")

@@ -33,7 +33,8 @@ from policytool.reports import View
 from policytool.reports.page import Fact
 from policytool.reports.plans import Migrations
 from policytool.reports.plans._facts import facts
-from policytool.reports.plans.json_report import REPORTER
+from policytool.reports.plans.fields import REPORT
+from policytool.reports.reporter import json_reporter
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding import inputs as fed
@@ -382,7 +383,9 @@ def test_reports_say_which_library_loaded_which_file(
     )
     said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
     assert Fact(label="versions", text=said) in facts(done)
-    report = json.loads(REPORTER.render(Migrations(migrations=(done,), failures=()), View()))
+    report = json.loads(
+        json_reporter(REPORT).render(Migrations(migrations=(done,), failures=()), View())
+    )
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
     )

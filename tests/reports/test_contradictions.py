@@ -24,7 +24,7 @@ from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_nam
 from policytool.reports import View, _words
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
-from policytool.reports.inspection._headline import headline
+from policytool.reports.inspection._page import headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.rules.finding import Audited
 from tests.fuzz import sound_configs

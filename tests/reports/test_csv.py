@@ -6,20 +6,25 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import example, given
 
 from policytool.reports import View
-from policytool.reports.inspection import csv_report, json_report
+from policytool.reports.inspection.fields import REPORT, ROW_COLUMNS, every_row
 from policytool.reports.layout import clean
+from policytool.reports.reporter import json_reporter
+from policytool.reports.rows import csv_reporter
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers.drawn_models import models, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
+
+
+CSV: Final = csv_reporter(ROW_COLUMNS, every_row)
 
 
 class TestCsv(ReporterContract):
@@ -30,11 +35,7 @@ class TestCsv(ReporterContract):
 
 def rows(selected: Selected) -> list[dict[str, str]]:
     """Return the report's rows, read as RFC 4180 says, cells by column."""
-    return list(
-        csv.DictReader(
-            io.StringIO(csv_report.REPORTER.render(selected, View()), newline=""), strict=True
-        )
-    )
+    return list(csv.DictReader(io.StringIO(CSV.render(selected, View()), newline=""), strict=True))
 
 
 def value(cell: str) -> str:
@@ -69,7 +70,7 @@ def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
     Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's
     name.
     """
-    layers = json.loads(json_report.REPORTER.render(selected, View()))["models"][0]["layers"]
+    layers = json.loads(json_reporter(REPORT).render(selected, View()))["models"][0]["layers"]
     read = rows(selected)
     assert len(read) == len(layers)
     for row, layer in zip(read, layers, strict=True):
@@ -88,7 +89,7 @@ def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> N
     """
     Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line.
     """
-    text = csv_report.REPORTER.render(selected, View())
+    text = CSV.render(selected, View())
     read = rows(selected)
     assert text.count("\n") == text.count("\r\n") == len(read) + 1
     assert all(character.isprintable() for character in text.replace("\r\n", ""))
@@ -132,4 +133,4 @@ def test_traced_dtypes_are_words() -> None:
 
 def test_without_a_model_there_is_the_header() -> None:
     """A report of nothing has its columns."""
-    assert csv_report.REPORTER.render(whole(), View()) == ",".join(csv_report.COLUMNS) + "\r\n"
+    assert CSV.render(whole(), View()) == ",".join(column.name for column in ROW_COLUMNS) + "\r\n"

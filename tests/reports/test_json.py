@@ -15,7 +15,8 @@ from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.formats.discovery import inputs
 from policytool.reports import View
-from policytool.reports.inspection import json_report
+from policytool.reports.inspection.fields import REPORT
+from policytool.reports.reporter import json_reporter
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
@@ -39,7 +40,7 @@ class TestJson(ReporterContract):
 
 def report_of(selected: Selected) -> Any:
     """Return the report as JSON values."""
-    return json.loads(json_report.REPORTER.render(selected, View()))
+    return json.loads(json_reporter(REPORT).render(selected, View()))
 
 
 @cache

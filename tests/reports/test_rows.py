@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.reports import View, findings, inspection, parquet
+from policytool.reports.fields import CellType
 from policytool.reports.layout import clean
 from policytool.reports.parquet import parquet_pieces
-from policytool.reports.rows import CellType, RowColumn, csv_reporter
+from policytool.reports.rows import RowColumn, csv_reporter
 from policytool.support.errors import MissingPackageError
 from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import example_audits

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.checks import json_report
-from policytool.reports.checks._base import Checks
 from policytool.reports.checks._caveats import device_caveats, input_caveats, side_caveats
 from policytool.reports.checks._facts import device as described
 from policytool.reports.checks._facts import inputs as described_inputs
 from policytool.reports.checks._facts import side_words
 from policytool.reports.checks._metric import sentence as metric_sentence
 from policytool.reports.checks._page import page
-from policytool.reports.checks._verdict import headline
-from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.checks._verdict import Checks, headline
+from policytool.reports.checks.fields import REPORT
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
 CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
     *reporters_for_people(page, "policytool check"),
-    json_report.REPORTER,
+    json_reporter(REPORT),
 )
 """The first is the default."""
 

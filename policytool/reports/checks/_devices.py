@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports._words import bytes_words
 from policytool.reports.figures import figure, many
-from policytool.reports.page import Cell, Column, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.verdicts import loss_scales
 from policytool.reports.figures import figure, share
-from policytool.reports.page import Cell, Column, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,7 @@ from policytool.reports.checks._shown import (
     tolerance_cell,
 )
 from policytool.reports.figures import figure, many
-from policytool.reports.page import Cell, Column, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

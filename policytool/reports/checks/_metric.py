@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.figures import figure
-from policytool.reports.page import Cell, Column, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

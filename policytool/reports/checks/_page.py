@@ -1,40 +1,52 @@
 """
 The page of ``check``: the verdict with its cause, caveats, the two models, and what was measured of
-them, the worst first.
+them, the worst first; with charts in HTML.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import Answer
+from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
+from policytool.releases.dtypes import HALVES
 from policytool.reports._words import failure_facts
-from policytool.reports.checks._advice import command
+from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
+from policytool.reports.checks._advice import advice, command
 from policytool.reports.checks._caveats import caveats
-from policytool.reports.checks._charts import charts
-from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._regressions import comparison
 from policytool.reports.checks._verdict import headline, place, verdict
+from policytool.reports.figures import figure, share
 from policytool.reports.page import (
+    Bar,
+    Bars,
     Block,
     Command,
+    Curve,
+    Curves,
     Fact,
     Facts,
     Notes,
     Page,
     Section,
     Sentence,
+    Spread,
+    Spreads,
     Tone,
     Verdict,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.reports.checks._base import Checks
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.reports.checks._verdict import Checks
     from policytool.reports.layout import View
+    from policytool.reports.page import Chart
 
 
 _TONES: Final = {
@@ -88,3 +100,95 @@ def _run_verdict(check: Check, run: CheckRun) -> Block:
 
 def _facts(found: Iterable[tuple[str, str]]) -> Facts:
     return Facts(facts=tuple(Fact(label=label, text=text) for label, text in found))
+
+
+def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
+    """Yield the parts of one run, the most important first."""
+    yield from _devices.kernels(run, everything=everything)
+    yield from _metric.metric(run)
+    yield from _outputs.outputs(run)
+    yield from _layers.layers(run, everything=everything)
+    if run.gradients is not None:
+        yield from _gradients.sections(run.gradients)
+    yield from _devices.timing(run)
+
+
+def remarks(check: Check) -> Iterator[str]:
+    """Yield what to do next, and what else is to be known, each once however many runs say it."""
+    notes = [
+        *(note.message for note in check.notes),
+        *(note for run in check.runs for note in run.inputs.notes),
+    ]
+    yield from dict.fromkeys([*advice(check), *notes])
+
+
+_MS: Final = 1000
+
+
+def charts(run: CheckRun) -> Iterator[Chart]:
+    """Yield the charts of what was measured."""
+    calls = [call for call in run.calls if not call.is_model and call.outputs]
+    curves = [
+        Curve(label=label, values=tuple(_largest(call, side) for call in calls))
+        for label, side in (
+            ("isolated", lambda output: output.isolated),
+            ("accumulated", lambda output: output.accumulated),
+        )
+    ]
+    shown = tuple(curve for curve in curves if any(value is not None for value in curve.values))
+    if shown:
+        yield Curves(
+            title="Relative error of each layer, from the input to the output",
+            places=tuple(call.place for call in calls),
+            curves=shown,
+        )
+    spreads = sorted(
+        (_spread(call, output) for call in calls for output in call.outputs if output.exponents),
+        key=lambda one: one[0],
+        reverse=True,
+    )
+    if spreads:
+        yield Spreads(
+            title=(
+                "Reference values by binary exponent, starting with the layers that have the "
+                "most values outside the normal range of the candidate's dtype"
+            ),
+            spreads=tuple(spread for _, spread in spreads),
+        )
+    if run.timings:
+        yield Bars(
+            title="Median latency of one call",
+            bars=tuple(
+                Bar(label=side, value=timing.latency, text=f"{figure(timing.latency * _MS)} ms")
+                for side, timing in run.timings.items()
+            ),
+        )
+
+
+def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -> float | None:
+    """Return the largest relative error of a call's outputs; infinite if one is not finite."""
+    measured = [found for output in call.outputs if (found := side(output)) is not None]
+    errors = [math.inf if found.overflow else found.relative for found in measured]
+    return max((error for error in errors if error is not None), default=None)
+
+
+def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:
+    """Return the shares above and below the range of the candidate's dtype, and the histogram."""
+    dtype, counts = output.dtype_candidate, output.exponents or ()
+    low, high = NORMAL_EXPONENTS.get(dtype, NORMAL_EXPONENTS["float32"])
+    counted = sum(count for _, count in counts)
+    total = output.accumulated.elements if output.accumulated is not None else counted
+    above = sum(count for exponent, count in counts if exponent > high) / total
+    below = sum(count for exponent, count in counts if exponent < low) / total
+    words = [
+        f"{share(found)} {side} the normal range"
+        for side, found in (("above", above), ("below", below))
+        if found
+    ]
+    return (above, below), Spread(
+        label=call.place,
+        text=": ".join([dtype, ", ".join(words)] if words else [dtype]),
+        counts=counts,
+        normal=(low, high),
+        tone=Tone.BAD if above else Tone.HALF if dtype in HALVES else Tone.PLAIN,
+    )

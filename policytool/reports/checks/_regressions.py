@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.regressions import Change, Subject
 from policytool.reports.checks._shown import NUMBER
 from policytool.reports.figures import figure, many
-from policytool.reports.page import Cell, Column, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
 from policytool.support.errors import short
 from policytool.support.shorten import join_first
 

@@ -1,8 +1,9 @@
-"""What a check comes to, in one sentence with its numbers."""
+"""The check that reports show, and its result in one sentence with its numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import (
@@ -18,6 +19,7 @@ from policytool.support.shorten import join_first
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from policytool.commands.inspect import Failure
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.verdicts import CheckVerdict, Judgement, Origin
 
@@ -197,3 +199,15 @@ def _error(judgement: Judgement) -> str:
         f"has a relative error of {figure(judgement.error)} (rounding explains "
         f"{figure(judgement.tolerance)})"
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checks:
+    """A check, and how much of it to show."""
+
+    check: Check | None = None
+    """None where there is none, for which the failures say why."""
+
+    failures: tuple[Failure, ...] = ()
+    everything: bool = False
+    """Whether to show every call of a layer, not those alone that matter."""

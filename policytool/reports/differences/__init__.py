@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.differences import json_report
-from policytool.reports.differences._base import Differences
-from policytool.reports.differences._content import headline
+from policytool.reports.differences._content import Differences, headline
 from policytool.reports.differences._page import page
-from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.differences.fields import REPORT
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
 DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
     *reporters_for_people(page, "policytool diff"),
-    json_report.REPORTER,
+    json_reporter(REPORT, ascii_only=True),
 )
 """The first is the default."""
 

@@ -1,11 +1,13 @@
 """
-What a comparison says, in words and rows: one line for how much differs, then what, layer by layer.
+The comparison that reports show, in words and rows: one line for how much differs, then what, layer
+by layer.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     Cells = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""
+    from policytool.commands.diff import DiffOutcome
 
 _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
 """What paired layers that have other paths, in words."""
@@ -409,3 +412,12 @@ def _dynamic(value: dict[str, Json]) -> Dynamic:
 
 def _number(value: Json) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """A comparison, and how much of it to show."""
+
+    outcome: DiffOutcome
+    everything: bool = False
+    """Whether to show what is equal, and what is only spelled differently."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.comparison.result import Comparison
-    from policytool.reports.differences._base import Differences
+    from policytool.reports.differences._content import Differences
     from policytool.reports.layout import View
 
 _COLUMNS: Final = (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.explanations import json_report
 from policytool.reports.explanations._page import PAGE, headline, page
-from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.explanations.fields import REPORT
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
 if TYPE_CHECKING:
     from policytool.troubleshooting.matching import Explanation
 
 EXPLANATION_REPORTERS: Final[tuple[Reporter[Explanation], ...]] = (
     *reporters_for_people(page, "policytool explain"),
-    json_report.REPORTER,
+    json_reporter(REPORT, ascii_only=True),
 )
 """The first is the default."""
 

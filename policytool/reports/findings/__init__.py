@@ -7,25 +7,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings import csv_report, github, json_report, junit, sarif
+from policytool.reports.findings import github, junit, sarif
 from policytool.reports.findings._content import headline
 from policytool.reports.findings._page import page
-from policytool.reports.findings.json_report import finding_values
-from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.findings.fields import (
+    REPORT,
+    ROW_COLUMNS,
+    finding_values,
+    model_values,
+    rows,
+)
+from policytool.reports.parquet import parquet_reporter
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
+from policytool.reports.rows import csv_reporter
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
 
 FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
     *reporters_for_people(page, "policytool audit"),
-    csv_report.REPORTER,
-    json_report.REPORTER,
+    csv_reporter(ROW_COLUMNS, rows),
+    json_reporter(REPORT),
     sarif.REPORTER,
     junit.REPORTER,
     github.REPORTER,
 )
 """The first is the default."""
 
-PARQUET_REPORTER: Final = csv_report.PARQUET_REPORTER
+PARQUET_REPORTER: Final = parquet_reporter(ROW_COLUMNS, rows)
 
-__all__ = ["FINDING_REPORTERS", "PARQUET_REPORTER", "finding_values", "headline", "page"]
+__all__ = [
+    "FINDING_REPORTERS",
+    "PARQUET_REPORTER",
+    "finding_values",
+    "headline",
+    "model_values",
+    "page",
+]

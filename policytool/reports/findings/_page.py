@@ -1,6 +1,6 @@
 """
 The page of ``audit``: how many models have findings, then for each of them what was found, and the
-command that fixes it.
+command that fixes it; with charts in HTML.
 
 What a rule says of several layers in the same words is said once, with the names of the layers.
 """
@@ -8,10 +8,10 @@ What a rule says of several layers in the same words is said once, with the name
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports._words import failure_facts
-from policytool.reports.findings._charts import charts
 from policytool.reports.findings._content import (
     OUTCOMES,
     TONES,
@@ -25,9 +25,12 @@ from policytool.reports.findings._content import (
     left,
     obstacles,
     places,
+    rules_of,
     summary,
 )
 from policytool.reports.page import (
+    Bar,
+    Bars,
     Block,
     Command,
     Fact,
@@ -41,7 +44,7 @@ from policytool.reports.page import (
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.audit import Audit
     from policytool.reports.findings._content import FindingGroup
@@ -149,3 +152,38 @@ def _fixes(done: FixedModel) -> Iterator[Fact]:
     yield from (Fact(label="warning", text=text, tone=Tone.CAUTION) for text in done.warnings)
     if done.backup is not None:
         yield Fact(label="original", text=f"kept in {done.backup}", tone=Tone.DIM)
+
+
+_MOST: Final = 20
+"""Bars of a chart."""
+
+
+def charts(audit: Audit) -> Iterator[Bars]:
+    """Yield the charts of what has findings; the second one if there are several models."""
+    known = rules_of(audit)
+    rules, models = Counter[str](), Counter[str]()
+    worst: dict[str, Severity] = {}
+    for one in audit.audited:
+        for finding in one.findings:
+            rule = f"{finding.rule} {known[finding.rule].name}"
+            rules[rule] += 1
+            models[one.path] += 1
+            for name in (rule, one.path):
+                found = worst.setdefault(name, finding.severity)
+                worst[name] = min(found, finding.severity, key=lambda severity: severity.rank)
+    if rules:
+        yield _chart("Findings by rule", rules, worst)
+    if len(models) > 1:
+        yield _chart("Findings by model", models, worst)
+
+
+def _chart(title: str, counts: Mapping[str, int], worst: Mapping[str, Severity]) -> Bars:
+    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    more = len(shown) - _MOST
+    return Bars(
+        title=title + (f" (the first {_MOST} of {len(shown)})" if more > 0 else ""),
+        bars=tuple(
+            Bar(label=name, value=count, text=f"{count:,}", tone=TONES[worst[name]])
+            for name, count in shown[:_MOST]
+        ),
+    )

@@ -1,24 +1,39 @@
-"""What ``inspect`` found, as reports: a page for people, JSON, CSV and Parquet."""
+"""The results of ``inspect`` as reports: a page for people, JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.inspection import csv_report, json_report
-from policytool.reports.inspection._headline import headline
-from policytool.reports.inspection._page import page
-from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.inspection._page import headline, page
+from policytool.reports.inspection.fields import (
+    REPORT,
+    ROW_COLUMNS,
+    every_row,
+    model_values,
+    rows,
+)
+from policytool.reports.parquet import parquet_reporter
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
+from policytool.reports.rows import csv_reporter
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
 
 REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
     *reporters_for_people(page, "policytool inspect"),
-    csv_report.REPORTER,
-    json_report.REPORTER,
+    csv_reporter(ROW_COLUMNS, every_row),
+    json_reporter(REPORT),
 )
 """The first is the default."""
 
-PARQUET_REPORTER: Final = csv_report.PARQUET_REPORTER
+PARQUET_REPORTER: Final = parquet_reporter(ROW_COLUMNS, every_row)
 
-__all__ = ["PARQUET_REPORTER", "REPORTERS", "headline", "page"]
+__all__ = [
+    "PARQUET_REPORTER",
+    "REPORTERS",
+    "ROW_COLUMNS",
+    "headline",
+    "model_values",
+    "page",
+    "rows",
+]

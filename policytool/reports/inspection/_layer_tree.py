@@ -11,36 +11,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.reports.inspection import _cells, _notes, _traced
-from policytool.reports.page import Cell, Column, Row, Table, Tone
+from policytool.reports.fields import table_cells, table_columns
+from policytool.reports.inspection.fields import LAYER_TABLE, STORED, STORED_TABLE
+from policytool.reports.page import Cell, Row, Table, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.model.model import Layer
-
-_COLUMNS: Final = (
-    Column(title="layer", minimum=12, is_name=True),
-    Column(title="class", priority=5, minimum=12, is_name=True),
-    Column(title="policy", priority=6, minimum=14),
-    Column(title="compute"),
-    Column(title="variable"),
-    Column(title="stored", priority=1, minimum=16),
-    Column(title="traced", priority=2, minimum=16),
-    Column(title="source", priority=4),
-    Column(title="notes", priority=3, minimum=16, is_beneath=True),
-)
-_STORED_COLUMNS: Final = (
-    Column(title="layer or scope", minimum=12, is_name=True),
-    Column(title="stored"),
-    Column(title="variables"),
-    Column(title="parameters"),
-    Column(title="traced", priority=1),
-)
+    from policytool.reports.fields import Field
 
 _SHORT: Final = 24
 """Up to so many layers, each has a row of its own: they fit a terminal's height."""
@@ -67,8 +49,8 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     :param variables: whether each variable has a row of its own
     :param whole: whether equal blocks are shown, too
     """
-    stored = is_stored_alone(layers)
-    nodes = _nodes(layers, stored=stored)
+    fields = STORED_TABLE if is_stored_alone(layers) else LAYER_TABLE
+    nodes = _nodes(layers, fields)
     shown = (
         [_Shown(node=node) for node in nodes]
         if whole or variables or len(nodes) <= _SHORT
@@ -78,17 +60,16 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     rows: list[Row] = []
     for one, label in zip(shown, labels, strict=True):
         if one.like is not None:
-            rows.append(_like_row(one, len(_STORED_COLUMNS if stored else _COLUMNS)))
+            rows.append(_like_row(one, len(fields)))
             continue
         name = Cell(text=label, whole=one.node.layer.path)
         rows.append(Row(depth=one.node.depth, cells=(name, *one.node.cells)))
         if variables:
-            rows += _variable_rows(one.node, stored=stored)
-    return Table(columns=_STORED_COLUMNS if stored else _COLUMNS, rows=tuple(rows))
+            rows += _variable_rows(one.node, fields)
+    return Table(columns=table_columns(fields), rows=tuple(rows))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Node:
+class _Node(NamedTuple):
     """A layer in the tree."""
 
     layer: Layer
@@ -105,8 +86,7 @@ class _Node:
     """Its row but for the label."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shown:
+class _Shown(NamedTuple):
     """A node, or the first of several blocks that are like another one."""
 
     node: _Node
@@ -116,12 +96,11 @@ class _Shown:
     like: str | None = None
     """The block that they are like."""
 
-    count: int = 0
+    layers: int = 0
     """Layers in each of them."""
 
 
-def _nodes(layers: Sequence[Layer], *, stored: bool) -> list[_Node]:
-    cells = _stored_cells if stored else _cells_of
+def _nodes(layers: Sequence[Layer], fields: Sequence[Field[Layer]]) -> list[_Node]:
     found: list[_Node] = []
     open_paths: list[str] = []
     for layer in layers:
@@ -135,7 +114,7 @@ def _nodes(layers: Sequence[Layer], *, stored: bool) -> list[_Node]:
                 depth=len(open_paths),
                 parts=parts,
                 below=len(parts) - above,
-                cells=cells(layer),
+                cells=table_cells(fields[1:], layer),  # before them, the label
             )
         )
         open_paths.append(layer.path)
@@ -188,7 +167,7 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_Shown]:
                 first = pending.names[0]
             else:
                 yield pending
-        pending = _Shown(node=block[0], names=(first, name), like=like, count=len(block))
+        pending = _Shown(node=block[0], names=(first, name), like=like, layers=len(block))
     if pending is not None:
         yield pending
 
@@ -262,7 +241,7 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
 def _like_row(one: _Shown, columns: int) -> Row:
     first, last = one.names
     several = first != last
-    count = f"{one.count} layers{' each' if several else ''}"
+    count = f"{one.layers} layers{' each' if several else ''}"
     text = f"{f'{first} to {last}' if several else first}: like {one.like} ({count})"
     return Row(
         depth=one.node.depth,
@@ -271,50 +250,13 @@ def _like_row(one: _Shown, columns: int) -> Row:
     )
 
 
-def _cells_of(layer: Layer) -> tuple[Cell, ...]:
-    style = _cells.style(layer)
-    is_traced_otherwise = _traced.is_traced_otherwise(layer)
-    stored = _cells.stored_dtypes(layer)
-    return (
-        Cell(text=layer.class_name or "", tone=Tone.DIM),
-        Cell(text=_cells.policy(layer), tone=style if layer.policy else Tone.DIM),
-        Cell(
-            text=_cells.dtype(layer, layer.compute_dtype),
-            tone=style if layer.compute_dtype else Tone.DIM,
-        ),
-        Cell(
-            text=_cells.dtype(layer, layer.variable_dtype),
-            tone=Tone.PLAIN if layer.variable_dtype else Tone.DIM,
-        ),
-        Cell(
-            text=stored if stored != layer.variable_dtype else "",
-            tone=Tone.CAUTION if _notes.is_stored_otherwise(layer) else Tone.PLAIN,
-        ),
-        Cell(
-            text=_cells.traced_dtypes(layer),
-            tone=Tone.CAUTION if is_traced_otherwise else Tone.PLAIN,
-        ),
-        Cell(text=_cells.source(layer), tone=Tone.DIM),
-        Cell(text=_notes.words(layer), tone=Tone.CAUTION if is_traced_otherwise else Tone.DIM),
-    )
-
-
-def _stored_cells(layer: Layer) -> tuple[Cell, ...]:
-    variables, parameters = _cells.counts(layer)
-    return (
-        Cell(text=_cells.stored_dtypes(layer)),
-        Cell(text=variables),
-        Cell(text=parameters),
-        Cell(text=_cells.traced_dtypes(layer)),
-    )
-
-
-def _variable_rows(node: _Node, *, stored: bool) -> Iterator[Row]:
-    """Yield a row for each variable of a layer."""
-    columns = _STORED_COLUMNS if stored else _COLUMNS
-    place = [column.title for column in columns].index("stored")
+def _variable_rows(node: _Node, fields: Sequence[Field[Layer]]) -> Iterator[Row]:
+    """Yield a row for each variable of a layer, with its dtype in the column of stored dtypes."""
     for variable in node.layer.variables:
-        text = _cells.variable(variable)
-        cells = [Cell(text=text, tone=Tone.DIM)] + [Cell(text="")] * (len(columns) - 1)
-        cells[place] = Cell(text=variable.dtype, tone=Tone.DIM)
+        shape = "?" if variable.shape is None else f"({', '.join(map(str, variable.shape))})"
+        cells = [Cell(text=f"{variable.name} {shape}", tone=Tone.DIM)]
+        cells += [
+            Cell(text=variable.dtype, tone=Tone.DIM) if field.name == STORED.name else Cell(text="")
+            for field in fields[1:]
+        ]
         yield Row(depth=node.depth + 1, cells=tuple(cells))

@@ -1,20 +1,23 @@
 """
 The page of ``inspect``: which current releases load the model and how to convert it, what the file
-is, its layers, and what needs attention.
+is, its layers, its charts, and what needs attention; and the model in one line.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.inspect import SuggestedFix
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
+from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
 from policytool.reports._words import (
     EFFECTS,
     FAILS,
     LOADS,
+    OUTCOMES,
     UNKNOWN,
     bytes_words,
     failure_facts,
@@ -25,7 +28,6 @@ from policytool.reports._words import (
     migrate_words,
     training_lines,
 )
-from policytool.reports.inspection._charts import charts
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,
@@ -34,7 +36,10 @@ from policytool.reports.inspection._traced import (
     declared_dtypes,
     ops_words,
 )
+from policytool.reports.inspection.fields import dtype_words
 from policytool.reports.page import (
+    Bar,
+    Bars,
     Block,
     Command,
     Fact,
@@ -47,7 +52,7 @@ from policytool.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.commands.inspect import Selected
     from policytool.model.model import Layer, Model, Signature
@@ -226,3 +231,63 @@ def attention(model: Model) -> list[str]:
         policies = "policies include" if scaled != 1 else "policy includes"
         found.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
     return found + [observation.message for observation in model.observations]
+
+
+_SHOWN: Final = 3
+"""Policies that the line names."""
+
+
+def headline(model: Model) -> str:
+    """Return the line, without the path of the model."""
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+    outcomes = {
+        label: [verdict.loader for verdict in current if verdict.outcome is outcome]
+        for outcome, label in OUTCOMES.items()
+    }
+    loading = [
+        f"{label} {loader_ranges(releases)}" for label, releases in outcomes.items() if releases
+    ]
+    return "; ".join([_layers(model), *loading])
+
+
+def _layers(model: Model) -> str:
+    total = len(model.layers)
+    layers = f"{total:,} layer{'s' if total != 1 else ''}"
+    counts = sorted(model.summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    if not counts:
+        return f"{layers}, no policy" if total else layers
+    if len(counts) == 1:
+        return f"{layers}, {counts[0][0]}"
+    named = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
+    more = len(counts) - _SHOWN
+    return f"{layers}: {named}" + (f" and {more} more policies" if more > 0 else "")
+
+
+def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
+    """Yield the charts, but for those without a bar."""
+    computing = Counter(
+        dtype_words(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
+    )
+    stored = Counter[str]()
+    for layer in layers:
+        for variable in layer.variables:
+            stored[variable.dtype] += variable.bytes
+    if computing:
+        yield _chart("Layers by compute dtype", computing, lambda count: f"{count:,}")
+    if any(stored.values()):
+        yield _chart("Stored bytes by dtype", stored, bytes_words)
+
+
+def _chart(title: str, amounts: Mapping[str, int], words: Callable[[int], str]) -> Bars:
+    return Bars(
+        title=title,
+        bars=tuple(
+            Bar(
+                label=dtype,
+                value=amount,
+                text=words(amount),
+                tone=Tone.HALF if dtype in HALVES else Tone.PLAIN,
+            )
+            for dtype, amount in sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )

@@ -5,7 +5,7 @@ in JSON.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.commands.migrate import Status
 from policytool.numerics.memory_limit import shown_size
@@ -35,19 +35,29 @@ def verification_words(migration: Migration) -> list[str]:
     return []
 
 
-def verification_values(migration: Migration) -> dict[str, Any] | None:
-    """Return the same for JSON; None if nobody expects a comparison."""
+class Verified(NamedTuple):
+    """Whether predictions were compared, or why not, for JSON."""
+
+    outcome: str
+    reason: str | None
+    releases: list[str]
+    samples: int
+    memory_limit: int | None
+
+
+def verified(migration: Migration) -> Verified | None:
+    """Return the result of the comparison for JSON; None if nobody expects a comparison."""
     comparison = migration.comparison
     if comparison is None and migration.not_verified is None:
         return None
     missed = comparison.missed if comparison is not None else ()
-    return {
-        "outcome": "not-verified" if comparison is None else "missed" if missed else "verified",
-        "reason": migration.not_verified or "; ".join(missed) or None,
-        "releases": _releases(comparison) if comparison is not None else [],
-        "samples": comparison.samples if comparison is not None else 0,
-        "memory_limit": migration.memory_limit,
-    }
+    return Verified(
+        outcome="not-verified" if comparison is None else "missed" if missed else "verified",
+        reason=migration.not_verified or "; ".join(missed) or None,
+        releases=_releases(comparison) if comparison is not None else [],
+        samples=comparison.samples if comparison is not None else 0,
+        memory_limit=migration.memory_limit,
+    )
 
 
 def _agreement(comparison: PredictionComparison) -> str:

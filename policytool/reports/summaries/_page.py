@@ -33,8 +33,8 @@ from policytool.reports.page import (
     Sentence,
     Tone,
     Verdict,
+    table_section,
 )
-from policytool.reports.sections import table_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

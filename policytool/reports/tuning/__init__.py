@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.reporter import Reporter, reporters_for_people
-from policytool.reports.tuning import json_report
-from policytool.reports.tuning._base import Tunings
+from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.tuning._page import page
-from policytool.reports.tuning._verdict import headline
+from policytool.reports.tuning._verdict import Tunings, headline
+from policytool.reports.tuning.fields import REPORT
 
 TUNE_REPORTERS: Final[tuple[Reporter[Tunings], ...]] = (
     *reporters_for_people(page, "policytool tune"),
-    json_report.REPORTER,
+    json_reporter(REPORT),
 )
 """The first is the default."""
 

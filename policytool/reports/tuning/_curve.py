@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.figures import figure, share
-from policytool.reports.page import Cell, Column, Point, Profile, Row, Tone
-from policytool.reports.sections import table_section
+from policytool.reports.page import Cell, Column, Point, Profile, Row, Tone, table_section
 from policytool.reports.tuning._objective import (
     NOT_FINITE,
     allowed_error,

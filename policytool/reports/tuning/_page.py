@@ -13,19 +13,18 @@ from policytool.reports import checks
 from policytool.reports._words import failure_facts
 from policytool.reports.figures import many, upward
 from policytool.reports.page import Block, Command, Facts, Notes, Page, Section
-from policytool.reports.tuning._command import command
 from policytool.reports.tuning._curve import curve_chart, curve_section
 from policytool.reports.tuning._facts import facts, written
 from policytool.reports.tuning._layers import converted_section, fixed_section, kept_section
 from policytool.reports.tuning._objective import allowed_error, is_error_only, largest_excess
-from policytool.reports.tuning._verdict import verdict
+from policytool.reports.tuning._verdict import command, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.tuning.results import Trial, Tuning
     from policytool.reports.layout import View
-    from policytool.reports.tuning._base import Tunings
+    from policytool.reports.tuning._verdict import Tunings
 
 _SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9

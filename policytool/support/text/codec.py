@@ -36,39 +36,14 @@ stands for none.
 Form = Callable[[Any], Any]
 """Returns what stands for a value in JSON; values in it have forms of their own."""
 
-Forms = Mapping[Any, Form]
-"""What stands for classes."""
-
-_NONE: Final[Forms] = types.MappingProxyType({})
 _WORDS: Final[Mapping[type, str]] = types.MappingProxyType(
     {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 )
 
 
-def attributes(*names: str, **renamed: str) -> Form:
+def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
     """
-    Return the form that is an object of these attributes, without those that are ``ABSENT``.
-
-    :param renamed: keys that differ from the names of their attributes
-    """
-    pairs = (*((name, name) for name in names), *renamed.items())
-
-    def form(value: object) -> dict[str, Any]:
-        return {
-            key: _entries(found) if type(found) is dict else found
-            for key, name in pairs
-            if (found := getattr(value, name)) is not ABSENT
-        }
-
-    return form
-
-
-def encode(
-    value: object, forms: Forms = _NONE, *, ascii_only: bool = True, nan: bool = True
-) -> str:
-    """
-    Return a value as one line of JSON; ``forms`` say what stands for a class in place of all of its
-    fields.
+    Return a value as one line of JSON.
 
     :param nan: whether NaN and infinities are written as Python writes them, which JSON does not
         allow; otherwise they are strings
@@ -77,7 +52,7 @@ def encode(
 
     def form(found: Any) -> Any:  # noqa: ANN401
         cls: Any = type(found)
-        return (forms.get(cls) or _form(cls))(found)
+        return _form(cls)(found)
 
     try:
         return json.dumps(value, default=form, ensure_ascii=ascii_only, allow_nan=nan)
@@ -91,7 +66,7 @@ def encode(
 @cache
 def _form(cls: type) -> Form:
     if is_dataclass(cls):
-        return attributes(*(field.name for field in fields(cls)))
+        return _object_form(tuple(field.name for field in fields(cls)))
     if issubclass(cls, Enum):
         return attrgetter("value")
     if issubclass(cls, Path):
@@ -103,6 +78,19 @@ def _form(cls: type) -> Form:
     if issubclass(cls, Mapping):
         return _entries
     raise TypeError(f"{cls} has no form in JSON")
+
+
+def _object_form(names: tuple[str, ...]) -> Form:
+    """Return the form that is an object of attributes, without those that are ``ABSENT``."""
+
+    def form(value: object) -> dict[str, Any]:
+        return {
+            name: _entries(found) if type(found) is dict else found
+            for name in names
+            if (found := getattr(value, name)) is not ABSENT
+        }
+
+    return form
 
 
 def _entries(found: Mapping[Any, Any]) -> Any:  # noqa: ANN401

@@ -26,7 +26,9 @@ from policytool.commands.inspect import Failure
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.reports.layout import View
-from policytool.reports.plans import Migrations, json_report
+from policytool.reports.plans import Migrations
+from policytool.reports.plans.fields import REPORT
+from policytool.reports.reporter import json_reporter
 from policytool.rules import AuditOptions
 from policytool.support import limits
 from policytool.support.errors import WorkerError
@@ -364,7 +366,7 @@ class TestCluster:
             files = {one.name: one.stat().st_size for one in output.iterdir()}
             shutil.rmtree(output)
             migrations = Migrations(migrations=tuple(done), failures=tuple(failed))
-            return [json_report.REPORTER.render(migrations, View(width=80)), files]
+            return [json_reporter(REPORT).render(migrations, View(width=80)), files]
 
         assert convert(dask.address) == convert(None)
 

@@ -326,13 +326,6 @@ def test_more_keys_than_fields_are_no_matter() -> None:
     assert codec.read(Leaf, {"size": 1.5, "colour": "red"}) == Leaf(size=1.5)
 
 
-def test_a_form_stands_for_a_class() -> None:
-    """In place of all of its fields, wherever a value of it stands."""
-    forms = {Other: codec.attributes("colour"), Leaf: lambda leaf: leaf.size}
-    value = {"a": (Leaf(size=2.5),), "b": Other(name="n", colour=Colour.BLUE)}
-    assert codec.encode(value, forms) == '{"a": [2.5], "b": {"colour": "blue"}}'
-
-
 def test_numbers_that_json_lacks_are_named() -> None:
     """Where the text has to be JSON."""
     value = [Leaf(size=size) for size in (float("nan"), float("inf"), float("-inf"), 1.0)]

@@ -1,0 +1,399 @@
+"""
+Fields of reports, each declared once with its name, its type, its text and its value.
+
+A record is a tuple of fields. Its JSON object, its JSON schema, the columns of CSV and Parquet and
+the reference pages come from it, and an object is built of nothing else, so that none lacks a field
+or has another. The names are those of the JSON report.
+
+Types and fields are cheap to create: ``inspect`` creates its own at each start. Schemas are built
+only for their files, by ``docs/generators``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from policytool.reports.json_writing import JsonItems
+from policytool.support.text.jsontext import ABSENT
+from policytool.support.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from policytool.reports.page import Cell, Column
+
+Source = TypeVar("Source")
+Part = TypeVar("Part")
+Schema = dict[str, Any]
+
+
+class CellType(Enum):
+    """The values of a column in CSV and Parquet; each may be null."""
+
+    TEXT = auto()
+    TEXTS = auto()
+    """A list of texts; in CSV a JSON list."""
+
+    WORDS = auto()
+    """A list of texts without spaces; in CSV separated by a space."""
+
+    INTEGER = auto()
+    NUMBER = auto()
+    FLAG = auto()
+
+
+_CELLS: Final = {
+    "integer": CellType.INTEGER,
+    "number": CellType.NUMBER,
+    "boolean": CellType.FLAG,
+    "array": CellType.TEXTS,
+}
+
+
+class Type:
+    """
+    The values that a field can have.
+
+    ``encode`` returns a value as JSON values, and is None for a value that is JSON already, or an
+    enum. ``name`` is that of the definition in schemas, for a type that stands there once.
+    """
+
+    __slots__ = ("_schema", "cell", "encode", "name", "parts")
+
+    def __init__(
+        self,
+        schema: Schema,
+        *parts: Type,
+        name: str = "",
+        encode: Callable[[Any], Any] | None = None,
+        cell: CellType | None = None,
+    ) -> None:
+        """
+        Declare a type.
+
+        :param schema: its JSON schema, but for ``parts``
+        :param parts: the types within it
+        :param cell: its values in a column, if the schema does not say it
+        """
+        self._schema = schema
+        self.parts = parts
+        self.name = name
+        self.encode = encode
+        self.cell = cell or _CELLS.get(schema.get("type", ""), CellType.TEXT)
+
+    def schema(self) -> Schema:
+        """Return the JSON schema of the values."""
+        return self._schema
+
+    def reference(self) -> Schema:
+        """Return the JSON schema to use in another one: a reference, if the type has a name."""
+        return {"$ref": f"#/$defs/{self.name}"} if self.name else self.schema()
+
+
+class Field(NamedTuple, Generic[Source]):
+    """A field of a record."""
+
+    name: str
+    type: Type
+    text: str = ""
+    """Its description: a phrase or sentences in the schema and on the reference page."""
+
+    value: Callable[[Source], Any] | None = None
+    """Returns the value; None for the attribute of this name."""
+
+    is_optional: bool = False
+    """Whether objects lack the field if the value is ``ABSENT``."""
+
+    column: Column | None = None
+    """Its column in the table, if it has one."""
+
+    cell: Callable[[Source], Cell] | None = None
+    """Returns its cell in that column."""
+
+    condition: str = ""
+    """When that column is shown, for the reference page."""
+
+
+class Record(Type, Generic[Source]):
+    """
+    An object of fields, from a source such as a layer of a model.
+
+    ``LAYER: Final[Record[Layer]] = Record("layer", (Field("path", TEXT), ...))``
+    """
+
+    __slots__ = ("_encoders", "_optional", "_text", "fields")
+
+    def __init__(self, name: str, fields: Iterable[Field[Source]], text: str = "") -> None:
+        """
+        Declare a record.
+
+        :param name: that of the definition in schemas; empty for a record that is defined in place
+        """
+        self.fields = tuple(fields)
+        super().__init__({}, *(field.type for field in self.fields), name=name, encode=self.values)
+        self._text = text
+        self._encoders = [
+            (field.name, field.value or attrgetter(field.name), field.type.encode)
+            for field in self.fields
+        ]
+        self._optional = [field.name for field in self.fields if field.is_optional]
+
+    def values(self, source: Source) -> dict[str, Any]:
+        """Return the object of a source, as JSON values and enums."""
+        values = {}
+        for name, value_of, encode in self._encoders:
+            value = value_of(source)
+            values[name] = value if encode is None or value is ABSENT else encode(value)
+        for name in self._optional:
+            if values[name] is ABSENT:
+                del values[name]
+        return values
+
+    def field(self, name: str) -> Field[Source]:
+        """Return a field by its name."""
+        return next(field for field in self.fields if field.name == name)
+
+    def select(self, *names: str) -> tuple[Field[Source], ...]:
+        """Return some of the fields, in this order."""
+        return tuple(map(self.field, names))
+
+    def schema(self) -> Schema:
+        """Return the JSON schema of the object, which has these fields and no others."""
+        return {
+            **({"description": self._text} if self._text else {}),
+            "type": "object",
+            "additionalProperties": False,
+            "required": [field.name for field in self.fields if not field.is_optional],
+            "properties": {field.name: field_schema(field) for field in self.fields},
+        }
+
+
+def table_columns(fields: Iterable[Field[Source]]) -> tuple[Column, ...]:
+    """
+    Return the columns of a table of fields.
+
+    :raises ValueError: for a field without a column.
+    """
+    return tuple(_declared(field, field.column) for field in fields)
+
+
+def table_cells(fields: Iterable[Field[Source]], source: Source) -> tuple[Cell, ...]:
+    """
+    Return the cells of a row.
+
+    :raises ValueError: for a field without cells.
+    """
+    return tuple(_declared(field, field.cell)(source) for field in fields)
+
+
+def _declared(field: Field[Any], part: Part | None) -> Part:
+    if part is None:
+        raise ValueError(f"the field {field.name} has no column in tables")
+    return part
+
+
+def fields_of(attribute: str, fields: Iterable[Field[Any]]) -> Iterator[Field[Any]]:
+    """Yield fields whose source is an attribute of the source of another record."""
+    for field in fields:
+        value = field.value or attrgetter(field.name)
+        yield field._replace(value=_composed(attrgetter(attribute), value))
+
+
+def _composed(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda source: second(first(source))
+
+
+class Report(Record[Source]):
+    """The object that a command prints with ``--format json``."""
+
+    __slots__ = ("about", "command", "number")
+
+    def __init__(
+        self, command: str, number: int, text: str, fields: Iterable[Field[Source]]
+    ) -> None:
+        """
+        Declare a report.
+
+        :param command: the command with its options, such as ``inspect --summary``
+        :param number: the version; additive changes keep it, and anything else raises it
+        """
+        super().__init__("", (*first_fields(number), *fields))
+        self.command, self.number, self.about = command, number, text
+
+    def file_schema(self, identifier: str) -> Schema:
+        """Return the content of the schema file."""
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": identifier,
+            "title": f"policytool {self.command} --format json, version {self.number}",
+            "description": self.about,
+            **self.schema(),
+            "$defs": definitions(self),
+        }
+
+
+def definitions(*types: Type) -> Schema:
+    """Return the schemas of the named types within types, by name."""
+    named: dict[str, Type] = {}
+    for part in _parts(types):
+        if part.name and named.setdefault(part.name, part) is not part:
+            raise ValueError(f"two types have the name {part.name}")
+    return {name: part.schema() for name, part in named.items()}
+
+
+def _parts(types: Iterable[Type]) -> Iterator[Type]:
+    for kind in types:
+        yield kind
+        yield from _parts(kind.parts)
+
+
+def field_schema(field: Field[Any]) -> Schema:
+    """Return the schema of a field's values."""
+    reference = field.type.reference()
+    return {"description": field.text, **_without_text(reference)} if field.text else reference
+
+
+def _without_text(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "description"}
+
+
+def text_type(pattern: str, *, name: str = "", text: str = "") -> Type:
+    """Return the type of texts that match a pattern."""
+    schema = {"type": "string", "pattern": pattern}
+    return Type({"description": text, **schema} if text else schema, name=name)
+
+
+def choice(*values: object, name: str = "", text: str = "") -> Type:
+    """Return the type of fixed values."""
+    schema = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+    kind = CellType.FLAG if isinstance(values[0], bool) else CellType.TEXT
+    return Type({"description": text, **schema} if text else schema, name=name, cell=kind)
+
+
+def choice_of(members: type[Enum], *, name: str = "", text: str = "") -> Type:
+    """Return the type of the values of an enum."""
+    return choice(*(member.value for member in members), name=name, text=text)
+
+
+def nullable(kind: Type) -> Type:
+    """Return the type that also has null."""
+    reference, encode = kind.reference(), kind.encode
+    schema: Schema
+    if "enum" in reference:
+        schema = {**reference, "enum": [*reference["enum"], None]}
+    elif "const" in reference:
+        schema = {"enum": [reference["const"], None]}
+    elif isinstance(reference.get("type"), str):
+        schema = {**reference, "type": [reference["type"], "null"]}
+    else:
+        schema = {"anyOf": [{"type": "null"}, reference]}
+    return Type(
+        schema,
+        kind,
+        encode=encode and (lambda value: None if value is None else encode(value)),
+        cell=kind.cell,
+    )
+
+
+def items(kind: Type, *, cell: CellType | None = None, **limits: object) -> Type:
+    """
+    Return the type of lists of values.
+
+    :param limits: keywords of the schema, such as ``minItems``
+    """
+    encode = kind.encode
+    return Type(
+        {"type": "array", "items": kind.reference(), **limits},
+        kind,
+        encode=encode and (lambda values: list(map(encode, values))),
+        cell=cell,
+    )
+
+
+def streamed(kind: Type, **limits: object) -> Type:
+    """Return the type of a list whose items are encoded one after the other."""
+    encode = kind.encode
+    return Type(
+        {"type": "array", "items": kind.reference(), **limits},
+        kind,
+        encode=lambda values: JsonItems(values if encode is None else map(encode, values)),
+    )
+
+
+def pair(kind: Type) -> Type:
+    """Return the type of two values."""
+    return items(kind, minItems=2, maxItems=2)
+
+
+def mapping(kind: Type) -> Type:
+    """Return the type of objects with any names, whose values have a type."""
+    encode = kind.encode
+    return Type(
+        {"type": "object", "additionalProperties": kind.reference()},
+        kind,
+        encode=encode and (lambda values: {name: encode(value) for name, value in values.items()}),
+    )
+
+
+def either(
+    *kinds: Type,
+    encode: Callable[[Any], Any] | None = None,
+    name: str = "",
+    text: str = "",
+) -> Type:
+    """Return the type of the values of several types."""
+    schema = {"anyOf": [kind.reference() for kind in kinds]}
+    return Type(
+        {"description": text, **schema} if text else schema, *kinds, name=name, encode=encode
+    )
+
+
+TEXT: Final = Type({"type": "string"})
+SENTENCE: Final = Type({"type": "string", "minLength": 1})
+"""A text that is not empty."""
+
+FLAG: Final = Type({"type": "boolean"})
+INTEGER: Final = Type({"type": "integer"})
+COUNT: Final = Type({"type": "integer", "minimum": 0})
+POSITIVE: Final = Type({"type": "integer", "minimum": 1})
+FINITE: Final = Type({"type": "number"})
+AMOUNT: Final = Type({"type": "number", "minimum": 0})
+SHARE: Final = Type({"type": "number", "minimum": 0, "maximum": 1})
+NUMBER: Final = Type(
+    {
+        "description": "A number, or the name of a number that JSON cannot represent.",
+        "anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}],
+    },
+    name="number",
+    cell=CellType.NUMBER,
+)
+ANY: Final = Type({})
+CODE: Final = text_type(
+    "^[a-z][a-z0-9]*(-[a-z0-9]+)*$", name="code", text="A stable, machine-readable code."
+)
+DTYPE: Final = text_type("^[a-z][a-z0-9_]*$", name="dtype", text="A Keras dtype name, or unknown.")
+DTYPES: Final = items(DTYPE, cell=CellType.WORDS, uniqueItems=True)
+TEXTS: Final = items(TEXT)
+OPTIONAL_TEXT: Final = nullable(TEXT)
+OPTIONAL_COUNT: Final = nullable(COUNT)
+OPTIONAL_NUMBER: Final = nullable(NUMBER)
+OPTIONAL_SHARE: Final = nullable(SHARE)
+
+
+def first_fields(number: int) -> tuple[Field[Any], ...]:
+    """Return the fields that every report begins with: its version and that of policytool."""
+    return (
+        Field("version", choice(number), value=lambda _source: number),
+        Field("tool", _TOOL, value=lambda _source: None),
+    )
+
+
+_TOOL: Final[Record[None]] = Record(
+    "",
+    (
+        Field("name", choice("policytool"), value=lambda _source: "policytool"),
+        Field("version", SENTENCE, value=lambda _source: VERSION),
+    ),
+)

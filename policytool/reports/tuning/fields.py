@@ -1,0 +1,334 @@
+"""
+The fields of ``tune``, of which its JSON consists: every trial, and the plan that
+``migrate --plan`` applies.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.discovery import display_path
+from policytool.numerics.tuning.results import Ending, Preference, Split
+from policytool.reports.checks.fields import DEVICE, INPUTS, METRIC, SIDE
+from policytool.reports.fields import (
+    AMOUNT,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OPTIONAL_NUMBER,
+    OPTIONAL_SHARE,
+    OPTIONAL_TEXT,
+    SENTENCE,
+    SHARE,
+    TEXT,
+    TEXTS,
+    Field,
+    Record,
+    Report,
+    choice_of,
+    fields_of,
+    items,
+    mapping,
+    nullable,
+)
+from policytool.reports.plans.fields import PLAN
+from policytool.reports.shared_fields import NOTE, failures_field
+from policytool.reports.tuning._page import caveats
+from policytool.reports.tuning._verdict import command, headline
+
+if TYPE_CHECKING:
+    from policytool.numerics.tuning.objectives import Objective
+    from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer
+    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.reports.tuning._verdict import Tunings
+
+_EXCESS_TEXT: Final = (
+    "The multiple of the limit that the objective allows: at most 1 meets the objective; infinite "
+    "for NaN, and if the model fails to run."
+)
+
+_LAYER: Final[Record[TunedLayer]] = Record(
+    "tuned-layer",
+    (
+        Field("path", TEXT),
+        Field("class_name", TEXT),
+        Field("kept", FLAG, "Whether the layer stays in float32."),
+        Field(
+            "rule",
+            OPTIONAL_TEXT,
+            "Why migrate keeps the layer in float32 by default; null if it converts it.",
+        ),
+        Field(
+            "error",
+            OPTIONAL_NUMBER,
+            "The relative error of the layer itself; null if it is not finite.",
+        ),
+        Field(
+            "largest",
+            OPTIONAL_NUMBER,
+            "The largest finite magnitude of its outputs in the reference.",
+        ),
+        Field(
+            "headroom",
+            OPTIONAL_NUMBER,
+            "The factor by which its values can grow before they overflow.",
+        ),
+        Field(
+            "flushed",
+            OPTIONAL_SHARE,
+            "The share of values that become zero and are not zero in the reference.",
+        ),
+        Field(
+            "cost",
+            OPTIONAL_NUMBER,
+            "With --prefer, the seconds of a call in float32, or the bytes of its outputs in "
+            "float32.",
+        ),
+        Field(
+            "excess_if_converted",
+            OPTIONAL_NUMBER,
+            "For a layer in float32: the excess if it is converted too.",
+        ),
+        Field(
+            "excess_by_itself", OPTIONAL_NUMBER, "The excess if only this candidate is converted."
+        ),
+        Field(
+            "decides",
+            TEXTS,
+            "Calls of ops and inner layers that compute in the dtype of this layer, and that the "
+            "diagnosis blames.",
+        ),
+        Field(
+            "finite",
+            FLAG,
+            "Whether all values are finite that are finite in the reference.",
+            value=attrgetter("is_finite"),
+        ),
+    ),
+    "A candidate, with measurements of the model in which all candidates are converted. A value "
+    "is null if it was not measured.",
+)
+_TRIAL: Final[Record[Trial]] = Record(
+    "tune-trial",
+    (
+        Field("kept", TEXTS, "The candidates in float32, in model order."),
+        Field("excess", NUMBER, f"The excess on the inputs of the search. {_EXCESS_TEXT}"),
+        Field(
+            "validation",
+            OPTIONAL_NUMBER,
+            "The excess on the validation inputs; null if there are none.",
+        ),
+        Field(
+            "error",
+            OPTIONAL_NUMBER,
+            "The largest relative error of an output on all inputs; null if an output is not "
+            "finite.",
+        ),
+        Field(
+            "agreement",
+            OPTIONAL_SHARE,
+            "The share of rows with the same top-1 class; null without --agreement.",
+        ),
+        Field(
+            "gradient_error",
+            OPTIONAL_NUMBER,
+            "The relative error of all gradients at the best loss scale; null without "
+            "--gradients, or if no scale gives finite gradients.",
+        ),
+        Field("metric", OPTIONAL_NUMBER, "The metric of the model; null without --metric."),
+        Field(
+            "failure", OPTIONAL_TEXT, "Why the model fails to run with this set; null if it runs."
+        ),
+    ),
+    "One set of layers in float32, and the results of the model with it.",
+)
+_TOLERANCE: Final[Record[Any]] = Record(
+    "", (Field("pattern", OPTIONAL_TEXT), Field("value", AMOUNT))
+)
+_METRIC: Final[Record[WantedMetric]] = Record(
+    "",
+    (
+        Field("name", SENTENCE, "The value of --metric.", value=lambda metric: str(metric.metric)),
+        Field(
+            "labels",
+            OPTIONAL_TEXT,
+            "The file of --labels; null if the metric compares predictions.",
+            value=lambda metric: None if metric.labels is None else display_path(metric.labels),
+        ),
+        Field("max_drop", nullable(AMOUNT), "The value of --max-drop; null for the default."),
+    ),
+)
+_OBJECTIVE: Final[Record[Objective]] = Record(
+    "objective",
+    (
+        Field(
+            "tolerances",
+            nullable(items(_TOLERANCE)),
+            "The values of --tolerance; a pattern is null if the value applies to all outputs. "
+            "Null if outputs only have to be finite.",
+            value=lambda objective: objective.tolerances and objective.tolerances.given,
+        ),
+        Field(
+            "agreement",
+            OPTIONAL_SHARE,
+            "The value of --agreement: the share of rows with the same top-1 class.",
+        ),
+        Field("metric", nullable(_METRIC)),
+        Field(
+            "gradients",
+            FLAG,
+            "Whether gradients have to be finite and close to those of the reference.",
+        ),
+    ),
+    "Every part that is not null or false has to be met.",
+)
+_CURVE_POINT: Final[Record[CurvePoint]] = Record(
+    "",
+    (
+        Field("converted", COUNT),
+        Field("share", SHARE, "The share of all candidates."),
+        Field("excess", NUMBER, _EXCESS_TEXT),
+        Field(
+            "error",
+            OPTIONAL_NUMBER,
+            "The largest relative error of an output; null if an output is not finite.",
+        ),
+    ),
+)
+_FIXED_LAYER: Final[Record[tuple[str, str]]] = Record(
+    "",
+    (
+        Field("path", TEXT, value=itemgetter(0)),
+        Field("reason", TEXT, value=itemgetter(1)),
+    ),
+)
+_TUNING: Final[Record[Tunings]] = Record(
+    "tuning",
+    (
+        *fields_of(
+            "tuning",
+            (
+                Field(
+                    "passed",
+                    FLAG,
+                    "Whether a set was found that also meets the objective on the validation "
+                    "inputs. The exit code is 1 if not.",
+                ),
+                Field("policy", SENTENCE, "The policy of the converted layers."),
+                Field("reference", SIDE),
+                Field("device", DEVICE),
+                Field("inputs", INPUTS),
+                Field("versions", mapping(TEXT), "Versions of TensorFlow and Keras that ran."),
+                Field(
+                    "split",
+                    choice_of(Split),
+                    "The inputs that validated the set: every second batch or row, or none "
+                    "because the inputs cannot be split. Used: a set failed on them, so the "
+                    "search used all inputs.",
+                ),
+                Field("layers", items(_LAYER), "The candidates, in model order."),
+                Field(
+                    "trials",
+                    items(_TRIAL),
+                    "Every trial in its order, starting with those of an earlier search.",
+                ),
+                Field("resumed", COUNT, "Number of trials from an earlier search."),
+                Field(
+                    "best",
+                    nullable(_TRIAL),
+                    "The trial of the smallest set that meets the objective; null if no set was "
+                    "found.",
+                ),
+                Field(
+                    "closest",
+                    nullable(_TRIAL),
+                    "The trial with the smallest excess; null without trials.",
+                ),
+                Field(
+                    "ending",
+                    choice_of(Ending),
+                    "Why the search ended. Minimal: each removal of one layer was tried, and "
+                    "fails. Impossible: the objective is not met even with every candidate in "
+                    "float32.",
+                ),
+                Field("preference", choice_of(Preference), "The value of --prefer."),
+                Field("seconds", AMOUNT, "Duration of the search in seconds."),
+                Field("seed", COUNT),
+                Field(
+                    "curve",
+                    items(_CURVE_POINT),
+                    "The best trial for each number of converted layers.",
+                ),
+                Field("notes", items(NOTE)),
+                Field(
+                    "minimum",
+                    FLAG,
+                    "Whether no smaller set exists, if additional layers in float32 never "
+                    "increase the error.",
+                    value=attrgetter("is_minimum"),
+                ),
+                Field(
+                    "sentence", SENTENCE, "The first sentence of the other reports.", value=headline
+                ),
+                Field(
+                    "caveats",
+                    items(SENTENCE),
+                    "Limits of the result, such as synthetic inputs.",
+                    value=lambda tuning: list(caveats(tuning)),
+                ),
+                Field("objective", _OBJECTIVE),
+                Field(
+                    "kept",
+                    TEXTS,
+                    "The layers that stay in float32.",
+                    value=lambda tuning: [layer.path for layer in tuning.kept],
+                ),
+                Field(
+                    "fixed",
+                    items(_FIXED_LAYER),
+                    "Layers that compute in float32 and are not candidates.",
+                    value=lambda tuning: tuning.fixed.items(),
+                ),
+                Field(
+                    "metric",
+                    nullable(METRIC),
+                    "The metric of the reference and of the model with the best set, or with the "
+                    "closest set if none was found; null without --metric.",
+                ),
+            ),
+        ),
+        Field(
+            "command",
+            nullable(TEXTS),
+            "The arguments of a command that writes the model; null if it is written, or if no "
+            "set was found.",
+            value=lambda tunings: list(command(tunings)) or None,
+        ),
+    ),
+)
+
+
+REPORT: Final[Report[Tunings]] = Report(
+    "tune",
+    1,
+    "The layers that have to stay in float32 for a model to meet an objective, with every trial "
+    "of the search. migrate --plan applies the plan. Additions keep the version number; any other "
+    "change increases it.",
+    (
+        Field(
+            "tuning",
+            nullable(_TUNING),
+            "Null if nothing could run; the reasons are in failures.",
+            value=lambda tunings: None if tunings.tuning is None else tunings,
+        ),
+        Field(
+            "plans",
+            items(PLAN, maxItems=1),
+            "The plan of the written or planned model, as in the report of migrate; empty if no "
+            "set of layers was found.",
+            value=lambda tunings: [] if tunings.migration is None else [tunings.migration],
+        ),
+        failures_field("Files that could not be read, run or written"),
+    ),
+)
