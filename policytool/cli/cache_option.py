@@ -5,28 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from policytool.cli import completion, messages
-from policytool.cli.local_paths import check_local
+from policytool.cli import messages
 from policytool.support.errors import UsageError
+from policytool.support.files.remote_path import check_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import click
 
     from policytool.commands.batch.cache import ResultCache
-
-
-def option(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the option of commands that read many models and write none."""
-    return click.option(
-        "--cache",
-        metavar="DIR",
-        envvar="POLICYTOOL_CACHE",
-        callback=_check,
-        shell_complete=completion.directories,
-        help="Keep results in DIR, and read only models that changed since the last run.",
-    )(function)
 
 
 def open_cache(directory: str | None) -> ResultCache | None:
@@ -53,7 +39,9 @@ def report_use(cache: ResultCache | None, *, verbose: bool, quiet: bool) -> None
         messages.note(f"{cache.found} of {cache.asked} results came from the cache")
 
 
-def _check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def check_cache(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
     """
     Return the directory.
 

@@ -39,16 +39,6 @@ class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         return Shard(index=index, count=count)
 
 
-option: Final = click.option(
-    "--shard",
-    type=ShardOption(),
-    metavar="I/N",
-    envvar="POLICYTOOL_SHARD",
-    help="Process only part I of N of the models, such as 3/16. `policytool merge` joins the "
-    "JSON Lines reports of all parts.",
-)
-
-
 def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = False) -> Exit:
     """
     Say that no model was found, and return the exit code: another shard may have found one.
