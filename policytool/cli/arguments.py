@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 import click
 
 from policytool.cli import settings
-from policytool.cli.cache_option import check_cache
 from policytool.cli.declared_options import CommandLineOption
+from policytool.cli.fleets import ShardOption, check_cache
 from policytool.cli.report_option import ReportFile
-from policytool.cli.shard_option import ShardOption
 from policytool.cli.value_types import LocalPath
 from policytool.commands.arguments.declaration import Arguments, Group, LimitArguments
 from policytool.commands.batch.shards import Shard
@@ -76,11 +75,7 @@ class FormatArguments(Arguments):
     format: Annotated[
         str,
         CommandLineOption(
-            "Output format.",
-            Group.REPORTING,
-            essential=True,
-            has_variable=True,
-            is_automatic=True,
+            "Output format.", Group.REPORTING, essential=True, has_variable=True, is_automatic=True
         ),
     ] = "table"
 
@@ -95,15 +90,11 @@ class ReportArguments(FormatArguments, TerminalArguments):
     report: Annotated[
         tuple[ReportFile, ...],
         CommandLineOption(
-            "Also write a report to FILE.",
-            Group.REPORTING,
-            essential=True,
-            metavar="FORMAT=FILE",
+            "Also write a report to FILE.", Group.REPORTING, essential=True, metavar="FORMAT=FILE"
         ),
     ] = ()
     verbose: Annotated[
-        bool,
-        CommandLineOption("Print more messages on stderr.", Group.REPORTING, names=("-v",)),
+        bool, CommandLineOption("Print more messages on stderr.", Group.REPORTING, names=("-v",))
     ] = False
     quiet: Annotated[
         bool, CommandLineOption("Print only errors on stderr.", Group.REPORTING, names=("-q",))

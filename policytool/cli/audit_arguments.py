@@ -75,9 +75,7 @@ class AuditCommandLine(CacheArguments):
     show_suppressed: Annotated[
         bool,
         CommandLineOption(
-            "Also show suppressed findings, with their reasons.",
-            Group.REPORTING,
-            has_variable=True,
+            "Also show suppressed findings, with their reasons.", Group.REPORTING, has_variable=True
         ),
     ] = False
     baseline: Annotated[

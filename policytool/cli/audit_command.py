@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool import rules
 from policytool.cli import (
     audit_lines,
-    cache_option,
     completion,
+    fleets,
     hidden_findings,
     messages,
     options,
     report_option,
-    shard_option,
 )
 from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
@@ -43,11 +42,7 @@ from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
-from policytool.rules.selection.suppressions import (
-    Suppressions,
-    expired_suppressions,
-    suppress,
-)
+from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
 
@@ -159,7 +154,7 @@ def command(
         _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
         cache = None
     ending = _Ending(
-        question=question, kept=cache_option.open_cache(cache), every=every, terminal=terminal
+        question=question, kept=fleets.open_cache(cache), every=every, terminal=terminal
     )
     unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
@@ -320,11 +315,11 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
     hidden = hidden_findings.sentences(tally, ending.question)
     _warn((*_expired(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
     options.about_hdf5(verbose=verbose, quiet=quiet)
-    cache_option.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
     code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:
         return code
-    return shard_option.no_model(ending.every, terminal.shard, is_ok=terminal.no_models_ok)
+    return fleets.no_model(ending.every, terminal.shard, is_ok=terminal.no_models_ok)
 
 
 def _today() -> date:

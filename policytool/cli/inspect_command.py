@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.cli import (
-    cache_option,
-    completion,
-    messages,
-    options,
-    report_option,
-    shard_option,
-)
+from policytool.cli import completion, fleets, messages, options, report_option
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
@@ -90,7 +83,7 @@ def command(
     every = options.inputs(paths, null=terminal.null, remote=True)
     report_option.check(terminal.report, every)
     found = shards.part(every, terminal.shard)
-    kept = cache_option.open_cache(terminal.cache)
+    kept = fleets.open_cache(terminal.cache)
     ending = _Ending(every=every, kept=kept, terminal=terminal)
     if terminal.summary:
         from policytool.cli import inspect_summary  # only for this option
@@ -153,9 +146,7 @@ class _Ending:
 
 
 def _print_lines(
-    ending: _Ending,
-    results: Iterable[Model | Failure | None],
-    selection: inspection.Selection,
+    ending: _Ending, results: Iterable[Model | Failure | None], selection: inspection.Selection
 ) -> int:
     """Print each result as it comes, and return the exit code."""
 
@@ -192,7 +183,7 @@ def _finish(
     if counts["skipped"] and not quiet:
         messages.note(left_out(counts["skipped"]))
     options.about_hdf5(verbose=verbose, quiet=quiet)
-    cache_option.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
     if verbose:
         models, failures = counts["models"], counts["failures"]
         messages.note(
@@ -201,11 +192,7 @@ def _finish(
         )
     if counts["failures"] or unwritten:
         return of_failures(failure_codes)
-    return (
-        Exit.CLEAN
-        if counts["models"]
-        else shard_option.no_model(ending.every, ending.terminal.shard)
-    )
+    return Exit.CLEAN if counts["models"] else fleets.no_model(ending.every, ending.terminal.shard)
 
 
 def _check_no_selection(**selecting: object) -> None:

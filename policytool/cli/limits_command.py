@@ -14,9 +14,7 @@ from policytool.support.limits import BYTES, LIMITS
 
 
 @declare_command(
-    "limits",
-    ReferenceArguments,
-    changes={"format": {"type": click.Choice(["table", "json"])}},
+    "limits", ReferenceArguments, changes={"format": {"type": click.Choice(["table", "json"])}}
 )
 def command(terminal: ReferenceArguments) -> int:
     """

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policytool.cli import (
-    completion,
-    messages,
-    options,
-    report_option,
-    settings,
-    shard_option,
-)
+from policytool.cli import completion, fleets, messages, options, report_option, settings
 from policytool.cli.command import declare_command
 from policytool.cli.conversion_arguments import MigrateCommandLine
 from policytool.cli.declared_options import Positional
@@ -111,11 +104,7 @@ def command(
     parts = diff or any(file.format == _DIFF for file in report)
     source, target = migrate_interpreters(arguments)
     show = steps(terminal.progress)
-    with (
-        Worker(source, show) as worker,
-        Worker(target, show) as other,
-        transfers.reporting(show),
-    ):
+    with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
         tools = tensorflow.tools(
             arguments,
             worker,
@@ -190,11 +179,11 @@ def command(
                 counts=map(_count_name, Status),
             )
             return _print_lines(
-                lines, running, terminal, lambda: shard_option.no_model(every, terminal.shard)
+                lines, running, terminal, lambda: fleets.no_model(every, terminal.shard)
             )
         found_all, skipped = _collect(running)
     code = _report(found_all, terminal, skipped=skipped)
-    return shard_option.no_model(every, terminal.shard) if code == Exit.NO_MODEL else code
+    return fleets.no_model(every, terminal.shard) if code == Exit.NO_MODEL else code
 
 
 def _no_verify_reason(*, verify: bool | None) -> str | None:

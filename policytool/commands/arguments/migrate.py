@@ -3,18 +3,8 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from policytool.commands.arguments.declaration import (
-    Group,
-    Kind,
-    LimitArguments,
-    Option,
-    StrPath,
-)
-from policytool.commands.arguments.shared import (
-    PolicyArguments,
-    ProcessArguments,
-    WriteArguments,
-)
+from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
+from policytool.commands.arguments.shared import PolicyArguments, ProcessArguments, WriteArguments
 
 
 class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitArguments):

@@ -3,13 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-from policytool.commands.arguments.declaration import (
-    Group,
-    Kind,
-    LimitArguments,
-    Option,
-    StrPath,
-)
+from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
 from policytool.commands.arguments.shared import (
     PolicyArguments,
     RunArguments,
@@ -224,10 +218,5 @@ class TuneArguments(
     ] = None
     device: Annotated[
         str,
-        Option(
-            "Device to run on.",
-            Group.TENSORFLOW,
-            metavar="auto|cpu|gpu:N",
-            is_automatic=True,
-        ),
+        Option("Device to run on.", Group.TENSORFLOW, metavar="auto|cpu|gpu:N", is_automatic=True),
     ] = "auto"

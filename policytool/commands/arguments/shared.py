@@ -3,13 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-from policytool.commands.arguments.declaration import (
-    Arguments,
-    Group,
-    Kind,
-    Option,
-    StrPath,
-)
+from policytool.commands.arguments.declaration import Arguments, Group, Kind, Option, StrPath
 
 
 class PolicyArguments(Arguments):
