@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ relative.
 """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CommandLineOption(Option):
     """The declaration of an option that only the command line has."""
 

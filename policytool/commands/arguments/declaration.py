@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -73,8 +73,40 @@ class Kind(StrEnum):
 _LOCAL: Final = frozenset({Kind.FILE, Kind.LOCAL_OUTPUT, Kind.INPUTS})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Option:
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Values:
+    """
+    A value with annotated attributes, which type checkers see as a frozen dataclass.
+
+    ``dataclasses`` compiles the methods of each class when its module is imported, for which every
+    start of the command line would wait.
+    """
+
+    _positional: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, kw_only: bool = True) -> None:
+        """
+        Note the attributes of a subclass.
+
+        :param kw_only: whether those that the subclass adds can only be named; if not, they are
+            positional up to ``_: KW_ONLY``
+        """
+        if not kw_only:
+            names = (*vars(cls)["__annotations__"], "_")
+            cls._positional = names[: names.index("_")]
+
+    def __init__(self, *positional: Any, **values: Any) -> None:  # noqa: ANN401  # those of subclasses
+        values |= dict(zip(self._positional, positional, strict=False))
+        for name in values:
+            if not hasattr(type(self), name) and name not in self._positional:
+                raise TypeError(f"{type(self).__name__} has no attribute {name!r}")
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")
+
+
+class Option(Values, kw_only=False):
     """What is declared about an option; its field has the name, the type and the default."""
 
     help: str
@@ -184,35 +216,11 @@ class DeclaredOption(NamedTuple):
         return type(value) in self.types
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-class Arguments:
+class Arguments(Values):
     """
-    The values of the options of a call.
-
-    Each annotation of a subclass is an argument, whose default is the value of the attribute. Type
-    checkers see a frozen dataclass; building one takes no time when policytool starts.
+    The values of the options of a call: each annotation of a subclass is an argument, whose default
+    is the value of the attribute.
     """
-
-    _positional: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls, *, kw_only: bool = True) -> None:
-        """
-        Note the arguments of a subclass.
-
-        :param kw_only: whether those that the subclass adds can only be named
-        """
-        if not kw_only:
-            cls._positional = tuple(vars(cls)["__annotations__"])
-
-    def __init__(self, *positional: Any, **values: Any) -> None:  # noqa: ANN401  # those of subclasses
-        values |= dict(zip(self._positional, positional, strict=False))
-        for name in values:
-            if not hasattr(type(self), name) and name not in self._positional:
-                raise TypeError(f"{type(self).__name__} has no argument {name!r}")
-        vars(self).update(values)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")
 
     @classmethod
     def options(cls) -> Iterator[DeclaredOption]:
