@@ -74,21 +74,21 @@ def command(
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.
     """
-    wanted = check_options(arguments)
+    request = check_options(arguments)
     if other is not None:
-        check_second_model(wanted.candidate)
+        check_second_model(request.candidate)
     formats = {terminal.format, *(report.format for report in terminal.report)}
-    wanted = replace(wanted, exponents="html" in formats)
+    request = replace(request, exponents="html" in formats)
     with Worker(tensorflow.interpreter(arguments), steps(terminal.progress)) as worker:
         if terminal.list_devices:
             return _devices(worker)
-        paths = _paths(model, other, wanted.candidate)
+        paths = _paths(model, other, request.candidate)
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        files = (wanted.inputs, arguments.labels, arguments.compare_to, wanted.weights)
+        files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
         read = [path for path in files if isinstance(path, Path)]
-        save_inputs = wanted.save_inputs
+        save_inputs = request.save_inputs
         if save_inputs is not None:
             report_option.check_place(
                 "--save-inputs",
@@ -98,24 +98,24 @@ def command(
         report_option.check(
             terminal.report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
         )
-        found = _run_checks(
+        checks = _run_checks(
             paths,
-            wanted,
+            request,
             tensorflow.tools(arguments, worker),
             arguments.compare_to,
             everything=terminal.all_layers,
         )
-    unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, found)
+    unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, checks)
     view = options.view(terminal.color)
-    report_option.print_report(CHECK_REPORTERS, terminal.format, found, view, terminal.color)
-    options.troubles(found.failures, unwritten)
-    if found.check is None or unwritten or any(run.missing for run in found.check.runs):
+    report_option.print_report(CHECK_REPORTERS, terminal.format, checks, view, terminal.color)
+    options.troubles(checks.failures, unwritten)
+    if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
-    if found.check.is_regressed:
+    if checks.check.is_regressed:
         return Exit.FINDINGS
     exits = {Answer.SAFE: Exit.CLEAN, Answer.NOT_SAFE: Exit.FINDINGS}
     undecided = Exit.CLEAN if terminal.accept_undecided else Exit.UNDECIDED
-    return exits.get(found.check.answer, undecided)
+    return exits.get(checks.check.answer, undecided)
 
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:
@@ -138,7 +138,7 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
 
 def _run_checks(
     paths: list[Input],
-    wanted: CheckOptions,
+    request: CheckOptions,
     tools: TensorFlowTools,
     compare_to: StrPath | None,
     *,
@@ -146,9 +146,9 @@ def _run_checks(
 ) -> Checks:
     try:
         if compare_to is not None:
-            wanted = replace(wanted, earlier=read_earlier_check(Path(compare_to)))
+            request = replace(request, earlier=read_earlier_check(Path(compare_to)))
         return Checks(
-            check=check(paths[0], paths[1] if len(paths) > 1 else None, wanted, tools),
+            check=check(paths[0], paths[1] if len(paths) > 1 else None, request, tools),
             everything=everything,
         )
     except ModelFileError as error:

@@ -98,7 +98,7 @@ def command(
         return Exit.CLEAN
     diff, check, report = terminal.diff, terminal.check, terminal.report
     destination = migrate_destination(arguments, write=not (diff or check))
-    asked = migrate_options(arguments)
+    planned = migrate_options(arguments)
     listed = list(options.expand_stdin(paths, null=terminal.null))
     others = [path for path in (terminal.plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
@@ -119,7 +119,7 @@ def command(
             report_option.check(
                 report, discovery.inputs(listed, remote=True) if listed else (), others
             )
-            if asked != Options():
+            if planned != Options():
                 raise UsageError(
                     "--plan applies a saved plan and cannot be combined with options that change "
                     "the plan (--to, --set, ...)"
@@ -144,18 +144,18 @@ def command(
                 if listed
                 else []
                 if paths
-                else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
+                else the_one_model(discovery.inputs([]), planned, destination, _OR_ALL)
             )
             report_option.check(report, inputs, others)
             remote_migration.check((one.path for one in inputs), destination)
-            every = inputs = without_outputs(inputs, asked.suffix, destination)
+            every = inputs = without_outputs(inputs, planned.suffix, destination)
             names = shards.names(inputs)
-            sources, suffixes = [one.path for one in inputs], [asked.suffix] * len(inputs)
+            sources, suffixes = [one.path for one in inputs], [planned.suffix] * len(inputs)
             found = shards.part(inputs, terminal.shard)
             running = track(
                 migrate_all(
                     found,
-                    asked,
+                    planned,
                     destination,
                     tools,
                     jobs=terminal.jobs,
@@ -170,7 +170,7 @@ def command(
         shards.check_outputs(sources, suffixes, destination, terminal.shard)
         if terminal.format == json_lines.FORMAT and not diff:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
-            request = [plans, asked, destination, verify, check]
+            request = [plans, planned, destination, verify, check]
             lines = LinesReport(
                 "migrate",
                 names,

@@ -63,20 +63,18 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.
     """
-    wanted, destination = tune_options(arguments), tune_destination(arguments)
-    planned = wanted.candidate
-    found = _one(list(discovery.inputs([model] if model is not None else [])), planned)
-    if not found:
+    request, destination = tune_options(arguments), tune_destination(arguments)
+    models = _one(list(discovery.inputs([model] if model is not None else [])), request.candidate)
+    if not models:
         messages.error("no model found")
         return Exit.NO_MODEL
-    read = [
-        path for path in (wanted.inputs, arguments.labels, wanted.weights) if isinstance(path, Path)
-    ]
+    files = (request.inputs, arguments.labels, request.weights)
+    read = [path for path in files if isinstance(path, Path)]
     needed = [*read, *(path for path in (destination.output,) if isinstance(path, Path))]
-    if wanted.record is not None:
-        report_option.check_place("--resume", wanted.record, [found[0].local_path, *needed])
-        needed.append(wanted.record)
-    report_option.check(terminal.report, found, needed)
+    if request.record is not None:
+        report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
+        needed.append(request.record)
+    report_option.check(terminal.report, models, needed)
     show = steps(terminal.progress)
     state = [""]
     with Worker(
@@ -87,7 +85,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
             state[0] = text
             show(text)
 
-        results = _run(found[0], wanted, destination, tensorflow.tools(arguments, worker), tell)
+        results = _run(models[0], request, destination, tensorflow.tools(arguments, worker), tell)
         show("")
     results = Tunings(
         tuning=results.tuning,
@@ -113,13 +111,13 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
 
 def _run(
     model: Input,
-    wanted: TuneOptions,
+    request: TuneOptions,
     destination: Destination,
     tools: TensorFlowTools,
     tell: Callable[[str], None],
 ) -> Tunings:
     try:
-        tuning, migration = tune_and_write(model, wanted, destination, tools, tell)
+        tuning, migration = tune_and_write(model, request, destination, tools, tell)
         return Tunings(tuning=tuning, migration=migration)
     except ModelFileError as error:
         return Tunings(failures=(Failure(path=error.path, code=error.code, message=error.message),))
