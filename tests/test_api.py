@@ -86,9 +86,9 @@ ERRORS: Final[dict[str, Callable[[Path], object]]] = {
         MIXED_H5, to="float64", output=damaged(place)
     ),
     "no policy": lambda place: policytool.migrate(FIXTURES / "keras3.15/loops.export"),
-    "no layer": lambda place: policytool.migrate(MIXED_H5, assignments={"nope": "float32"}),
+    "no layer": lambda place: policytool.migrate(MIXED_H5, set={"nope": "float32"}),
     "two patterns": lambda place: policytool.migrate(
-        MIXED_H5, assignments={".*": "float32", ".*a": "float16"}
+        MIXED_H5, set={".*": "float32", ".*a": "float16"}
     ),
     "other format": lambda place: policytool.migrate(
         FIXTURES / "tf2.15/rnn.h5", target="keras3", allow_weight_rewrite=True, in_place=True
@@ -125,7 +125,7 @@ def test_an_error_without_a_file_has_none() -> None:
     for options in ({"loss_scale": "no"}, {"outputs": "no"}, {"optimizer": "no"}, {"to": "half"}):
         with pytest.raises(policytool.UsageError, match=next(iter(options.values()))):
             policytool.migrate(MIXED_H5, **options)  # type: ignore[arg-type]  # that is tried
-    with pytest.raises(policytool.UsageError, match="in_place and output conflict"):
+    with pytest.raises(policytool.UsageError, match="--in-place and -o conflict"):
         policytool.migrate(MIXED_H5, in_place=True, output="other.h5")
 
 
@@ -190,7 +190,7 @@ def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"output_kinds": {"y": "cat"}}, errors.UsageError, "must be NAME=KIND"),
+        ({"output_kind": {"y": "cat"}}, errors.UsageError, "must be NAME=KIND"),
         ({"metric": "accuracy"}, errors.UsageError, "requires labels"),
         ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "requires --inputs"),
         ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),

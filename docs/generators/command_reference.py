@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool.cli import help_pages
+from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption, Positional
 from policytool.cli.main import COMMANDS, cli
 from policytool.reports import rule_reference
 
@@ -34,7 +35,9 @@ def commands_page() -> str:
         "",
         (
             "An option on the command line overrides its environment variable, which overrides the "
-            "settings file (`policytool.toml`)."
+            "settings file (`policytool.toml`). The last column also names the options that the "
+            "[Python function](python.md) of a command accepts, and those that a settings file can "
+            "set that was found automatically."
         ),
         (
             "[Settings files found automatically]"
@@ -64,6 +67,13 @@ def _command(name: str) -> Iterator[str]:
     yield from (f"## policytool {name}", "", "```text", usage, "```")
     for paragraph in re.split(r"\n\s*\n", command.help or ""):
         yield from ("", _markdown(" ".join(paragraph.split())))
+    arguments = [
+        f"| `{parameter.make_metavar(context)}` | {_markdown(parameter.meaning)} |"
+        for parameter in command.params
+        if isinstance(parameter, Positional)
+    ]
+    if arguments:
+        yield from ("", "| argument | meaning |", "| --- | --- |", *arguments)
     rows = [
         _option_row(option, context)
         for options in help_pages.options_by_group(command, context).values()
@@ -71,7 +81,7 @@ def _command(name: str) -> Iterator[str]:
         if "--help" not in option.opts
     ]
     if rows:
-        yield from ("", "| option | meaning | default | variable |", "| --- | --- | --- | --- |")
+        yield from ("", "| option | meaning | default | also set by |", "| --- | --- | --- | --- |")
         yield from rows
     yield from ("", "Examples:", "", "```console")
     for number, (call, purpose) in enumerate(help_pages.EXAMPLES[name]):
@@ -98,9 +108,21 @@ def _option_row(option: click.Option, context: click.Context) -> str:
         f"`{names}`".replace("|", r"\|"),
         _markdown(" ".join([meaning, *map(_range, ranges)])),
         _markdown(default.removeprefix(_DEFAULT).removeprefix("(").removesuffix(")")),
-        f"`{option.envvar}`" if option.envvar else "",
+        ", ".join(_other_places(option)),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _other_places(option: click.Option) -> Iterator[str]:
+    """Yield what sets an option beside the command line and a settings file that is named."""
+    if not isinstance(option, DeclaredClickOption):
+        return
+    if option.envvar:
+        yield f"`{option.envvar}`"
+    if not isinstance(option.declared.declaration, CommandLineOption):
+        yield "Python"
+    if option.declared.declaration.is_automatic:
+        yield "automatic file"
 
 
 def _range(match: re.Match[str]) -> str:

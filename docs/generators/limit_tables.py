@@ -33,7 +33,7 @@ def limits_page() -> str:
             "command that reads models (`--limit json-bytes=512MiB`, repeatable),"
         ),
         (
-            'the argument `limits={"json-bytes": 2**29}` of the Python API, or the environment '
+            'the argument `limit={"json-bytes": 2**29}` of the Python API, or the environment '
             "variable `POLICYTOOL_LIMIT`. The limit also applies to the processes that `--jobs`"
         ),
         (

@@ -9,161 +9,121 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from policytool import rules
 from policytool.cli import (
     audit_lines,
-    cache_option,
     completion,
+    fleets,
     hidden_findings,
     messages,
     options,
     report_option,
-    selection_options,
-    settings,
-    shard_option,
 )
+from policytool.cli.audit_arguments import AuditCommandLine
+from policytool.cli.command import Command, declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
-from policytool.cli.selection_options import NEVER
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit_tally import AuditTally, tally_of
 from policytool.commands.batch import parallel, shards
 from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import take
-from policytool.releases.targets import stand_ins, target_and_containers
+from policytool.releases.targets import stand_ins
 from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
-from policytool.rules import AuditOptions, Device
 from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
-from policytool.rules.selection.suppressions import (
-    Suppressions,
-    expired_suppressions,
-    suppress,
-)
+from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.cli.report_option import ReportFile
+    import click
+
     from policytool.commands.audit import Audit
     from policytool.commands.batch.cache import ResultCache
-    from policytool.commands.batch.shards import Shard
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
-    from policytool.reports import View
-    from policytool.rules.selection.suppressions import PerFileIgnore
+    from policytool.rules import AuditOptions
 
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
 
 
-@settings.command("audit", selection_options.AuditCommand)
-@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@selection_options.selection_options
-@click.option(
-    "--fix",
-    is_flag=True,
-    envvar="POLICYTOOL_FIX",
-    help="Apply safe fixes in place, and keep the original as NAME.bak.",
+NEVER: Final = "never"
+"""What ``--fail-on`` has beside the severities."""
+
+_SEPARATED: Final = "--require-separator"
+
+
+class AuditCommand(Command):
+    """The command, which can require ``--`` before the paths."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """
+        Parse the arguments.
+
+        :raises UsageError: if ``--require-separator`` is present and ``--`` is not.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        if _SEPARATED in args[:end] and not ctx.resilient_parsing:
+            if end == len(args):
+                raise UsageError(
+                    f"{_SEPARATED} requires -- between the options and the paths; in "
+                    ".pre-commit-config.yaml, add -- to the end of the hook's args"
+                )
+            # Raises if -- is the value of the last option, and therefore does not end the options.
+            self.make_parser(ctx).parse_args(args[:end])
+        return super().parse_args(ctx, args)
+
+
+@declare_command(
+    "audit",
+    AuditArguments,
+    AuditCommandLine,
+    positional=[
+        Positional(
+            "paths",
+            "A model, a directory that contains models, a quoted glob, a URL of one of these, or - "
+            "for a list of paths on stdin. Defaults to all models in the working directory.",
+            nargs=-1,
+            metavar="[PATH]...",
+            shell_complete=completion.files,
+        )
+    ],
+    changes=report_option.attributes(
+        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
+    ),
+    cls=AuditCommand,
 )
-@click.option(
-    "--unsafe-fixes",
-    is_flag=True,
-    envvar="POLICYTOOL_UNSAFE_FIXES",
-    help="With --fix or --diff, include fixes that change numerics or training.",
-)
-@click.option(
-    "--diff",
-    is_flag=True,
-    envvar="POLICYTOOL_DIFF",
-    help="Show the changes that --fix would make, without writing them.",
-)
-@click.option(
-    "--backup/--no-backup",
-    default=True,
-    show_default=True,
-    envvar="POLICYTOOL_BACKUP",
-    help="With --fix, keep the original as NAME.bak.",
-)
-@click.option(
-    "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace existing backups."
-)
-@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
-@report_option.option(_REPORTERS)
-@click.option(
-    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
-)
-@options.jobs("read")
-@options.scheduler
-@cache_option.option
-@shard_option.option
-@options.limit_option
-@options.common
 def command(
-    *,
-    paths: tuple[str, ...],
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    per_file_ignores: tuple[PerFileIgnore, ...],
-    target: tuple[str, ...],
-    device: str | None,
-    weights: bool,
-    fail_on: str,
-    no_models_ok: bool,
-    skip_unrecognized: bool,
-    show_suppressed: bool,
-    baseline: Path | None,
-    write_baseline: Path | None,
-    fix: bool,
-    unsafe_fixes: bool,
-    diff: bool,
-    backup: bool,
-    overwrite: bool,
-    format: str,  # the option's name
-    report: tuple[ReportFile, ...],
-    null: bool,
-    jobs: int | None,
-    scheduler: str | None,
-    cache: str | None,
-    shard: Shard | None,
-    verbose: bool,
-    quiet: bool,
-    debug: bool,  # main() looks for it
-    color: str,
-    progress: str,
+    arguments: AuditArguments, terminal: AuditCommandLine, *, paths: tuple[str, ...]
 ) -> int:
     """
     Find models that fail to load or behave differently, and show how to fix them.
 
-    PATH is a model, a directory that contains models, a quoted glob, a URL of one of these, or -
-    for a list of paths on stdin. Defaults to all models in the working directory. Only --fix,
-    --write-baseline and --report write files.
+    Only --fix, --write-baseline and --report write files.
     """
-    report_option.check_binary(report, _REPORTERS, None if diff else format)
-    selected = selectors.selectors(select, "--select")
+    report, fix, diff = terminal.report, terminal.fix, terminal.diff
+    report_option.check_binary(report, _REPORTERS, None if diff else terminal.format)
+    baseline, write_baseline = terminal.baseline, terminal.write_baseline
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
-    question = AuditOptions(
-        rules=selectors.select_rules(selected, selectors.selectors(ignore, "--ignore")),
-        targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in target)),
-        target_names=tuple(dict.fromkeys(target)),
-        fail_on=Severity(fail_on) if fail_on != NEVER else Severity.WARNING,
-        device=Device(device) if device is not None else None,
-        weights=weights,
-        signatures=remembered.by_path,
+    fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
+    question = replace(
+        auditing.audit_options(arguments), fail_on=fail_on, signatures=remembered.by_path
     )
-    every = options.inputs(paths, null=null, remote=not (fix or diff))
+    every = options.inputs(paths, null=terminal.null, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
@@ -173,35 +133,28 @@ def command(
     report_option.check(
         report, every, [file for file in (baseline, write_baseline) if file is not None]
     )
-    if skip_unrecognized:  # named files count as those found in directories
+    if terminal.skip_unrecognized:  # named files count as those found in directories
         every = [replace(one, exact=False) for one in every]
-    if format == json_lines.FORMAT:
+    if terminal.format == json_lines.FORMAT:
         audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
-    if shard is not None:
+    if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
-    found = shards.part(every, shard)
+    found = shards.part(every, terminal.shard)
+    quiet, selected = terminal.quiet, selectors.selectors(arguments.select or (), "--select")
     _say(selectors.unused_words(selected, question), quiet=quiet)
     _say(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
         directory=Path.cwd().as_posix(),
         today=_today(),
-        suppressions=selection_options.suppressions(),
-        per_file=per_file_ignores,
+        suppressions=terminal.suppress,
+        per_file=terminal.per_file_ignores,
     )
+    cache = terminal.cache
     if cache is not None and (fix or diff):
         _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
         cache = None
-    kept = cache_option.open_cache(cache)
     ending = _Ending(
-        question=question,
-        kept=kept,
-        every=every,
-        shard=shard,
-        fail_on=fail_on,
-        no_models_ok=no_models_ok,
-        show_suppressed=show_suppressed,
-        verbose=verbose,
-        quiet=quiet,
+        question=question, kept=fleets.open_cache(cache), every=every, terminal=terminal
     )
     unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
@@ -210,33 +163,30 @@ def command(
             auditing.TASK,
             first,
             unplanned if fix or diff else question,
-            jobs,
-            scheduler=scheduler,
-            cache=kept,
+            terminal.jobs,
+            scheduler=terminal.scheduler,
+            cache=ending.kept,
         ),
         len(first),
-        progress,
+        terminal.progress,
         "audit",
     )
-    if format == json_lines.FORMAT:
-        return _print_lines(ending, results, remembered, passing, report)
+    if terminal.format == json_lines.FORMAT:
+        return _print_lines(ending, results, remembered, passing)
     audit = auditing.collect(results)
     passing = baselines.with_baseline(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
-        how = fixing.FixOptions(
-            unsafe=unsafe_fixes,
-            write=not diff,
-            backup=backup,
-            overwrite=overwrite,
-            targets=question.targets,
+        request = fixing.FixRequest(
+            options=_fix_options(terminal, question), audit_options=question, passing=passing
         )
-        request = fixing.FixRequest(options=how, audit_options=question, passing=passing)
         audit, migrations = fixing.collect(
             track(
-                parallel.run_all(fixing.TASK, found, request, jobs, scheduler=scheduler),
+                parallel.run_all(
+                    fixing.TASK, found, request, terminal.jobs, scheduler=terminal.scheduler
+                ),
                 len(found),
-                progress,
+                terminal.progress,
                 "audit",
             )
         )
@@ -251,9 +201,9 @@ def command(
         )
         passing = replace(passing, known=own.fingerprints)
     audit = _with_suppressions(audit, passing, question)
-    unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=show_suppressed)
-    view = options.view(color, suppressed=show_suppressed)
-    _print(audit, migrations if diff else None, format, view, color)
+    shows_suppressed = terminal.show_suppressed
+    unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=shows_suppressed)
+    _print(audit, migrations if diff else None, terminal)
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
     not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
@@ -274,12 +224,7 @@ class _Ending:
     every: Sequence[Input]
     """The inputs of all shards."""
 
-    shard: Shard | None
-    fail_on: str
-    no_models_ok: bool
-    show_suppressed: bool
-    verbose: bool
-    quiet: bool
+    terminal: AuditCommandLine
 
 
 def _print_lines(
@@ -287,16 +232,16 @@ def _print_lines(
     results: Iterable[Audited | Failure | None],
     remembered: Baseline,
     passing: Suppressions,
-    files: tuple[ReportFile, ...],
 ) -> int:
     """Print each result as it comes, and return the exit code."""
     known = baselines.known_findings(remembered)
     tally = AuditTally(passing=replace(passing, known=known.by_path))
-    asked = audit_lines.options_text(ending.question, passing, remembered, ending.fail_on)
-    none = Exit.CLEAN if ending.no_models_ok else Exit.NO_MODEL
+    terminal, files = ending.terminal, ending.terminal.report
+    asked = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
+    none = Exit.CLEAN if terminal.no_models_ok else Exit.NO_MODEL
     names = shards.names(ending.every)
     with LinesReport(
-        "audit", names, asked, ending.shard, no_model=none, counts=audit_lines.COUNTS
+        "audit", names, asked, terminal.shard, no_model=none, counts=audit_lines.COUNTS
     ) as lines:
         stream = audit_lines.stream(lines, results, ending.question, known, tally)
         kept = auditing.collect(result for result in stream if files)
@@ -304,7 +249,7 @@ def _print_lines(
             files,
             _REPORTERS,
             _with_question(kept, ending.question),
-            suppressed=ending.show_suppressed,
+            suppressed=terminal.show_suppressed,
         )
         options.troubles((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
@@ -313,12 +258,22 @@ def _print_lines(
     return code
 
 
-def _print(
-    audit: Audit, changes: tuple[Migration, ...] | None, format: str, view: View, color: str
-) -> None:
+def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.FixOptions:
+    return fixing.FixOptions(
+        unsafe=terminal.unsafe_fixes,
+        write=not terminal.diff,
+        backup=terminal.backup,
+        overwrite=terminal.overwrite,
+        targets=question.targets,
+    )
+
+
+def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or what fixes would change."""
+    color = terminal.color
+    view = options.view(color, suppressed=terminal.show_suppressed)
     if changes is None:
-        report_option.print_report(_REPORTERS, format, audit, view, color)
+        report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
     else:
         found = Migrations(migrations=changes, failures=())
         report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, found, view, color)
@@ -354,16 +309,17 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
 
     :param failure: the exit code for what could not be read or written; None if all could
     """
-    quiet = ending.quiet
-    _say(_stderr_notes(tally, skipped, verbose=ending.verbose), quiet=quiet)
+    terminal = ending.terminal
+    verbose, quiet = terminal.verbose, terminal.quiet
+    _say(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
     hidden = hidden_findings.sentences(tally, ending.question)
     _warn((*_expired(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
-    options.about_hdf5(verbose=ending.verbose, quiet=quiet)
-    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=quiet)
-    code = failure if failure is not None else _code(tally, ending.fail_on)
+    options.about_hdf5(verbose=verbose, quiet=quiet)
+    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:
         return code
-    return shard_option.no_model(ending.every, ending.shard, is_ok=ending.no_models_ok)
+    return fleets.no_model(ending.every, terminal.shard, is_ok=terminal.no_models_ok)
 
 
 def _today() -> date:

@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import click
-
-from policytool.cli import (
-    completion,
-    messages,
-    options,
-    report_option,
-    settings,
-)
+from policytool.cli import completion, messages, options, report_option
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.reading_arguments import DiffCommandLine
 from policytool.commands import diff as comparison
+from policytool.commands.arguments.reading import DiffArguments
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 
-if TYPE_CHECKING:
-    from policytool.cli.report_option import ReportFile
 
-
-@settings.command("diff")
-@click.argument("a", metavar="A", shell_complete=completion.files)
-@click.argument("b", metavar="B", shell_complete=completion.files)
-@click.option(
-    "--layer",
-    metavar="PATTERN",
-    help="Compare only layers whose path equals PATTERN or fully matches it as a regular "
-    "expression.",
+@declare_command(
+    "diff",
+    DiffArguments,
+    DiffCommandLine,
+    positional=[
+        Positional(
+            name,
+            f"The {which} model: a path or a URL.",
+            metavar=name.upper(),
+            shell_complete=completion.files,
+        )
+        for name, which in (("a", "first"), ("b", "second"))
+    ],
+    changes=report_option.attributes(DIFFERENCE_REPORTERS),
 )
-@click.option(
-    "--all",
-    "all",
-    is_flag=True,
-    help="Also show equal values, and differences that have no effect.",
-)
-@click.option(
-    "--values/--no-values",
-    default=True,
-    show_default=True,
-    help="Read and compare the stored values.",
-)
-@options.format_option([reporter.name for reporter in DIFFERENCE_REPORTERS])
-@report_option.option(DIFFERENCE_REPORTERS)
-@options.limit_option
-@options.common_without_progress
-def command(
-    a: str,
-    b: str,
-    layer: str | None,
-    format: str,  # the option's name
-    report: tuple[ReportFile, ...],
-    *,
-    all: bool,  # the option's name
-    values: bool,
-    verbose: bool,
-    quiet: bool,
-    debug: bool,  # main() looks for it
-    color: str,
-) -> int:
+def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: str) -> int:
     """
     Show the differences between the models A and B, and exit 1 if they differ.
 
@@ -67,18 +35,20 @@ def command(
     releases. Values that are written differently but have the same meaning count as equal. A note
     lists the parts that one of the file formats cannot store.
     """
-    report_option.check(report, comparison.inputs(a, b))
+    report_option.check(terminal.report, comparison.inputs(a, b))
     found = Differences(
-        outcome=comparison.try_diff(a, b, values=values, layer=layer), everything=all
+        outcome=comparison.try_diff(a, b, values=arguments.values, layer=arguments.layer),
+        everything=terminal.all,
     )
-    unwritten = report_option.write_reports(report, DIFFERENCE_REPORTERS, found)
-    report_option.print_report(DIFFERENCE_REPORTERS, format, found, options.view(color), color)
+    unwritten = report_option.write_reports(terminal.report, DIFFERENCE_REPORTERS, found)
+    view = options.view(terminal.color)
+    report_option.print_report(DIFFERENCE_REPORTERS, terminal.format, found, view, terminal.color)
     options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
-    if compared is not None and verbose and not quiet:
+    if compared is not None and terminal.verbose and not terminal.quiet:
         messages.note(
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
-        return of_failures(one.code for one in found.outcome.failures)
+        return of_failures(failure.code for failure in found.outcome.failures)
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

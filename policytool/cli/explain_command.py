@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import messages, options, settings
+from policytool.cli import messages, options
+from policytool.cli.arguments import ReferenceArguments
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
+from policytool.commands.arguments.reading import ExplainArguments
 from policytool.reports.explanations import EXPLANATION_REPORTERS, PAGE
 from policytool.support import project
 from policytool.support.errors import UsageError
@@ -20,17 +24,25 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
-@settings.command("explain")
-@click.argument("text", nargs=-1, required=True, metavar="TEXT...|-")
-@options.format_option([reporter.name for reporter in EXPLANATION_REPORTERS])
-@options.limit_option
-@options.display
+@declare_command(
+    "explain",
+    ExplainArguments,
+    ReferenceArguments,
+    positional=[
+        Positional(
+            "text",
+            "A message or a whole traceback, or - to read it from stdin.",
+            nargs=-1,
+            required=True,
+            metavar="TEXT...|-",
+        )
+    ],
+    changes={
+        "format": {"type": click.Choice([reporter.name for reporter in EXPLANATION_REPORTERS])}
+    },
+)
 def command(
-    text: tuple[str, ...],
-    format: str,  # the option's name
-    *,
-    debug: bool,  # main() looks for it
-    color: str,
+    _arguments: ExplainArguments, terminal: ReferenceArguments, *, text: tuple[str, ...]
 ) -> int:
     """
     Find the cause of an error message of Keras or TensorFlow, and how to fix it.
@@ -39,11 +51,11 @@ def command(
     most likely first.
     """
     found = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
-    (reporter,) = (one for one in EXPLANATION_REPORTERS if one.name == format)
+    (reporter,) = (one for one in EXPLANATION_REPORTERS if one.name == terminal.format)
     click.echo(
-        reporter.render(found, options.view(color)),
+        reporter.render(found, options.view(terminal.color)),
         nl=False,
-        color=color != "never",
+        color=terminal.color != "never",
     )
     if not found.matches:
         messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")

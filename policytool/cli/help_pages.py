@@ -6,60 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from policytool.cli.declared_options import DeclaredClickOption, Positional
+from policytool.commands.arguments.declaration import Group
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Selection": (
-        *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
-        *("shard", "baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
-        "require_separator",
-    ),
-    "Policy": (
-        *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
-        *("list_targets", "allow_weight_rewrite", "retrace", "keep_rules"),
-    ),
-    "Fix": ("fix", "unsafe_fixes"),
-    "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
-    "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
-    "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
-    "Measurement": (
-        *("reference", "max_change", "output_kind", "accept_undecided", "metric", "max_drop"),
-        *("tolerance", "agreement", "isolated", "gradients", "tf32", "deterministic"),
-        *("compare_to", "timing", "values"),
-    ),
-    "Search": ("prefer", "max_trials", "time", "resume"),
-    "TensorFlow": (
-        *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
-    ),
-    "Reporting": (
-        *(
-            "format",
-            "report",
-            "summary",
-            "releases",
-            "variables",
-            "all",
-            "all_layers",
-            "show_suppressed",
-        ),
-        *("color", "progress", "verbose", "quiet"),
-    ),
-}
-"""Group to its options; all others are in the group General."""
-
-_MOVED: Final[Mapping[tuple[str, str], str]] = {
-    ("audit", "target"): "Selection",
-    ("audit", "diff"): "Fix",
-    ("check", "device"): "TensorFlow",
-    ("check", "weights"): "Input",
-    ("check", "reference"): "Policy",
-    ("tune", "device"): "TensorFlow",
-    ("tune", "weights"): "Input",
-}
-"""Options that mean something else in a command, and their group in it."""
-
-GENERAL: Final = "General"
 
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "inspect": (
@@ -208,51 +159,101 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def group(command: str, option: str) -> str:
-    """Return the group of a command's option."""
-    listed = next((title for title, names in _GROUPS.items() if option in names), GENERAL)
-    return _MOVED.get((command, option), listed)
-
-
 def options_by_group(
     command: click.Command, context: click.Context
-) -> dict[str, list[click.Option]]:
-    """Return a command's visible options by group, without empty groups."""
-    found: dict[str, list[click.Option]] = {title: [] for title in (*_GROUPS, GENERAL)}
+) -> dict[Group, list[click.Option]]:
+    """
+    Return a command's visible options by group, those that most runs need first; no empty groups.
+    """
+    groups: dict[Group, list[click.Option]] = {group: [] for group in Group}
     for parameter in command.get_params(context):
         if isinstance(parameter, click.Option) and not parameter.hidden:
-            found[group(str(command.name), str(parameter.name))].append(parameter)
-    return {title: options for title, options in found.items() if options}
+            groups[_group(parameter)].append(parameter)
+    return {
+        group: sorted(options, key=_is_essential, reverse=True)
+        for group, options in groups.items()
+        if options
+    }
+
+
+def essential_options(command: click.Command, context: click.Context) -> list[click.Option]:
+    """Return the options that brief help shows: those that most runs need, and those for help."""
+    return [
+        option
+        for options in options_by_group(command, context).values()
+        for option in options
+        if not isinstance(option, DeclaredClickOption) or _is_essential(option)
+    ]
+
+
+def _is_essential(option: click.Option) -> bool:
+    return isinstance(option, DeclaredClickOption) and option.declared.declaration.essential
+
+
+def _group(option: click.Option) -> Group:
+    if isinstance(option, DeclaredClickOption):
+        return option.declared.declaration.group
+    return Group.GENERAL
+
+
+def write_text(command: click.Command, formatter: click.HelpFormatter, *, is_brief: bool) -> None:
+    """Write what a command does: the first paragraph, or all of them."""
+    text = command.help or ""
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text(text.partition("\n\n")[0] if is_brief else text)
+
+
+def write_arguments(command: click.Command, formatter: click.HelpFormatter) -> None:
+    """Write the positional arguments with their help."""
+    records = [
+        (parameter.metavar or str(parameter.name).upper(), parameter.meaning)
+        for parameter in command.params
+        if isinstance(parameter, Positional)
+    ]
+    if records:
+        with formatter.section("Arguments"):
+            formatter.write_dl(records)
 
 
 def write_options(
-    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+    command: click.Command,
+    context: click.Context,
+    formatter: click.HelpFormatter,
+    *,
+    is_brief: bool,
 ) -> None:
-    """Write a command's options, group by group."""
-    for title, options in options_by_group(command, context).items():
-        records = [option.get_help_record(context) for option in options]
-        with formatter.section(f"{title} options"):
-            formatter.write_dl([record for record in records if record is not None])
+    """Write the options that most runs need, or all options, group by group."""
+    if is_brief:
+        _write_section("Options", essential_options(command, context), context, formatter)
+        return
+    for group, options in options_by_group(command, context).items():
+        _write_section(f"{group} options", options, context, formatter)
 
 
-def write_epilog(command: str, formatter: click.HelpFormatter) -> None:
-    """Write the examples of a command, and its exit codes if it has special ones."""
+def _write_section(
+    title: str,
+    options: list[click.Option],
+    context: click.Context,
+    formatter: click.HelpFormatter,
+) -> None:
+    records = [option.get_help_record(context) for option in options]
+    with formatter.section(title):
+        formatter.write_dl([record for record in records if record is not None])
+
+
+def write_epilog(command: click.Command, formatter: click.HelpFormatter, *, is_brief: bool) -> None:
+    """Write the examples of a command, and in full help its exit codes if it has special ones."""
+    name = str(command.name)
     with formatter.section("Examples"):
-        for call, purpose in EXAMPLES[command]:
+        for call, purpose in EXAMPLES[name]:
             formatter.write(f"{'':{formatter.current_indent}}# {purpose}\n")
             formatter.write(f"{'':{formatter.current_indent}}{call}\n")
-    if command in _CODES:
+    if name in _CODES and not is_brief:
         with formatter.section("Exit codes"):
-            formatter.write_dl(list(_CODES[command]))
+            formatter.write_dl(list(_CODES[name]))
 
 
 def exit_codes(command: str) -> tuple[tuple[str, str], ...]:
     """Return the special exit codes of a command, each with its meaning."""
     return _CODES.get(command, ())
-
-
-def grouped_options() -> frozenset[str]:
-    """Return the options that a group names."""
-    return frozenset(
-        {*(name for names in _GROUPS.values() for name in names), *(name for _, name in _MOVED)}
-    )

@@ -25,14 +25,7 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 def sentences(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
     hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
-    file = next(
-        (
-            file
-            for key in settings.ALLOWED
-            if (file := settings.found_source(key.replace("-", "_")))
-        ),
-        None,
-    )
+    file = settings.found_file()
     if hidden and file is not None:
         yield (
             f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "

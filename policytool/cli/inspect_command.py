@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from policytool.cli import (
-    cache_option,
-    completion,
-    messages,
-    options,
-    report_option,
-    settings,
-    shard_option,
-)
+from policytool.cli import completion, fleets, messages, options, report_option
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
+from policytool.cli.reading_arguments import InspectCommandLine
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion
+from policytool.commands.arguments.reading import InspectArguments
 from policytool.commands.batch import parallel, shards
 from policytool.releases import policy
 from policytool.reports import json_lines
@@ -32,9 +26,7 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from policytool.cli.report_option import ReportFile
     from policytool.commands.batch.cache import ResultCache
-    from policytool.commands.batch.shards import Shard
     from policytool.commands.inspect import Failure
     from policytool.formats.discovery import Input
     from policytool.model.model import Model
@@ -46,139 +38,93 @@ _PAGES = {"table", "markdown", "html"}
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
 
-@settings.command("inspect")
-@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.format_option([*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT])
-@report_option.option(_REPORTERS)
-@click.option(
-    "--summary",
-    is_flag=True,
-    help=(
-        "Show one summary of all models: formats, releases, policies, sizes and possible savings. "
-        "CSV and Parquet have one row for each model."
+@declare_command(
+    "inspect",
+    InspectArguments,
+    InspectCommandLine,
+    positional=[
+        Positional(
+            "paths",
+            "An HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, "
+            "a TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted "
+            "glob, a URL of one of these, or - for a list of paths on stdin. Defaults to all "
+            "models in the working directory.",
+            nargs=-1,
+            metavar="[PATH]...",
+            shell_complete=completion.files,
+        )
+    ],
+    changes=report_option.attributes(
+        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
     ),
 )
-@click.option(
-    "--layer",
-    metavar="PATTERN",
-    help="Show only layers whose path equals PATTERN or fully matches it as a regular expression.",
-)
-@click.option(
-    "--only",
-    metavar="deprecated|mixed|POLICY",
-    shell_complete=completion.policies,
-    help="Show only layers with a deprecated policy format, a mixed policy, or the policy POLICY.",
-)
-@click.option(
-    "--variables",
-    is_flag=True,
-    help="Show the stored variables of each layer. JSON always lists them; CSV only counts them.",
-)
-@click.option(
-    "--depth", type=click.IntRange(min=0), metavar="N", help="Show only N levels below the model."
-)
-@click.option(
-    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
-)
-@click.option(
-    "--releases",
-    type=click.Choice(["current", "all"]),
-    default="current",
-    show_default=True,
-    help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
-)
-@options.jobs("read")
-@options.scheduler
-@cache_option.option
-@shard_option.option
-@options.limit_option
-@options.common
 def command(
-    paths: tuple[str, ...],
-    format: str,  # the option's name
-    report: tuple[ReportFile, ...],
-    layer: str | None,
-    only: str | None,
-    *,
-    summary: bool,
-    variables: bool,
-    depth: int | None,
-    releases: str,
-    null: bool,
-    jobs: int | None,
-    scheduler: str | None,
-    cache: str | None,
-    shard: Shard | None,
-    verbose: bool,
-    quiet: bool,
-    debug: bool,  # main() looks for it
-    color: str,
-    progress: str,
+    _arguments: InspectArguments, terminal: InspectCommandLine, *, paths: tuple[str, ...]
 ) -> int:
     """
     Show the dtype policy of each layer, and the releases that can load the model.
-
-    PATH is an HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, a
-    TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, a URL
-    of one of these, or - for a list of paths on stdin. Defaults to all models in the working
-    directory.
     """
-    if only is not None and only not in _ONLY:
-        _check_policy(only)
-    if summary:
-        _check_no_selection(layer=layer, only=only, depth=depth, variables=variables or None)
-    report_option.check_binary(report, _REPORTERS, format)
+    if terminal.only is not None and terminal.only not in _ONLY:
+        _check_policy(terminal.only)
+    if terminal.summary:
+        _check_no_selection(
+            layer=terminal.layer,
+            only=terminal.only,
+            depth=terminal.depth,
+            variables=terminal.variables or None,
+        )
+    report_option.check_binary(terminal.report, _REPORTERS, terminal.format)
     selection = inspection.Selection(
-        layer=layer, only=only, depth=depth, every_release=releases == "all"
+        layer=terminal.layer,
+        only=terminal.only,
+        depth=terminal.depth,
+        every_release=terminal.releases == "all",
     )
-    every = options.inputs(paths, null=null, remote=True)
-    report_option.check(report, every)
-    found = shards.part(every, shard)
-    kept = cache_option.open_cache(cache)
-    ending = _Ending(every=every, shard=shard, kept=kept, verbose=verbose, quiet=quiet)
-    if summary:
+    every = options.inputs(paths, null=terminal.null, remote=True)
+    report_option.check(terminal.report, every)
+    found = shards.part(every, terminal.shard)
+    kept = fleets.open_cache(terminal.cache)
+    ending = _Ending(every=every, kept=kept, terminal=terminal)
+    if terminal.summary:
         from policytool.cli import inspect_summary  # only for this option
 
-        if shard is not None:
+        if terminal.shard is not None:
             raise UsageError("--summary and --shard conflict: a summary counts all models")
-        counts, codes, unwritten = inspect_summary.run(
-            every,
-            inspect_summary.SummaryRun(
-                format=format,
-                report=report,
-                every_release=releases == "all",
-                jobs=jobs,
-                scheduler=scheduler,
-                cache=kept,
-                color=color,
-                progress=progress,
-            ),
-        )
+        counts, codes, unwritten = inspect_summary.run(every, terminal, kept)
         return _finish(ending, counts, codes, unwritten)
     fixes: dict[str, inspection.SuggestedFix] = {}
     with_fix = (
         len(found) == 1
         and not isinstance(found[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _PAGES & {format, *(one.format for one in report)}
+        and _PAGES & {terminal.format, *(one.format for one in terminal.report)}
     )
     models: Iterable[Model | inspection.Failure | None]
     if with_fix:
         with_fixes = parallel.run_all(
-            suggested_conversion.TASK, found, None, jobs, scheduler=scheduler, cache=kept
+            suggested_conversion.TASK,
+            found,
+            None,
+            terminal.jobs,
+            scheduler=terminal.scheduler,
+            cache=kept,
         )
         models = suggested_conversion.models(with_fixes, fixes)
     else:
         models = parallel.run_all(
-            inspection.TASK, found, None, jobs, scheduler=scheduler, cache=kept
+            inspection.TASK, found, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
         )
-    results = inspection.check_selection(track(models, len(found), progress, "inspect"), selection)
-    if format == json_lines.FORMAT:
-        return _print_lines(ending, results, selection, report, variables=variables)
+    results = inspection.check_selection(
+        track(models, len(found), terminal.progress, "inspect"), selection
+    )
+    if terminal.format == json_lines.FORMAT:
+        return _print_lines(ending, results, selection)
     inspected = inspection.collect(results)
     selected = replace(inspection.select(inspected, selection), fixes=fixes)
-    unwritten = report_option.write_reports(report, _REPORTERS, selected, variables=variables)
-    view = options.view(color, variables=variables)
-    report_option.print_report(_REPORTERS, format, selected, view, color)
+    unwritten = report_option.write_reports(
+        terminal.report, _REPORTERS, selected, variables=terminal.variables
+    )
+    view = options.view(terminal.color, variables=terminal.variables)
+    report_option.print_report(_REPORTERS, terminal.format, selected, view, terminal.color)
     options.troubles(inspected.failures, unwritten)
     counts = {
         "models": len(inspected.models),
@@ -195,19 +141,12 @@ class _Ending:
     every: Sequence[Input]
     """The inputs of all shards."""
 
-    shard: Shard | None
     kept: ResultCache | None
-    verbose: bool
-    quiet: bool
+    terminal: InspectCommandLine
 
 
 def _print_lines(
-    ending: _Ending,
-    results: Iterable[Model | Failure | None],
-    selection: inspection.Selection,
-    files: tuple[ReportFile, ...],
-    *,
-    variables: bool,
+    ending: _Ending, results: Iterable[Model | Failure | None], selection: inspection.Selection
 ) -> int:
     """Print each result as it comes, and return the exit code."""
 
@@ -220,11 +159,13 @@ def _print_lines(
                 options.troubles((result,))
             yield result
 
-    names = shards.names(ending.every)
-    with LinesReport("inspect", names, codec.encode(selection), ending.shard) as lines:
-        kept = inspection.collect(result for result in printed(lines) if files)
+    names, terminal = shards.names(ending.every), ending.terminal
+    with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
+        kept = inspection.collect(result for result in printed(lines) if terminal.report)
         selected = inspection.select(kept, selection)
-        unwritten = report_option.write_reports(files, _REPORTERS, selected, variables=variables)
+        unwritten = report_option.write_reports(
+            terminal.report, _REPORTERS, selected, variables=terminal.variables
+        )
         options.troubles((), unwritten)
         code = _finish(ending, lines.counts, lines.failure_codes, unwritten)
         lines.end(code)
@@ -238,11 +179,12 @@ def _finish(
     unwritten: Sequence[str],
 ) -> int:
     """Print the notes below a report, and return the exit code."""
-    if counts["skipped"] and not ending.quiet:
+    verbose, quiet = ending.terminal.verbose, ending.terminal.quiet
+    if counts["skipped"] and not quiet:
         messages.note(left_out(counts["skipped"]))
-    options.about_hdf5(verbose=ending.verbose, quiet=ending.quiet)
-    cache_option.report_use(ending.kept, verbose=ending.verbose, quiet=ending.quiet)
-    if ending.verbose:
+    options.about_hdf5(verbose=verbose, quiet=quiet)
+    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    if verbose:
         models, failures = counts["models"], counts["failures"]
         messages.note(
             f"{models} model{'s' if models != 1 else ''}, "
@@ -250,7 +192,7 @@ def _finish(
         )
     if counts["failures"] or unwritten:
         return of_failures(failure_codes)
-    return Exit.CLEAN if counts["models"] else shard_option.no_model(ending.every, ending.shard)
+    return Exit.CLEAN if counts["models"] else fleets.no_model(ending.every, ending.terminal.shard)
 
 
 def _check_no_selection(**selecting: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import options, report_option
@@ -15,29 +14,15 @@ from policytool.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.cli.report_option import ReportFile
+    from policytool.cli.reading_arguments import InspectCommandLine
     from policytool.commands.batch.cache import ResultCache
     from policytool.formats.discovery import Input
 
 REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SummaryRun:
-    """The options of a run, as ``inspect`` has them."""
-
-    format: str
-    report: tuple[ReportFile, ...]
-    every_release: bool
-    jobs: int | None
-    scheduler: str | None
-    cache: ResultCache | None
-    color: str
-    progress: str
-
-
 def run(
-    found: Sequence[Input], how: SummaryRun
+    found: Sequence[Input], how: InspectCommandLine, cache: ResultCache | None
 ) -> tuple[Mapping[str, int], Sequence[str], Sequence[str]]:
     """
     Print the summary of models, and return how many there were, the codes of failures, and which
@@ -49,9 +34,9 @@ def run(
     names = [reporter.name for reporter in REPORTERS]
     if missing := formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
-    request = summaries.SummaryRequest(every_release=how.every_release)
+    request = summaries.SummaryRequest(every_release=how.releases == "all")
     results = parallel.run_all(
-        summaries.TASK, found, request, how.jobs, scheduler=how.scheduler, cache=how.cache
+        summaries.TASK, found, request, how.jobs, scheduler=how.scheduler, cache=cache
     )
     summary = summaries.summarize(
         track(results, len(found), how.progress, "inspect"),

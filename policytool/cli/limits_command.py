@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import click
 
-from policytool.cli import (
-    options,
-    settings,
-)
+from policytool.cli import options
+from policytool.cli.arguments import ReferenceArguments
+from policytool.cli.command import declare_command
 from policytool.cli.exit_codes import Exit
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import wrap
 from policytool.support.limits import BYTES, LIMITS
 
 
-@settings.command("limits")
-@options.format_option(["table", "json"])
-@options.display
-def command(
-    format: str,  # the option's name
-    *,
-    debug: bool,  # main() looks for it
-    color: str,
-) -> int:
+@declare_command(
+    "limits", ReferenceArguments, changes={"format": {"type": click.Choice(["table", "json"])}}
+)
+def command(terminal: ReferenceArguments) -> int:
     """
     List the limits for reading files and the reason for each limit.
 
     Raise a limit with --limit NAME=VALUE.
     """
-    view = options.view(color)
-    if format == "json":
+    view = options.view(terminal.color)
+    if terminal.format == "json":
         rows = [
             {
                 "name": limit.name,
@@ -57,6 +51,6 @@ def command(
             "\n".join(
                 wrap(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)
             ),
-            color=color != "never",
+            color=terminal.color != "never",
         )
     return Exit.CLEAN

@@ -20,58 +20,28 @@ from policytool.support.suggestion import did_you_mean
 if TYPE_CHECKING:
     from types import TracebackType
 
+
+_MODELS, _FLEETS, _REFERENCE = "Commands", "Fleets of models", "Reference"
+
 COMMANDS: Final = {
     "inspect": (
-        "policytool.cli.inspect_command",
+        _MODELS,
         "Show the dtype policies of a model's layers and the releases that can load it.",
     ),
-    "audit": (
-        "policytool.cli.audit_command",
-        "Find models that fail to load or behave differently.",
-    ),
-    "migrate": (
-        "policytool.cli.migrate_command",
-        "Rewrite dtype policies, or convert models for another release.",
-    ),
-    "merge": (
-        "policytool.cli.merge_command",
-        "Join the JSON Lines reports of all shards of a run.",
-    ),
-    "check": (
-        "policytool.cli.check_command",
-        "Show whether predictions change under a policy, compared with float32.",
-    ),
-    "tune": (
-        "policytool.cli.tune_command",
-        "Find a minimal set of layers to keep in float32, and convert the others.",
-    ),
-    "diff": (
-        "policytool.cli.diff_command",
-        "Compare two models, even across file formats and releases.",
-    ),
-    "explain": (
-        "policytool.cli.explain_command",
-        "Find the cause of an error message, and how to fix it.",
-    ),
-    "policies": (
-        "policytool.cli.policies_command",
-        "Explain dtype policies and their format in each release.",
-    ),
-    "rules": (
-        "policytool.cli.rules_command",
-        "List the audit rules, or explain one of them.",
-    ),
-    "limits": (
-        "policytool.cli.limits_command",
-        "List the limits for reading files.",
-    ),
-    "completion": (
-        "policytool.cli.completion_command",
-        "Print a shell completion script.",
-    ),
+    "audit": (_MODELS, "Find models that fail to load or behave differently."),
+    "migrate": (_MODELS, "Rewrite dtype policies, or convert models for another release."),
+    "check": (_MODELS, "Show whether predictions change under a policy, compared with float32."),
+    "tune": (_MODELS, "Find a minimal set of layers to keep in float32, and convert the others."),
+    "diff": (_MODELS, "Compare two models, even across file formats and releases."),
+    "explain": (_MODELS, "Find the cause of an error message, and how to fix it."),
+    "merge": (_FLEETS, "Join the JSON Lines reports of all shards of a run."),
+    "policies": (_REFERENCE, "Explain dtype policies and their format in each release."),
+    "rules": (_REFERENCE, "List the audit rules, or explain one of them."),
+    "limits": (_REFERENCE, "List the limits for reading files."),
+    "completion": (_REFERENCE, "Print a shell completion script."),
 }
 """
-Name to module and summary, in the order of ``--help``; a command's module is imported when it is
+Name to section and summary, in the order of ``--help``; a command's module is imported when it is
 called.
 """
 
@@ -94,7 +64,7 @@ class Commands(click.Group):
         """Return the command of this name."""
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[name][0]).command
+        command: click.Command = importlib.import_module(f"policytool.cli.{name}_command").command
         return command
 
     def resolve_command(
@@ -111,8 +81,16 @@ class Commands(click.Group):
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, importing none of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title in dict.fromkeys(section for section, _ in COMMANDS.values()):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), summary)
+                        for name, (section, summary) in COMMANDS.items()
+                        if section == title
+                    ]
+                )
 
 
 def _print_version(

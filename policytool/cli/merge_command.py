@@ -4,38 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from policytool.cli import completion, messages, options, settings
+from policytool.cli import completion, messages, options
+from policytool.cli.arguments import MergeCommandLine
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.cli.lines_report import LineWriter
-from policytool.cli.local_paths import check_local
 from policytool.commands import merge as merging
 from policytool.reports import json_lines
 from policytool.support.errors import UsageError
+from policytool.support.files.remote_path import check_local
 
 
-@settings.command("merge")
-@click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.files)
-@click.option(
-    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
+@declare_command(
+    "merge",
+    MergeCommandLine,
+    positional=[
+        Positional(
+            "reports",
+            "Files that `--format jsonl --shard I/N` wrote, or - for a list of paths on stdin.",
+            nargs=-1,
+            metavar="REPORT...",
+            shell_complete=completion.files,
+        )
+    ],
 )
-@options.limit_option
-@options.display
-def command(
-    reports: tuple[str, ...],
-    *,
-    null: bool,
-    debug: bool,  # main() looks for it
-    color: str,
-) -> int:
+def command(terminal: MergeCommandLine, *, reports: tuple[str, ...]) -> int:
     """
     Join the JSON Lines reports of all shards into the report of one run.
 
     REPORT is a file that `--format jsonl --shard I/N` wrote, or - for a list of paths on stdin.
     The order does not matter. The exit code is that of one run.
     """
-    paths = list(options.expand_stdin(reports, null=null))
+    paths = list(options.expand_stdin(reports, null=terminal.null))
     if not paths:
         raise UsageError("no report is specified; specify the reports of all shards")
     for path in paths:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policytool.cli import (
-    completion,
-    options,
-    settings,
-)
+from policytool.cli import completion, options
+from policytool.cli.arguments import ReferenceArguments
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS, Generation
@@ -24,17 +23,20 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Policy
 
 
-@settings.command("policies")
-@click.argument("name", required=False, shell_complete=completion.policies)
-@options.format_option(["table", "json"])
-@options.display
-def command(
-    name: str | None,
-    format: str,  # the option's name
-    *,
-    debug: bool,  # main() looks for it
-    color: str,
-) -> int:
+@declare_command(
+    "policies",
+    ReferenceArguments,
+    positional=[
+        Positional(
+            "name",
+            "A policy, such as mixed_float16.",
+            required=False,
+            shell_complete=completion.policies,
+        )
+    ],
+    changes={"format": {"type": click.Choice(["table", "json"])}},
+)
+def command(terminal: ReferenceArguments, *, name: str | None) -> int:
     """
     Explain all dtype policies, or one policy (NAME) and its format in each release.
     """
@@ -43,15 +45,15 @@ def command(
         if name
         else [policy.policy_from_name(listed) for listed in policy.LISTED]
     )
-    view = options.view(color)
-    if format == "json":
+    view = options.view(terminal.color)
+    if terminal.format == "json":
         text = json.dumps(
             {"version": 1, "policies": [_facts(one, formats=name is not None) for one in found]},
             indent=2,
         )
     else:
         text = "\n".join(_one(found[0], view) if name else _all(found, view))
-    click.echo(text, color=color != "never")
+    click.echo(text, color=terminal.color != "never")
     return Exit.CLEAN
 
 

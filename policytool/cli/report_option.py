@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from policytool.cli import settings
-from policytool.cli.local_paths import check_local
 from policytool.cli.options import PIPE_WIDTH
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
@@ -30,6 +29,7 @@ from policytool.reports.page import INDEX
 from policytool.reports.reporter import BinaryReporter
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import check_local
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
@@ -85,8 +85,14 @@ class ReportFile:
         return f"{self.format}={self.path}"
 
 
-def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Return the option of a command that has these reporters."""
+def attributes(
+    reporters: Sequence[Renders[Any]], on_stdout: Sequence[str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """
+    Return Click's attributes of ``--format`` and ``--report`` for a command with these reporters.
+
+    :param on_stdout: the formats of stdout, if they are not those of the reporters
+    """
     formats = [reporter.name for reporter in reporters]
     directories = [reporter.name for reporter in reporters if reporter.render_directory]
 
@@ -95,16 +101,14 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
     ) -> tuple[ReportFile, ...]:
         return _each_once([_parse(value, formats, directories) for value in values])
 
-    return click.option(
-        "--report",
-        multiple=True,
-        metavar="FORMAT=FILE",
-        callback=parse_all,
-        help=(
-            f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}. html=DIR/ writes "
-            "an index and a page for each model."
-        ),
+    text = (
+        f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}. html=DIR/ writes an "
+        "index and a page for each model."
     )
+    return {
+        "format": {"type": click.Choice(formats if on_stdout is None else on_stdout)},
+        "report": {"callback": parse_all, "help": text},
+    }
 
 
 def check(

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import rules
-from policytool.cli import (
-    completion,
-    options,
-    settings,
-)
+from policytool.cli import completion, options
+from policytool.cli.arguments import ReferenceArguments
+from policytool.cli.command import declare_command
+from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
 from policytool.reports.json_writing import json_text
@@ -30,24 +29,28 @@ _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE
 _WIDE: Final = 120
 
 
-@settings.command("rules")
-@click.argument("rule", required=False, metavar="[RULE]", shell_complete=completion.rules)
-@options.format_option(["table", "json"])
-@options.display
-def command(
-    rule: str | None,
-    format: str,  # the option's name
-    *,
-    debug: bool,  # main() looks for it
-    color: str,
-) -> int:
+@declare_command(
+    "rules",
+    ReferenceArguments,
+    positional=[
+        Positional(
+            "rule",
+            "The ID or the name of a rule.",
+            required=False,
+            metavar="[RULE]",
+            shell_complete=completion.rules,
+        )
+    ],
+    changes={"format": {"type": click.Choice(["table", "json"])}},
+)
+def command(terminal: ReferenceArguments, *, rule: str | None) -> int:
     """
     List the audit rules, or explain one RULE (ID or name) with its rationale, sources and an
     example.
     """
     found = rules.RULES if rule is None else (rule_from_text(rule),)
-    view = options.view(color)
-    if format == "json":
+    view = options.view(terminal.color)
+    if terminal.format == "json":
         click.echo(
             json_text(
                 {"version": 1, "rules": [rule_reference.values(one) for one in found]},
@@ -57,7 +60,7 @@ def command(
         )
         return Exit.CLEAN
     lines = _all(found, view) if rule is None else rule_reference.as_lines(found[0], view)
-    click.echo("\n".join(lines), color=color != "never")
+    click.echo("\n".join(lines), color=terminal.color != "never")
     return Exit.CLEAN
 
 

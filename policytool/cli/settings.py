@@ -3,26 +3,28 @@ Settings: what a settings file says, as the defaults of a command's options.
 
 An option on the command line comes first, then a ``POLICYTOOL_*`` variable, then the file, then the
 default. A key is an option's name; a key that no command has is an error. A file that nobody named
-may be a stranger's, so it sets only the keys of an allow-list.
+may be a stranger's, so it sets only the keys of options that are declared as automatic.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from policytool.cli import messages, settings_file
+from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption
 from policytool.support.errors import UsageError, short
 from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.cli.declared_options import FromFile
     from policytool.cli.settings_file import SettingsFile
+    from policytool.commands.arguments.declaration import Arguments, DeclaredOption
 
 _SOURCE: Final = "policytool.settings_file"
 STRUCTURED: Final = "policytool.structured."
@@ -30,88 +32,15 @@ STRUCTURED: Final = "policytool.structured."
 What stands before a structured key in the context's ``meta``, where a command finds its value.
 """
 
-ALLOWED: Final = frozenset(
-    {
-        *(
-            "select",
-            "ignore",
-            "per-file-ignores",
-            "suppress",
-            "fail-on",
-            "target",
-            "device",
-            "baseline",
-        ),  # which findings count; stderr names the file
-        *(
-            "format",
-            "color",
-            "progress",
-            "jobs",
-        ),  # how results are shown and computed; jobs counts up to the processors
-        *(
-            "to",
-            "set",
-            "outputs",
-            "loss-scale",
-        ),  # what a new file holds; migrate leaves the original and overwrites nothing
-        "verify",  # to false or "auto"; true starts TensorFlow, which the command line has to ask
-    }
-)
-"""
-The keys that a settings file may set if nobody named it.
-
-Whoever runs the tool in a stranger's checkout did not choose the others: they name files to write,
-replace models, say which code runs, or raise bounds. A new option is not here unless somebody adds
-it.
-"""
-
 _VERIFY: Final = "verify"
 _NOT_STARTING: Final = (False, "auto")
 """The values of ``verify`` with which a file starts no process that the command line does not."""
 
-_HIDDEN: Final = frozenset(
-    {"config", "show_settings", "help", "debug", "list_targets", "require_separator"}
-)
 _DEEPEST: Final = 8
 """Levels of lists and tables in a value; ``[[suppress]]`` has three."""
 
 _LONGEST: Final = 1_000
 """Characters of a command that a sentence repeats."""
-
-FromFile = Callable[[object, Path], object]
-"""
-Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are
-relative.
-"""
-
-
-class Command(click.Command):
-    """
-    A command whose help has groups of options, examples and exit codes, and which may have settings
-    keys that are not options, or whose values in a file have another form.
-    """
-
-    structured: ClassVar[Mapping[str, FromFile]] = {}
-    """By key, how its value is read."""
-
-    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in groups."""
-        from policytool.cli import help_pages  # not for a run
-
-        help_pages.write_options(self, context, formatter)
-
-    def format_epilog(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples and exit codes."""
-        from policytool.cli import help_pages  # not for a run
-
-        help_pages.write_epilog(str(self.name), formatter)
-
-
-def command(
-    name: str, cls: type[Command] = Command
-) -> Callable[[Callable[..., int]], click.Command]:
-    """Return the decorator that makes a function a command."""
-    return click.command(name, cls=cls, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def file_in_effect() -> Path | None:
@@ -147,7 +76,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
             )
         _check(context, file, plain, item)
         if plain in structured:
-            if isinstance(context.command, Command) and plain in context.command.structured:
+            if plain in getattr(context.command, "structured", {}):
                 context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](
                     item, file.path
                 )
@@ -171,11 +100,45 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
 
     :raises UsageError: for one that it may not.
     """
-    if file.is_found and key not in ALLOWED:
+    if file.is_found and key not in automatic_keys(context):
         raise UsageError(_refusal(context, file, repr(key)))
     if file.is_found and key == _VERIFY and item not in _NOT_STARTING:
         raise UsageError(_refusal(context, file, f"verify = {_display(item)}"))
     _check_value(file, key, item)
+
+
+def automatic_keys(context: click.Context) -> frozenset[str]:
+    """Return the keys that a settings file may set if nobody named it."""
+    return frozenset(
+        declared.key for declared in _declared_options(context) if declared.declaration.is_automatic
+    )
+
+
+def structured_values(context: click.Context, kind: type[Arguments]) -> dict[str, object]:
+    """Return the values of a class of arguments that only a settings file can set."""
+    return {
+        declared.name: context.meta[STRUCTURED + declared.key]
+        for declared in kind.options()
+        if isinstance(declared.declaration, CommandLineOption)
+        and declared.declaration.is_only_setting
+        and STRUCTURED + declared.key in context.meta
+    }
+
+
+def found_file() -> SettingsFile | None:
+    """
+    Return the settings file that nobody named, if it decides an option of the running command.
+    """
+    context = click.get_current_context()
+    return next(
+        (
+            file
+            for kind in getattr(context.command, "classes", ())
+            for declared in kind.options()
+            if (file := found_source(declared.name)) is not None
+        ),
+        None,
+    )
 
 
 def found_source(name: str) -> SettingsFile | None:
@@ -269,7 +232,7 @@ def print_all(context: click.Context) -> None:
         click.core.ParameterSource.DEFAULT: "default",
     }
     for parameter in context.command.params:
-        if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN:
+        if parameter.name and _is_setting(parameter):
             source = context.get_parameter_source(parameter.name)
             where = sources.get(source, f"${parameter.envvar}") if source else "default"
             _print(parameter.name.replace("_", "-"), context.params.get(parameter.name), where)
@@ -297,9 +260,15 @@ def _structured_keys(context: click.Context) -> Mapping[str, FromFile]:
     return {
         key: read
         for command in _commands(context)
-        if isinstance(command, Command)
-        for key, read in command.structured.items()
+        for key, read in getattr(command, "structured", {}).items()
     }
+
+
+def _declared_options(context: click.Context) -> Iterator[DeclaredOption]:
+    """Yield the declared options of all commands."""
+    for command in _commands(context):
+        for kind in getattr(command, "classes", ()):
+            yield from kind.options()
 
 
 def _repeatable(context: click.Context) -> set[str]:
@@ -322,8 +291,15 @@ def _options(context: click.Context) -> list[click.Option]:
         parameter
         for command in _commands(context)
         for parameter in command.params
-        if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN
+        if isinstance(parameter, click.Option) and _is_setting(parameter)
     ]
+
+
+def _is_setting(parameter: click.Parameter) -> bool:
+    """Return whether a settings file can set an option."""
+    if isinstance(parameter, DeclaredClickOption):
+        return parameter.declared.declaration.is_setting
+    return isinstance(parameter, click.Option)
 
 
 def _display(value: object) -> str:

@@ -18,13 +18,14 @@ from policytool.rules import AuditOptions, Device, Needs
 from policytool.rules.finding import Audited, fails
 from policytool.rules.selection import selectors
 from policytool.support import steps
-from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.errors import ModelFileError
 from policytool.support.files.remote_path import AnyPath, RemotePath
 from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from policytool.commands.arguments.reading import AuditArguments
     from policytool.rules import Rule, RuleInput
     from policytool.rules.finding import Finding, ModelCommand
     from policytool.rules.fixes import FixedModel
@@ -138,35 +139,23 @@ def checked_releases(options: AuditOptions) -> tuple[str, ...]:
     return options.names or (newest(KERAS3).id,)
 
 
-def audit_options(
-    *,
-    target: str | Iterable[str] | None = None,
-    device: str | None = None,
-    weights: bool = False,
-    select: Iterable[str] | None = None,
-    ignore: Iterable[str] | None = None,
-) -> AuditOptions:
+def audit_options(arguments: AuditArguments) -> AuditOptions:
     """
-    Return what a caller of the Python API asks.
+    Return what rules check, as arguments ask for it.
 
-    :param target: one release or several
-    :raises UsageError: for targets, devices and rules that do not exist, and for a text where
-        several are expected.
+    :raises UsageError: for targets and rules that do not exist.
     """
-    for name, several in (("select", select), ("ignore", ignore)):
-        if isinstance(several, str):
-            raise UsageError(f"{name} is the string {several!r}; expected a list of strings")
+    target, device = arguments.target, arguments.device
     names = tuple(dict.fromkeys((target,) if isinstance(target, str) else target or ()))
-    if device is not None and device not in set(Device):
-        raise UsageError(f"unknown device {device!r}; expected {' or '.join(Device)}")
     return AuditOptions(
         rules=selectors.select_rules(
-            selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
+            selectors.selectors(arguments.select or (), "--select"),
+            selectors.selectors(arguments.ignore or (), "--ignore"),
         ),
         targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
         target_names=names,
         device=Device(device) if device is not None else None,
-        weights=weights,
+        weights=arguments.weights,
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import check_run, check_trials, every_layer
+from policytool.commands import check_run, check_trials, every_layer, tensorflow
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
@@ -15,16 +14,16 @@ from policytool.migration import planning, short_options
 from policytool.migration.planning.options import Assignment
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
-from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.kept_layers import Choices
-from policytool.numerics.workers import Interpreter, Worker
+from policytool.numerics.workers import Worker
 from policytool.releases.releases import KERAS2
 from policytool.support import steps
 from policytool.support.errors import WorkerError
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
+    from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.check_options import CheckOptions
     from policytool.commands.check_run import Measured
     from policytool.formats.discovery import Input
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.hand_over import HandOver
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 _OTHER_MIXED: Final = {
     "mixed_float16": "mixed_bfloat16",
@@ -178,14 +178,12 @@ def check_files(
     model: str,
     other: str | None,
     wanted: CheckOptions,
-    *,
-    python: str | None = None,
-    trust: bool = False,
+    process: TensorFlowArguments,
 ) -> Check:
     """Do the same as :func:`check`, with a child process for this call alone."""
     inputs = [discovery.one(path) for path in (model, other) if path is not None]
-    with Worker(Interpreter(python=python or sys.executable)) as worker:
-        tools = TensorFlowTools(worker=worker, trust=trust)
+    with Worker(tensorflow.interpreter(process)) as worker:
+        tools = tensorflow.tools(process, worker)
         try:
             return check(inputs[0], inputs[1] if other is not None else None, wanted, tools)
         except WorkerError as error:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from os import fspath
 from typing import TYPE_CHECKING
 
-from policytool.migration.planning.options import Options
-from policytool.numerics.verdicts.safety import MAX_CHANGE
+from policytool.commands.arguments.declaration import as_path, as_texts
+from policytool.migration.planning.options import (
+    Options,
+    checked_policy,
+    options_from_arguments,
+)
+from policytool.numerics.user_functions import file_or_function
+from policytool.numerics.verdicts.output_kinds import named_kinds
+from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
+from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.releases.targets import target as named_target
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from policytool.commands.arguments.running import CheckArguments
     from policytool.numerics.check_results.answers import OutputKind
     from policytool.numerics.user_functions import UserFunction
     from policytool.numerics.verdicts.earlier_reports import EarlierCheck
@@ -83,4 +95,57 @@ class CheckOptions:
             exponents=False,
             save_inputs=None,
             probes_overflow=False,
+        )
+
+
+def check_options(arguments: CheckArguments) -> CheckOptions:
+    """
+    Return the options of a check that arguments ask for.
+
+    :raises UsageError: for values that an option does not accept, and for options without those
+        that they need.
+    """
+    target, reference = arguments.target, arguments.reference
+    candidate = options_from_arguments(
+        arguments.to,
+        as_texts(arguments.set),
+        include_exceptions=arguments.include_exceptions,
+        outputs=arguments.outputs,
+    )
+    return CheckOptions(
+        candidate=replace(candidate, target=named_target(target) if target is not None else None),
+        reference=checked_policy(reference, "--reference") if reference is not None else None,
+        weights=as_path(arguments.weights),
+        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        save_inputs=as_path(arguments.save_inputs),
+        batches=arguments.batches,
+        batch_size=arguments.batch_size,
+        seed=arguments.seed,
+        isolated=arguments.isolated,
+        gradients=arguments.gradients,
+        timing=arguments.timing,
+        tf32=arguments.tf32,
+        deterministic=arguments.deterministic,
+        device=arguments.device,
+        max_change=share_of(arguments.max_change),
+        output_kinds=named_kinds(as_texts(arguments.output_kind)),
+        metric=wanted_metric(
+            as_path(arguments.labels),
+            arguments.metric,
+            arguments.max_drop,
+            has_inputs=arguments.inputs is not None,
+        ),
+    )
+
+
+def check_second_model(candidate: Options) -> None:
+    """
+    Make sure that options do not change the candidate of a check of two models.
+
+    :raises UsageError: if they do.
+    """
+    if replace(candidate, target=None) != Options():
+        raise UsageError(
+            "options that change the candidate (--to, --set, ...) cannot be combined with B, "
+            "because B is the candidate"
         )

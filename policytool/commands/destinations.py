@@ -16,12 +16,13 @@ from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
 from policytool.support.files.atomic import ASIDE
-from policytool.support.files.remote_path import AnyPath, RemotePath
+from policytool.support.files.remote_path import AnyPath, RemotePath, from_text
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from policytool.commands.arguments.declaration import StrPath
     from policytool.formats.discovery import Input
     from policytool.migration.plan import Plan
 
@@ -48,6 +49,23 @@ class Destination:
     allow_overflow: bool = False
     write: bool = True
     """False for ``--dry-run``, ``--diff`` and ``--check``."""
+
+
+def output_of(output: StrPath | None) -> tuple[AnyPath | None, bool]:
+    """
+    Return where ``-o`` writes, and whether it names a directory even if there is none yet.
+
+    :raises UsageError: for stdout.
+    """
+    if output is None:
+        return None, False
+    text = os.fspath(output)
+    if text == "-":
+        raise UsageError(
+            "-o - is not supported: models cannot be written to stdout; specify a file or a "
+            "directory"
+        )
+    return from_text(text), text.endswith(("/", os.sep))
 
 
 def default_name(source: AnyPath, suffix: str, container: str | None = None) -> str:

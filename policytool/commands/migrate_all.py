@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.commands import inspect, remote_migration, saved_plans
+from policytool.commands import inspect, remote_migration, saved_plans, tensorflow
+from policytool.commands.arguments.declaration import as_texts
 from policytool.commands.batch import parallel
-from policytool.commands.destinations import target_of, without_outputs
+from policytool.commands.destinations import (
+    Destination,
+    output_of,
+    target_of,
+    without_outputs,
+)
 from policytool.commands.inspect import LOST, Failure
 from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.saved_plans import SavedPlanRequest
 from policytool.formats import discovery
-from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics.verification import SECONDS
-from policytool.numerics.workers import Interpreter, Worker
+from policytool.numerics.workers import Worker
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.shorten import join_first
 
@@ -22,11 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from policytool.commands.destinations import Destination
+    from policytool.commands.arguments.migrate import MigrateArguments
     from policytool.commands.migrate import Result
     from policytool.commands.saved_plans import SavedPlan
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+    from policytool.numerics.workers import Interpreter
 
 
 def migrate_all(
@@ -120,32 +128,20 @@ def migrate_saved(
         yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
 
 
-def migrate_one(
-    path: str,
-    options: Options,
-    destination: Destination,
-    *,
-    verify: bool | None = False,
-    trust: bool = False,
-    python: str | None = None,
-) -> Migration:
+def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
     """
     Return what became of one model.
 
-    :param verify: whether predictions are compared; None if that is possible, for a target
-    :param trust: whether code that the file holds may run
-    :param python: the interpreter that has TensorFlow; None for this one
     :raises ModelFileError: for what cannot be read, migrated or written.
-    :raises UsageError: for patterns that match no layer.
+    :raises UsageError: for options that contradict each other, and for patterns that match no
+        layer.
     """
+    options, destination = migrate_options(arguments), migrate_destination(arguments)
     found = discovery.one(path, remote=True)
     remote_migration.check([found.path], destination)
-    by_default = verify is None and options.target is not None and not options.retrace
-    interpreter = Interpreter(
-        python=python or sys.executable, timeout=SECONDS if by_default else None
-    )
-    with Worker(interpreter) as worker, Worker(interpreter) as other:
-        tools = TensorFlowTools(worker=worker, target=other, verify=verify, trust=trust)
+    source, target = migrate_interpreters(arguments)
+    with Worker(source) as worker, Worker(target) as other:
+        tools = tensorflow.tools(arguments, worker, other, verify=arguments.verify)
         result = next(migrate_all([found], options, destination, tools))
     match result:
         case Migration() as done:
@@ -153,6 +149,67 @@ def migrate_one(
         case Failure() as failure:
             raise ModelFileError(failure.path, failure.code, failure.message)
     raise ModelFileError(path, "no-model", "is not a model")
+
+
+def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Interpreter]:
+    """
+    Return the interpreters of both sides, with a time limit if nobody asked for a comparison of
+    predictions.
+    """
+    is_default = arguments.verify is None and arguments.target is not None and not arguments.retrace
+    source, target = tensorflow.interpreters(arguments.python, arguments)
+    if is_default and arguments.timeout is None:
+        return replace(source, timeout=SECONDS), replace(target, timeout=SECONDS)
+    return source, target
+
+
+def migrate_options(arguments: MigrateArguments) -> Options:
+    """
+    Return the options of a migration that arguments ask for.
+
+    :raises UsageError: for policies that no layer can have, and for a name that is no release.
+    """
+    return options_from_arguments(
+        arguments.to,
+        as_texts(arguments.set),
+        include_exceptions=arguments.include_exceptions,
+        outputs=arguments.outputs,
+        loss_scale=arguments.loss_scale,
+        optimizer=arguments.optimizer,
+        target=arguments.target,
+        allow_weight_rewrite=arguments.allow_weight_rewrite,
+        retrace=arguments.retrace,
+    )
+
+
+def migrate_destination(arguments: MigrateArguments, *, write: bool = True) -> Destination:
+    """
+    Return where migrated models are written.
+
+    :param write: whether they are written unless arguments say that they are not
+    :raises UsageError: for stdout, and for options that contradict each other.
+    """
+    in_place, output = arguments.in_place, arguments.output
+    if in_place and output is not None:
+        raise UsageError(
+            "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
+        )
+    if arguments.skip_existing and (in_place or arguments.overwrite):
+        raise UsageError(
+            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
+            "first keeps existing files, and the second replaces them"
+        )
+    path, is_directory = output_of(output)
+    return Destination(
+        output=path,
+        is_directory=is_directory,
+        in_place=in_place,
+        backup=arguments.backup,
+        overwrite=arguments.overwrite,
+        skip_existing=arguments.skip_existing,
+        allow_overflow=arguments.allow_overflow,
+        write=write and not arguments.dry_run,
+    )
 
 
 def the_one_model(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import migrate, tune_records
+from policytool.commands import migrate, tensorflow, tune_records
 from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.migration_preview import check_migratable
@@ -17,12 +16,11 @@ from policytool.formats.writing.flow import check_output
 from policytool.migration import short_options
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
-from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning import evidence
 from policytool.numerics.tuning.candidates import candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
-from policytool.numerics.workers import Interpreter, Worker
+from policytool.numerics.workers import Worker
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files.remote_path import local
@@ -31,6 +29,7 @@ from policytool.support.processes import crash_guard
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Migration
     from policytool.commands.tune_options import TuneOptions
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check
     from policytool.numerics.check_sides import CheckSource
     from policytool.numerics.hand_over import HandOver
+    from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidates import Candidates
     from policytool.numerics.tuning.evidence import LayerEvidence
     from policytool.numerics.tuning.results import Trial
@@ -174,18 +174,16 @@ def tune_file(
     model: str,
     wanted: TuneOptions,
     destination: Destination,
-    *,
-    python: str | None = None,
-    trust: bool = False,
+    process: TensorFlowArguments,
 ) -> tuple[Tuning, Migration | None]:
     """Do the same as :func:`tune_and_write`, with a child process for this call alone."""
-    found = discovery.one(model)
-    with Worker(Interpreter(python=python or sys.executable)) as worker:
-        tools = TensorFlowTools(worker=worker, trust=trust)
+    source = discovery.one(model)
+    with Worker(tensorflow.interpreter(process)) as worker:
+        tools = tensorflow.tools(process, worker)
         try:
-            return tune_and_write(found, wanted, destination, tools)
+            return tune_and_write(source, wanted, destination, tools)
         except WorkerError as error:
-            error.path = found.display_path
+            error.path = source.display_path
             raise
 
 

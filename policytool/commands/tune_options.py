@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import fspath
 from typing import TYPE_CHECKING
 
+from policytool.commands.arguments.declaration import as_path, as_texts
+from policytool.commands.destinations import Destination, output_of
+from policytool.migration.planning.options import options_from_arguments
+from policytool.numerics.tuning.candidates import tuned_policy
+from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.results import Preference
 from policytool.numerics.tuning.search import Budget
+from policytool.numerics.user_functions import file_or_function
+from policytool.numerics.verdicts.tolerances import parse_tolerance
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from policytool.commands.arguments.running import TuneArguments
     from policytool.migration.planning.options import Options
     from policytool.numerics.tuning.objectives import Objective
     from policytool.numerics.user_functions import UserFunction
@@ -40,3 +49,54 @@ class TuneOptions:
     """The file in which trials are recorded, and from which an earlier search continues."""
 
     device: str = "auto"
+
+
+def tune_options(arguments: TuneArguments) -> TuneOptions:
+    """
+    Return the options of a search that arguments ask for.
+
+    :raises UsageError: for values that an option does not accept, and for options without those
+        that they need.
+    """
+    return TuneOptions(
+        candidate=options_from_arguments(
+            tuned_policy(arguments.to),
+            as_texts(arguments.set),
+            include_exceptions=arguments.include_exceptions,
+            outputs=arguments.outputs,
+        ),
+        objective=objective(
+            tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
+            agreement=arguments.agreement,
+            labels=as_path(arguments.labels),
+            metric=arguments.metric,
+            max_drop=arguments.max_drop,
+            gradients=arguments.gradients,
+            has_inputs=arguments.inputs is not None,
+        ),
+        keep_rules=arguments.keep_rules,
+        weights=as_path(arguments.weights),
+        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        batches=arguments.batches,
+        batch_size=arguments.batch_size,
+        seed=arguments.seed,
+        preference=Preference(arguments.prefer or Preference.NONE),
+        budget=Budget(trials=arguments.max_trials, seconds=arguments.time),
+        record=as_path(arguments.resume),
+        device=arguments.device,
+    )
+
+
+def tune_destination(arguments: TuneArguments) -> Destination:
+    """
+    Return where the tuned model is written.
+
+    :raises UsageError: for stdout.
+    """
+    output, is_directory = output_of(arguments.output)
+    return Destination(
+        output=output,
+        is_directory=is_directory,
+        overwrite=arguments.overwrite,
+        write=not arguments.dry_run,
+    )

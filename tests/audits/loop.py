@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from policytool.cli.main import run as run_main
 from policytool.commands import audit as auditing
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats import discovery
 from policytool.rules.finding import Audited, Severity, fails
 
@@ -46,7 +47,7 @@ def turns(folder: Path, target: str | None, work: Path) -> Iterator[Turn]:
     """Yield what becomes of each model in a copy of a folder."""
     copy = work / folder.name
     shutil.copytree(folder, copy, symlinks=True)
-    options = auditing.audit_options(target=target)
+    options = auditing.audit_options(AuditArguments(target=target))
     for found in list(discovery.inputs([str(copy)])):
         audited = auditing.attempt(found, options)
         if isinstance(audited, Audited):

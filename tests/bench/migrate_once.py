@@ -9,13 +9,12 @@ import json
 import sys
 from pathlib import Path
 
-from policytool.commands.destinations import Destination
+from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.migrate_all import migrate_one
-from policytool.migration.planning.options import Options
 
 source, target, result = sys.argv[1:]
 done = migrate_one(
-    source, Options(to="mixed_bfloat16"), Destination(output=Path(target), overwrite=True)
+    source, MigrateArguments(to="mixed_bfloat16", output=target, overwrite=True, verify=False)
 )
 if done.written is None:
     sys.exit(f"{source} was not written: {done.status}")

@@ -270,8 +270,8 @@ def test_settings_are_shown_and_read_back() -> None:
     lines = [line for line in shown.out.splitlines() if "policytool.toml" in line]
     assert [line.partition(" = ")[0] for line in lines] == [
         "select",
-        "per-file-ignores",
         "target",
+        "per-file-ignores",
         "suppress",
     ]
     Path("other.toml").write_text("\n".join(lines), encoding="utf-8")

@@ -45,7 +45,8 @@ def test_help_names_every_command(option: str) -> None:
     ended = run(option)
     assert (ended.code, ended.err) == (0, "")
     assert "inspect" in ended.out
-    command = run("inspect", option)
+    assert run("inspect", option).code == 0
+    command = run("inspect", "--help-all")
     assert (command.code, command.err) == (0, "")
     for name in (
         "--format",

@@ -598,7 +598,7 @@ def test_a_layer_may_be_picked(tmp_path: Path) -> None:
     differences.
     """
     target = policytool.migrate(
-        MIXED_H5, assignments={"mlp/dense_a": "float64"}, output=tmp_path / "model.h5"
+        MIXED_H5, set={"mlp/dense_a": "float64"}, output=tmp_path / "model.h5"
     ).output
     assert target is not None
     assert [

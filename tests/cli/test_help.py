@@ -8,6 +8,7 @@ import click
 import pytest
 
 from policytool.cli import help_pages
+from policytool.cli.declared_options import DeclaredClickOption, Positional
 from policytool.cli.main import COMMANDS, cli
 from tests.conftest import run
 
@@ -22,7 +23,7 @@ def command(name: str) -> click.Command:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_every_option_and_examples(name: str) -> None:
     """Each option is in one group, and the examples are those of the command."""
-    shown = run(name, "--help").out
+    shown = run(name, "--help-all").out
     for parameter in command(name).params:
         if isinstance(parameter, click.Option):
             assert shown.count(f" {parameter.opts[-1]} ") + shown.count(
@@ -45,10 +46,23 @@ def test_examples_are_calls_that_the_command_accepts(name: str, call: str) -> No
         assert not context.args
 
 
-def test_groups_name_options_that_exist() -> None:
-    """A renamed option would silently move to the group General."""
-    names = {parameter.name for name in COMMANDS for parameter in command(name).params}
-    assert help_pages.grouped_options() <= names
+@pytest.mark.parametrize("name", COMMANDS)
+def test_brief_help_is_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 12 options, the arguments and the examples, on 60 lines of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(name, "--help").out
+    essential = [
+        parameter
+        for parameter in command(name).params
+        if isinstance(parameter, DeclaredClickOption) and parameter.declared.declaration.essential
+    ]
+    assert len(essential) <= 12
+    assert len(shown.splitlines()) <= 60
+    assert all(f" {option.opts[-1]} " in shown.replace("\n", " \n") for option in essential)
+    assert all(call in shown for call, _ in help_pages.EXAMPLES[name])
+    for parameter in command(name).params:
+        if isinstance(parameter, Positional):
+            assert parameter.meaning.split()[0] in shown
 
 
 @pytest.mark.parametrize(

@@ -564,7 +564,7 @@ def test_python_api(model: Path, place: Path) -> None:
     assert done.status is Status.WRITTEN
     assert done.output == place / "model.mixed_bfloat16.h5"
     assert (
-        policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status
+        policytool.migrate(model, set={".*/dense_a": "float64"}, dry_run=True).status
         is Status.PLANNED
     )
     with pytest.raises(ModelFileError):

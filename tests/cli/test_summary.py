@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from policytool.cli import inspect_summary
-from policytool.cli.inspect_summary import SummaryRun
+from policytool.cli.reading_arguments import InspectCommandLine
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 from tests.helpers.marks import THOROUGH
@@ -90,18 +90,9 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
-    how = SummaryRun(
-        format="jsonl",
-        report=(),
-        every_release=False,
-        jobs=1,
-        scheduler=None,
-        cache=None,
-        color="never",
-        progress="off",
-    )
+    terminal = InspectCommandLine(format="jsonl", jobs=1, color="never", progress="off")
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
-        inspect_summary.run([], how)
+        inspect_summary.run([], terminal, None)
 
 
 def test_a_settings_file_that_nobody_named_cannot_ask_for_a_summary(

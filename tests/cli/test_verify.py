@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 
 import policytool
-from policytool.cli import migrate_command
+from policytool.commands import migrate_all
 from policytool.commands.migrate import Status
 from policytool.numerics import memory_limit, verification
 from policytool.support.errors import ModelFileError
@@ -310,7 +310,7 @@ def test_a_comparison_that_takes_too_long(
     fake: Make, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a bound of its own, unless --timeout gives one."""
-    monkeypatch.setattr(migrate_command, "SECONDS", 0.2)
+    monkeypatch.setattr(migrate_all, "SECONDS", 0.2)
     python = fake(source={**predicted("tf_keras", "2.21.0"), "sleep": 2})
     ended = converted("--python", python.path)
     assert ended.code == 0

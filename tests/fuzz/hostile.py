@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands import audit as auditing
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
 from policytool.numerics.hand_over import HandOver
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tests.fuzz.hostile_configs import Drawn
 
 _VERSIONS: Final = {2: "2.15.0", 3: "3.15.1"}
-_QUESTION: Final = auditing.audit_options(select=("PT6",))
+_QUESTION: Final = auditing.audit_options(AuditArguments(select=("PT6",)))
 _NOTE: Final = "PT603"
 """The rule that names plain classes of someone's own, as a note."""
 

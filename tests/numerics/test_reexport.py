@@ -475,7 +475,7 @@ def test_the_command_says_it_all(
     )
     child(predict=predicted())
     monkeypatch.setattr(
-        "policytool.cli.tensorflow_options.Interpreter",
+        "policytool.commands.tensorflow.Interpreter",
         lambda **_: Interpreter(script=model.parent.parent / "fake.py"),
     )
     planned = run("migrate", model, "--retrace", "--dry-run", "--format", "json")

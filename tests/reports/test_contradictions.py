@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.commands import audit, inspect, migrate
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import Audit, audit_options
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Selection, collect, select
@@ -153,7 +154,7 @@ def check_file(found: Input) -> None:
     for every_release in (True, False):
         check_inspection(select(collect([model]), Selection(every_release=every_release)))
     for target in TARGETS:
-        options = audit_options(target=target)
+        options = audit_options(AuditArguments(target=target))
         audited = audit.attempt(found, options)
         assert isinstance(audited, Audited)
         check_audit(audited, model, options.targets[0])

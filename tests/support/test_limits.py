@@ -484,14 +484,14 @@ def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
     path = case.build(tmp_path)
     usual = policytool.inspect(path)
     with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
-        policytool.inspect(path, limits={case.limit: case.lowered})
+        policytool.inspect(path, limit={case.limit: case.lowered})
     for call in (policytool.audit, policytool.migrate):
         with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
-            call(path, limits={case.limit: case.lowered})
+            call(path, limit={case.limit: case.lowered})
     with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
-        policytool.diff(path, path, limits={case.limit: case.lowered})
+        policytool.diff(path, path, limit={case.limit: case.lowered})
     with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
-        policytool.check(path, to="mixed_float16", limits={case.limit: case.lowered})
+        policytool.check(path, to="mixed_float16", limit={case.limit: case.lowered})
     assert policytool.inspect(path) == usual
 
 
@@ -544,7 +544,7 @@ def test_what_is_no_limit_is_wrong_usage(bound: str, words: str, tmp_path: Path)
 def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
     """As the command line does."""
     with pytest.raises(UsageError, match="unknown limit 'size'"):
-        policytool.inspect(_h5(tmp_path), limits={"size": 1})
+        policytool.inspect(_h5(tmp_path), limit={"size": 1})
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from policytool.releases import dtypes, policy
 from policytool.releases.targets import running_release, target_and_containers
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a model can be changed to without quantising its weights."""
-
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Outputs(StrEnum):
@@ -140,7 +137,7 @@ def assignment(text: str) -> Assignment:
 
 def options_from_arguments(
     to: str | None,
-    assignments: Mapping[str, str],
+    assignments: Iterable[str],
     *,
     include_exceptions: bool = False,
     outputs: str = Outputs.KEEP,
@@ -151,22 +148,20 @@ def options_from_arguments(
     retrace: bool = False,
 ) -> Options:
     """
-    Return what a call from Python asks for: a policy, one for each pattern, and a loader by any
-    name that ``--target`` takes.
+    Return the options that the arguments of a call ask for.
 
-    :raises UsageError: for policies that no layer can have, for a name that is no loader, and for
-        words that an argument does not have.
+    :param assignments: texts of the form ``PATTERN=POLICY``
+    :param target: a release by any name that ``--target`` accepts
+    :raises UsageError: for policies that no layer can have, and for a name that is no release.
     """
-    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
     loader, containers = target_and_containers(target) if target is not None else (None, ())
-    policy_name = checked_policy(to, "to") if to is not None else None
     return Options(
-        to=policy_name,
-        assignments=pairs,
+        to=checked_policy(to, "--to") if to is not None else None,
+        assignments=tuple(assignment(text) for text in assignments),
         include_exceptions=include_exceptions,
-        outputs=_choice(Outputs, "outputs", outputs),
-        loss_scale=_choice(LossScales, "loss_scale", loss_scale),
-        optimizer=_choice(Optimizers, "optimizer", optimizer),
+        outputs=Outputs(outputs),
+        loss_scale=LossScales(loss_scale),
+        optimizer=Optimizers(optimizer),
         target=loader,
         target_name=target,
         running=running_release(target),
@@ -174,9 +169,3 @@ def options_from_arguments(
         allow_weight_rewrite=allow_weight_rewrite,
         retrace=retrace,
     )
-
-
-def _choice(kind: type[_Choice], name: str, value: str) -> _Choice:
-    if value not in set(kind):
-        raise UsageError(f"unknown {name} {value!r}; expected {' or '.join(kind)}")
-    return kind(value)

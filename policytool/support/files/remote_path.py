@@ -118,6 +118,19 @@ def without_secrets(path: str) -> str:
     return "".join(parts)
 
 
+def check_local(path: str, before: str) -> None:
+    """
+    Make sure that a path is not a URL.
+
+    :param before: the beginning of the message, up to the path, such as ``--cache`` and a space
+    :raises UsageError: for a URL, which is shown without its credentials, and for text that
+        contains one: later messages may show a part of it, which does not resemble a URL.
+    """
+    shown = without_secrets(path)
+    if is_url(path) or shown != path:
+        raise UsageError(f"{before}{shown} is a URL; specify a local path")
+
+
 def redacted(text: str) -> str:
     """Return a message whose URLs are as reports show them."""
     return _URL_IN_TEXT.sub(lambda match: without_secrets(match[0]), text)

@@ -1,29 +1,20 @@
-"""The options and settings of ``audit`` that say which findings count."""
+"""How ``audit`` reads the settings that have another form in a file than on the command line."""
 
 from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import click
 
-from policytool.cli import completion, settings
-from policytool.cli.local_paths import LocalPath, check_local
-from policytool.rules import Device
-from policytool.rules.finding import Severity
 from policytool.rules.selection import selectors
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
 from policytool.support.errors import UsageError, short
+from policytool.support.files.remote_path import check_local
 from policytool.support.patterns.matching import check_pattern
 from policytool.support.suggestion import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-NEVER: Final = "never"
-"""What ``--fail-on`` has beside the severities."""
 
 _SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
 
@@ -46,21 +37,6 @@ class PerFile(click.ParamType):  # type: ignore[type-arg]  # generic from Click 
             if isinstance(value, PerFileIgnore)
             else _per_file(str(value).strip(), Path.cwd(), "--per-file-ignores")
         )
-
-
-def suppressions() -> tuple[Suppression, ...]:
-    """Return the suppressions of the settings file of the running command."""
-    found: tuple[Suppression, ...] = click.get_current_context().meta.get(
-        f"{settings.STRUCTURED}suppress", ()
-    )
-    return found
-
-
-def selection_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def _folder(file: Path) -> Path:
@@ -150,7 +126,8 @@ def _layer(layer: object, what: str) -> str | None:
     return layer
 
 
-def _ignores(value: object, file: Path) -> list[PerFileIgnore]:
+def read_ignores(value: object, file: Path) -> list[PerFileIgnore]:
+    """Return the ignores of a list of ``GLOB:RULES``, or of a table of globs with their rules."""
     option, folder = f"{file} per-file-ignores", _folder(file)
     if isinstance(value, dict):
         return [
@@ -160,7 +137,12 @@ def _ignores(value: object, file: Path) -> list[PerFileIgnore]:
     return [_per_file(text, folder, option) for text in _words(value, option)]
 
 
-def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
+def read_suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
+    """
+    Return the suppressions of an array of tables.
+
+    :raises UsageError: for a value of another form
+    """
     if not isinstance(value, list):
         raise UsageError(
             f"{file}: the key 'suppress' must be an array of tables; write [[suppress]]"
@@ -171,133 +153,13 @@ def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
     )
 
 
-def _path(value: object, file: Path) -> str:
+def read_path(value: object, file: Path) -> str:
+    """
+    Return the path of a file, which is relative to the settings file.
+
+    :raises UsageError: for a URL, and for a value that is no name
+    """
     if not isinstance(value, str) or not value:
         raise UsageError(f"{file}: the key 'baseline' must be a file name, not {value!r}")
     check_local(value, f"{file}: the baseline ")
     return str(_folder(file) / value)
-
-
-class AuditCommand(settings.Command):
-    """The command, with the settings that only it has."""
-
-    structured: ClassVar[Mapping[str, settings.FromFile]] = {
-        "per-file-ignores": _ignores,
-        "suppress": _suppressions,
-        "baseline": _path,
-        "write-baseline": _path,
-    }
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """
-        Parse the arguments.
-
-        :raises UsageError: if ``--require-separator`` is present and ``--`` is not.
-        """
-        end = args.index("--") if "--" in args else len(args)
-        if _SEPARATED in args[:end] and not ctx.resilient_parsing:
-            if end == len(args):
-                raise UsageError(
-                    f"{_SEPARATED} requires -- between the options and the paths; in "
-                    ".pre-commit-config.yaml, add -- to the end of the hook's args"
-                )
-            # Raises if -- is the value of the last option, and therefore does not end the options.
-            self.make_parser(ctx).parse_args(args[:end])
-        return super().parse_args(ctx, args)
-
-
-_SEPARATED: Final = "--require-separator"
-
-_OPTIONS: Final = (
-    click.option(
-        "--select",
-        multiple=True,
-        shell_complete=completion.rules,
-        metavar="RULES",
-        envvar="POLICYTOOL_SELECT",
-        help="Run only these rules: rule IDs, prefixes such as PT1, names, or ALL.",
-    ),
-    click.option(
-        "--ignore",
-        multiple=True,
-        shell_complete=completion.rules,
-        metavar="RULES",
-        envvar="POLICYTOOL_IGNORE",
-        help="Skip these rules. If --select also names a rule, the more specific selector wins.",
-    ),
-    click.option(
-        "--per-file-ignores",
-        multiple=True,
-        type=PerFile(),
-        metavar="GLOB:RULES",
-        envvar="POLICYTOOL_PER_FILE_IGNORES",
-        help="Suppress findings of these rules in files that match GLOB.",
-    ),
-    click.option(
-        "--target",
-        multiple=True,
-        shell_complete=completion.targets,
-        metavar="RELEASE",
-        envvar="POLICYTOOL_TARGET",
-        help="Check compatibility with this release, such as keras3 or tf2.15; repeatable.",
-    ),
-    click.option(
-        "--device",
-        type=click.Choice([one.value for one in Device]),
-        envvar="POLICYTOOL_DEVICE",
-        help="Check kernels and speed on this device.",
-    ),
-    click.option(
-        "--weights",
-        is_flag=True,
-        envvar="POLICYTOOL_WEIGHTS",
-        help="Also read and check the stored values.",
-    ),
-    click.option(
-        "--fail-on",
-        type=click.Choice([*(one.value for one in Severity), NEVER]),
-        default=Severity.WARNING.value,
-        show_default=True,
-        envvar="POLICYTOOL_FAIL_ON",
-        help="Exit 1 if any finding has this severity or higher.",
-    ),
-    click.option(
-        "--no-models-ok",
-        is_flag=True,
-        envvar="POLICYTOOL_NO_MODELS_OK",
-        help="Exit 0 instead of 4 if no model is found.",
-    ),
-    click.option(
-        "--skip-unrecognized",
-        is_flag=True,
-        envvar="POLICYTOOL_SKIP_UNRECOGNIZED",
-        help="Skip named files that are not models, instead of failing with exit code 3.",
-    ),
-    # A program that appends file names to the arguments of a user cannot add -- itself.
-    click.option(
-        _SEPARATED,
-        is_flag=True,
-        expose_value=False,
-        help="Fail without -- between the options and the paths, so that no path is an option.",
-    ),
-    click.option(
-        "--show-suppressed",
-        is_flag=True,
-        envvar="POLICYTOOL_SHOW_SUPPRESSED",
-        help="Also show suppressed findings, with their reasons.",
-    ),
-    click.option(
-        "--baseline",
-        type=LocalPath(path_type=Path),
-        metavar="FILE",
-        envvar="POLICYTOOL_BASELINE",
-        help="Ignore findings recorded in this baseline.",
-    ),
-    click.option(
-        "--write-baseline",
-        type=LocalPath(path_type=Path),
-        metavar="FILE",
-        envvar="POLICYTOOL_WRITE_BASELINE",
-        help="Record all findings in this baseline, and ignore them.",
-    ),
-)

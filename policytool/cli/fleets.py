@@ -1,8 +1,9 @@
-"""``--shard I/N``: process one of N parts of the inputs."""
+"""Runs over many models: ``--shard I/N``, one of N parts of them, and ``--cache DIR``."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -10,9 +11,13 @@ import click
 from policytool.cli import messages
 from policytool.cli.exit_codes import Exit
 from policytool.commands.batch.shards import MOST, Shard
+from policytool.support.errors import UsageError
+from policytool.support.files.remote_path import check_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from policytool.commands.batch.cache import ResultCache
 
 _FORM: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
@@ -39,16 +44,6 @@ class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         return Shard(index=index, count=count)
 
 
-option: Final = click.option(
-    "--shard",
-    type=ShardOption(),
-    metavar="I/N",
-    envvar="POLICYTOOL_SHARD",
-    help="Process only part I of N of the models, such as 3/16. `policytool merge` joins the "
-    "JSON Lines reports of all parts.",
-)
-
-
 def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = False) -> Exit:
     """
     Say that no model was found, and return the exit code: another shard may have found one.
@@ -61,3 +56,42 @@ def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = Fals
         return Exit.CLEAN
     messages.error("no model found")
     return Exit.NO_MODEL
+
+
+def open_cache(directory: str | None) -> ResultCache | None:
+    """
+    Return the cache in a directory, which is created if it does not exist; None without one.
+
+    :raises CacheError: if the directory cannot be created or read.
+    """
+    if directory is None:
+        return None
+    from policytool.commands.batch.cache import ResultCache  # only where it is asked for
+
+    return ResultCache(Path(directory))
+
+
+def report_use(cache: ResultCache | None, *, verbose: bool, quiet: bool) -> None:
+    """Say on stderr how many results came from the cache, and why none were added."""
+    if cache is None or quiet:
+        return
+    if cache.unwritten is not None:
+        reason = cache.unwritten.strerror or cache.unwritten
+        messages.warning(f"--cache {cache.directory} could not keep all results: {reason}")
+    if verbose:
+        messages.note(f"{cache.found} of {cache.asked} results came from the cache")
+
+
+def check_cache(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """
+    Return the directory.
+
+    :raises UsageError: for an empty name, and a URL.
+    """
+    if value is not None and not value:
+        raise UsageError("--cache has an empty value; specify a directory")
+    if value is not None:
+        check_local(value, "--cache ")
+    return value

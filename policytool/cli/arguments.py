@@ -1,0 +1,185 @@
+"""
+Options that only the command line has, because they are about many models, reports in files, the
+terminal or settings files.
+"""
+
+from typing import Annotated, Literal
+
+import click
+
+from policytool.cli import settings
+from policytool.cli.declared_options import CommandLineOption
+from policytool.cli.fleets import ShardOption, check_cache
+from policytool.cli.report_option import ReportFile
+from policytool.cli.value_types import LocalPath
+from policytool.commands.arguments.declaration import Arguments, Group, LimitArguments
+from policytool.commands.batch.shards import Shard
+
+
+def bound_jobs(
+    _context: click.Context, _parameter: click.Parameter, value: int | None
+) -> int | None:
+    """
+    Return the number of processes: at most that of the processors if a file says it that nobody
+    named.
+    """
+    if value is None or settings.found_source("jobs") is None:
+        return value
+    from policytool.commands.batch import parallel  # only for such a file
+
+    return min(value, parallel.processors())
+
+
+class TerminalArguments(Arguments):
+    """What every command has."""
+
+    debug: Annotated[
+        bool,
+        CommandLineOption(
+            "Show a traceback for unexpected errors.", Group.GENERAL, is_setting=False
+        ),
+    ] = False
+    color: Annotated[
+        Literal["auto", "always", "never"],
+        CommandLineOption(
+            "When to use colors; NO_COLOR disables them.",
+            Group.REPORTING,
+            has_variable=True,
+            is_automatic=True,
+        ),
+    ] = "auto"
+    config: Annotated[
+        str | None,
+        CommandLineOption(
+            "Use this settings file instead of the nearest policytool.toml.",
+            Group.GENERAL,
+            type=LocalPath(),
+            callback=settings.load,
+            is_eager=True,
+            is_passed=False,
+            is_setting=False,
+            has_variable=True,
+        ),
+    ] = None
+    show_settings: Annotated[
+        bool,
+        CommandLineOption(
+            "Print the settings in effect and exit.", Group.GENERAL, is_setting=False
+        ),
+    ] = False
+
+
+class FormatArguments(Arguments):
+    """What stdout carries."""
+
+    format: Annotated[
+        str,
+        CommandLineOption(
+            "Output format.", Group.REPORTING, essential=True, has_variable=True, is_automatic=True
+        ),
+    ] = "table"
+
+
+class ReferenceArguments(FormatArguments, TerminalArguments):
+    """What commands have that read no models."""
+
+
+class ReportArguments(FormatArguments, TerminalArguments):
+    """How a result is shown."""
+
+    report: Annotated[
+        tuple[ReportFile, ...],
+        CommandLineOption(
+            "Also write a report to FILE.", Group.REPORTING, essential=True, metavar="FORMAT=FILE"
+        ),
+    ] = ()
+    verbose: Annotated[
+        bool, CommandLineOption("Print more messages on stderr.", Group.REPORTING, names=("-v",))
+    ] = False
+    quiet: Annotated[
+        bool, CommandLineOption("Print only errors on stderr.", Group.REPORTING, names=("-q",))
+    ] = False
+
+
+class ProgressArguments(ReportArguments):
+    """The same, with the progress of commands that take long."""
+
+    progress: Annotated[
+        Literal["auto", "on", "off"],
+        CommandLineOption(
+            "When to show progress on stderr.",
+            Group.REPORTING,
+            has_variable=True,
+            is_automatic=True,
+        ),
+    ] = "auto"
+
+
+class ListArguments(Arguments):
+    """How a list of paths on stdin is read."""
+
+    null: Annotated[
+        bool,
+        CommandLineOption(
+            "Expect NUL instead of newlines between paths on stdin.", Group.GENERAL, names=("-0",)
+        ),
+    ] = False
+
+
+class MergeCommandLine(ListArguments, LimitArguments, TerminalArguments):
+    """What ``merge`` has, which is a command of fleets only."""
+
+
+class FleetArguments(ListArguments, ProgressArguments):
+    """How many models are processed."""
+
+    jobs: Annotated[
+        int | None,
+        CommandLineOption(
+            "Number of processes that read or rewrite files.",
+            Group.GENERAL,
+            metavar="N",
+            minimum=1,
+            callback=bound_jobs,
+            default_text="one per CPU if there are several files",
+            has_variable=True,
+            is_automatic=True,
+        ),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        CommandLineOption(
+            "Process the models on the workers of this Dask scheduler, such as "
+            "tcp://10.0.0.5:8786, instead of --jobs processes.",
+            Group.GENERAL,
+            metavar="ADDRESS",
+            has_variable=True,
+        ),
+    ] = None
+    shard: Annotated[
+        Shard | None,
+        CommandLineOption(
+            "Process only part I of N of the models, such as 3/16. `policytool merge` joins the "
+            "JSON Lines reports of all parts.",
+            Group.SELECTION,
+            type=ShardOption(),
+            metavar="I/N",
+            has_variable=True,
+        ),
+    ] = None
+
+
+class CacheArguments(FleetArguments):
+    """The same for commands that read many models and write none."""
+
+    cache: Annotated[
+        str | None,
+        CommandLineOption(
+            "Keep results in DIR, and read only models that changed since the last run.",
+            Group.GENERAL,
+            metavar="DIR",
+            callback=check_cache,
+            has_variable=True,
+            completion="directories",
+        ),
+    ] = None

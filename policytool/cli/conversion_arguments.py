@@ -1,0 +1,61 @@
+"""The options of ``migrate``, ``check`` and ``tune`` that only the command line has."""
+
+from pathlib import Path
+from typing import Annotated
+
+from policytool.cli.arguments import FleetArguments, ProgressArguments
+from policytool.cli.declared_options import CommandLineOption
+from policytool.commands.arguments.declaration import Group, Kind
+
+
+class MigrateCommandLine(FleetArguments):
+    """What ``migrate`` prints, and the plans that it applies."""
+
+    list_targets: Annotated[
+        bool,
+        CommandLineOption("List the values for --target and exit.", Group.POLICY, is_setting=False),
+    ] = False
+    diff: Annotated[
+        bool,
+        CommandLineOption(
+            "Show config differences without writing files.", Group.OUTPUT, essential=True
+        ),
+    ] = False
+    check: Annotated[
+        bool,
+        CommandLineOption("Exit 1 if a file would change, without writing files.", Group.OUTPUT),
+    ] = False
+    plan: Annotated[
+        Path | None,
+        CommandLineOption(
+            "Apply a plan saved with --dry-run --format json.",
+            Group.OUTPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+
+
+class RunCommandLine(ProgressArguments):
+    """What ``check`` and ``tune`` show."""
+
+    all_layers: Annotated[
+        bool,
+        CommandLineOption(
+            "Show all layers instead of only the most important ones.", Group.REPORTING
+        ),
+    ] = False
+
+
+class CheckCommandLine(RunCommandLine):
+    """The same, and how ``check`` ends."""
+
+    list_devices: Annotated[
+        bool, CommandLineOption("List the available devices and exit.", Group.TENSORFLOW)
+    ] = False
+    accept_undecided: Annotated[
+        bool,
+        CommandLineOption(
+            "Exit with 0 instead of 5 if the answer is undecided.", Group.MEASUREMENT
+        ),
+    ] = False

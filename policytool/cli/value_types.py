@@ -1,0 +1,224 @@
+"""
+The types of values on the command line that Click does not have, and what Python gets of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policytool.cli import completion
+from policytool.commands.arguments.declaration import DeclaredOption, Kind
+from policytool.support import limits
+from policytool.support.errors import UsageError
+from policytool.support.files.remote_path import check_local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from click.shell_completion import CompletionItem
+
+    from policytool.support.limits import Limit
+
+AUTO: Final = "auto"
+"""The value of a switch with which the call decides."""
+
+_SIDES: Final = ("source", "target")
+
+
+class LocalPath(click.Path):
+    """A path that is not a URL."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # as in Click
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path."""
+        if isinstance(value, str):
+            check_local(value, f"{param.opts[0] if param is not None else 'path'} ")
+        return super().convert(value, param, ctx)
+
+
+class Inputs(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A file, or a function as ``MODULE:FUNCTION``."""
+
+    name = "inputs"
+
+    def convert(
+        self, value: str, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> str:
+        """Return the text, which is no URL."""
+        check_local(value, "--inputs ")
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer files."""
+        return completion.files(ctx, param, incomplete)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A number of bytes: ``8G``, ``512M``, ``100000``."""
+
+    name = "size"
+    _units: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        """Return the bytes that a text says."""
+        match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if match is None or not int(match[1]):
+            self.fail(
+                (
+                    f"{value!r} is not a size; expected a number followed by K, M, G or T, such "
+                    "as 8G"
+                ),
+                parameter,
+                context,
+            )
+        return int(match[1]) * self._units[match[2].upper()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """What ``--limit`` says."""
+
+    limit: Limit
+    value: int
+
+    def toml(self) -> str:
+        """Return it as a settings file has it."""
+        return f'"{self.limit.name}={self.limit.amount(self.value, gap="")}"'
+
+
+class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``NAME=VALUE``: a limit, and the bytes or the number that it is raised to."""
+
+    name = "limit"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Bound:
+        """Return what a text says."""
+        if isinstance(value, Bound):
+            return value
+        name, equals, text = str(value).strip().partition("=")
+        if not equals:
+            self.fail(
+                f"{value!r} does not have the form NAME=VALUE; `policytool limits` lists the names",
+                parameter,
+                context,
+            )
+        limit = limits.limit_from_name(name)
+        if limit.unit == limits.BYTES:
+            return Bound(limit=limit, value=limit.check(Size().convert(text, parameter, context)))
+        if not re.fullmatch(r"[0-9]{1,18}", text):
+            self.fail(f"{text!r} is not a number of {limit.unit}", parameter, context)
+        return Bound(limit=limit, value=limit.check(int(text)))
+
+
+class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """
+    An interpreter for both sides of a conversion, or for one: ``PYTHON``, ``source=PYTHON`` or
+    ``target=PYTHON``.
+    """
+
+    name = "python"
+    envvar_list_splitter = os.pathsep
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return the side, which is empty for both, and the interpreter."""
+        if isinstance(value, tuple):
+            return value
+        side, _, python = value.partition("=")
+        if side not in _SIDES:
+            return "", value
+        if not python:
+            self.fail(f"{value!r} does not specify an interpreter", param, ctx)
+        return side, python
+
+
+class SwitchOrAuto(click.types.BoolParamType):
+    """A switch that settings and variables may also set to ``auto``."""
+
+    name = "boolean|auto"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:  # noqa: ANN401  # Click's class says bool
+        """Return True, False or :data:`AUTO`."""
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
+
+
+_TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
+    Kind.FILE: LocalPath(path_type=Path),
+    Kind.LOCAL_OUTPUT: LocalPath(readable=False),
+    Kind.OUTPUT: click.Path(readable=False),
+    Kind.INPUTS: Inputs(),
+    Kind.SIZE: Size(),
+    Kind.LIMITS: BoundOption(),
+    Kind.SIDES: Side(),
+    Kind.SWITCH_OR_AUTO: SwitchOrAuto(),
+}
+
+
+def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
+    """Return the type of an option's values on the command line."""
+    declaration = declared.declaration
+    if declaration.kind is not None:
+        return _TYPES[declaration.kind]
+    if declared.choices:
+        return click.Choice(declared.choices)
+    if bool in declared.types:
+        return click.BOOL
+    if int in declared.types:
+        least = declaration.minimum
+        return click.INT if least is None else click.IntRange(min=least)
+    if declared.types == (float,):
+        bound = declaration.more_than
+        return click.FLOAT if bound is None else click.FloatRange(min=bound, min_open=True)
+    return click.STRING
+
+
+def _limits(bounds: tuple[Bound, ...]) -> dict[str, int]:
+    return {bound.limit.name: bound.value for bound in bounds}
+
+
+def _by_side(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """
+    Return interpreters by side, which is empty for both.
+
+    :raises UsageError: for two interpreters of one side.
+    """
+    sides = dict(pairs)
+    if len(sides) != len(pairs):
+        raise UsageError(
+            "--python specifies an interpreter twice: use PYTHON, source=PYTHON and "
+            "target=PYTHON at most once each"
+        )
+    return sides
+
+
+_PYTHON_VALUES: Final[Mapping[Kind, Callable[[Any], object]]] = {
+    Kind.LIMITS: _limits,
+    Kind.SIDES: _by_side,
+    Kind.SWITCH_OR_AUTO: lambda value: None if value == AUTO else value,
+}
+
+
+def python_value(declared: DeclaredOption, value: object) -> object:
+    """Return the value that the Python function has for a value of the command line."""
+    kind = declared.declaration.kind
+    convert = _PYTHON_VALUES.get(kind) if kind is not None else None
+    return value if convert is None else convert(value)

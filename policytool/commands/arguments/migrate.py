@@ -1,0 +1,121 @@
+"""The options of ``migrate``."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
+from policytool.commands.arguments.shared import PolicyArguments, ProcessArguments, WriteArguments
+
+
+class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitArguments):
+    """What ``migrate`` can be called with."""
+
+    to: Annotated[
+        str | None,
+        Option(
+            "New policy for all layers that use the model's policy.",
+            Group.POLICY,
+            essential=True,
+            metavar="POLICY",
+            is_automatic=True,
+            completion="policies",
+        ),
+    ] = None
+    loss_scale: Annotated[
+        Literal["drop", "keep"],
+        Option(
+            "Drop the loss scale of a policy, or keep it by moving it to the optimizer.",
+            Group.POLICY,
+            is_automatic=True,
+        ),
+    ] = "drop"
+    optimizer: Annotated[
+        Literal["follow", "keep"],
+        Option(
+            "Adapt the saved optimizer's loss scaling to the new policy, or leave it unchanged.",
+            Group.POLICY,
+        ),
+    ] = "follow"
+    target: Annotated[
+        str | None,
+        Option(
+            "Write the model for this release, such as keras3, tf_keras or tf2.4, and convert it "
+            "if necessary.",
+            Group.POLICY,
+            essential=True,
+            metavar="RELEASE",
+            is_automatic=True,
+            completion="targets",
+        ),
+    ] = None
+    allow_weight_rewrite: Annotated[
+        bool,
+        Option(
+            "Allow conversions to rescale weights if predictions would otherwise change.",
+            Group.POLICY,
+        ),
+    ] = False
+    retrace: Annotated[
+        bool,
+        Option(
+            "Re-export SavedModels with TensorFlow, so that their graphs and variables follow the "
+            "new policies.",
+            Group.POLICY,
+        ),
+    ] = False
+    output: Annotated[
+        StrPath | None,
+        Option(
+            "Output file or directory, or a URL such as s3://BUCKET/DIR/.",
+            Group.OUTPUT,
+            essential=True,
+            names=("-o",),
+            kind=Kind.OUTPUT,
+            metavar="FILE|DIR",
+            default_text="next to the input",
+        ),
+    ] = None
+    in_place: Annotated[
+        bool,
+        Option(
+            "Replace the input, and keep the original as NAME.bak.", Group.OUTPUT, essential=True
+        ),
+    ] = False
+    backup: Annotated[
+        bool,
+        Option("With --in-place, keep the original as NAME.bak.", Group.SAFETY, is_negatable=True),
+    ] = True
+    skip_existing: Annotated[
+        bool,
+        Option(
+            "Skip models whose output exists, for example after an interrupted run.", Group.SAFETY
+        ),
+    ] = False
+    allow_overflow: Annotated[
+        bool, Option("Write values that overflow the new dtype as infinity.", Group.SAFETY)
+    ] = False
+    verify: Annotated[
+        bool | None,
+        Option(
+            "Run TensorFlow to compare predictions before and after the change, and write the "
+            "result only if they agree within the tolerance.",
+            Group.TENSORFLOW,
+            essential=True,
+            kind=Kind.SWITCH_OR_AUTO,
+            is_negatable=True,
+            has_variable=True,
+            is_automatic=True,
+            default_text="with --target, if TensorFlow can load the model",
+        ),
+    ] = None
+    python: Annotated[
+        str | Mapping[str, str] | None,
+        Option(
+            "Python interpreter with TensorFlow; source=PYTHON and target=PYTHON set one for each "
+            "side of a conversion.",
+            Group.TENSORFLOW,
+            kind=Kind.SIDES,
+            metavar="[SIDE=]PYTHON",
+            has_variable=True,
+        ),
+    ] = None

@@ -1,0 +1,222 @@
+"""The options of commands that run models: check and tune."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
+from policytool.commands.arguments.shared import (
+    PolicyArguments,
+    RunArguments,
+    TensorFlowArguments,
+    WriteArguments,
+)
+from policytool.numerics.check_results.answers import OutputKind
+from policytool.numerics.tuning.search import MAX_TRIALS
+from policytool.numerics.verdicts.safety import MAX_CHANGE
+
+
+class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitArguments):
+    """What ``check`` can be called with."""
+
+    to: Annotated[
+        str | None,
+        Option(
+            "Policy of the candidate. Accepts the same values as migrate --to.",
+            Group.POLICY,
+            essential=True,
+            names=("--policy",),
+            metavar="POLICY",
+            is_automatic=True,
+            completion="policies",
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Option(
+            "Policy of the reference.",
+            Group.POLICY,
+            metavar="POLICY",
+            default_text="float32; with B, the policies in MODEL",
+            completion="policies",
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        Option(
+            "Write the candidate's policies in the format of this release, such as tf2.4.",
+            Group.POLICY,
+            metavar="RELEASE",
+            is_automatic=True,
+            completion="releases",
+        ),
+    ] = None
+    save_inputs: Annotated[
+        StrPath | None,
+        Option(
+            "Save the inputs to a .npz file that --inputs can read.",
+            Group.INPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    isolated: Annotated[
+        bool,
+        Option(
+            "Always run each layer in isolation too, not only to explain an error.",
+            Group.MEASUREMENT,
+        ),
+    ] = False
+    gradients: Annotated[
+        bool,
+        Option(
+            "Also run one backward pass and count the gradients that need loss scaling.",
+            Group.MEASUREMENT,
+        ),
+    ] = False
+    device: Annotated[
+        str,
+        Option(
+            "Device to run on; all uses every GPU in parallel.",
+            Group.TENSORFLOW,
+            metavar="auto|cpu|gpu:N|all",
+            is_automatic=True,
+        ),
+    ] = "auto"
+    tf32: Annotated[
+        bool,
+        Option(
+            "Also measure the effect of TF32 on the reference, on GPUs that support it.",
+            Group.MEASUREMENT,
+        ),
+    ] = False
+    deterministic: Annotated[bool, Option("Use only deterministic kernels.", Group.MEASUREMENT)] = (
+        False
+    )
+    max_change: Annotated[
+        float,
+        Option(
+            "Largest share of predictions that may change; for numbers, half of it is the largest "
+            "error relative to their spread.",
+            Group.MEASUREMENT,
+            essential=True,
+            metavar="PERCENT",
+            default_text=f"{100 * MAX_CHANGE:g}",
+        ),
+    ] = 100 * MAX_CHANGE
+    output_kind: Annotated[
+        Mapping[str, str] | Iterable[str] | None,
+        Option(
+            "Kind of an output, if it is not recognized; can be repeated. KIND is one of "
+            f"{', '.join(OutputKind)}.",
+            Group.MEASUREMENT,
+            metavar="NAME=KIND",
+        ),
+    ] = None
+    compare_to: Annotated[
+        StrPath | None,
+        Option(
+            "Compare with this JSON report of an earlier check, and exit 1 if there are "
+            "regressions.",
+            Group.MEASUREMENT,
+            essential=True,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    timing: Annotated[
+        bool,
+        Option("Measure latency, throughput and peak memory of both models.", Group.MEASUREMENT),
+    ] = False
+
+
+class TuneArguments(
+    PolicyArguments, RunArguments, WriteArguments, TensorFlowArguments, LimitArguments
+):
+    """What ``tune`` can be called with."""
+
+    to: Annotated[
+        str | None,
+        Option(
+            "Policy of the layers that are converted, such as mixed_float16.",
+            Group.POLICY,
+            essential=True,
+            metavar="POLICY",
+            is_automatic=True,
+            completion="policies",
+        ),
+    ] = None
+    keep_rules: Annotated[
+        bool,
+        Option("Do not convert any layer that migrate keeps in float32 by default.", Group.POLICY),
+    ] = False
+    tolerance: Annotated[
+        float | Mapping[str, float] | Iterable[str] | None,
+        Option(
+            "Allowed relative error, for all outputs or only for those that match PATTERN.",
+            Group.MEASUREMENT,
+            essential=True,
+            metavar="[PATTERN=]NUMBER",
+            default_text="0.01, unless --agreement or --metric is set",
+        ),
+    ] = None
+    agreement: Annotated[
+        float | None,
+        Option(
+            "Share of rows for which the largest output must stay the same, such as 0.99.",
+            Group.MEASUREMENT,
+            metavar="SHARE",
+        ),
+    ] = None
+    gradients: Annotated[
+        bool,
+        Option(
+            "Also require gradients that are finite and close to those in float32.",
+            Group.MEASUREMENT,
+        ),
+    ] = False
+    prefer: Annotated[
+        Literal["speed", "memory"] | None,
+        Option(
+            "Convert the slowest layers first, or those with the largest outputs, instead of as "
+            "many layers as possible.",
+            Group.SEARCH,
+        ),
+    ] = None
+    max_trials: Annotated[
+        int,
+        Option("Maximum number of sets of layers to try.", Group.SEARCH, metavar="N", minimum=1),
+    ] = MAX_TRIALS
+    time: Annotated[
+        float | None,
+        Option(
+            "Begin no trial after this time, and use the best set found by then.",
+            Group.SEARCH,
+            metavar="SECONDS",
+            more_than=0,
+        ),
+    ] = None
+    resume: Annotated[
+        StrPath | None,
+        Option(
+            "Record all trials in FILE, and continue from it if it exists.",
+            Group.SEARCH,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    output: Annotated[
+        StrPath | None,
+        Option(
+            "Output file or directory.",
+            Group.OUTPUT,
+            essential=True,
+            names=("-o",),
+            kind=Kind.LOCAL_OUTPUT,
+            metavar="FILE|DIR",
+            default_text="next to the input",
+        ),
+    ] = None
+    device: Annotated[
+        str,
+        Option("Device to run on.", Group.TENSORFLOW, metavar="auto|cpu|gpu:N", is_automatic=True),
+    ] = "auto"

@@ -1,0 +1,179 @@
+"""Options that several commands have, and that mean the same in each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from policytool.commands.arguments.declaration import Arguments, Group, Kind, Option, StrPath
+
+
+class PolicyArguments(Arguments):
+    """Policies of layers."""
+
+    set: Annotated[
+        Mapping[str, str] | Iterable[str] | None,
+        Option(
+            "Set the policy of matching layers. PATTERN is a layer path, or a regular expression "
+            "that matches the full path.",
+            Group.POLICY,
+            essential=True,
+            metavar="PATTERN=POLICY",
+            is_automatic=True,
+        ),
+    ] = None
+    include_exceptions: Annotated[
+        bool, Option("With --to, also change layers with an explicit policy.", Group.POLICY)
+    ] = False
+    outputs: Annotated[
+        Literal["keep", "follow"],
+        Option(
+            "Keep the layers that compute the outputs, and those after them, in float32 under a "
+            "16-bit policy, or change them in the same way as other layers.",
+            Group.POLICY,
+            is_automatic=True,
+        ),
+    ] = "keep"
+
+
+class RunArguments(Arguments):
+    """The inputs on which a model runs, and where it runs."""
+
+    weights: Annotated[
+        StrPath | None,
+        Option(
+            "Weights file, if MODEL contains only an architecture.",
+            Group.INPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    inputs: Annotated[
+        StrPath | None,
+        Option(
+            "A .npz file with one array for each input, a .npy file for a model with one input, or "
+            "a function that returns or yields batches, such as my_data:batches.",
+            Group.INPUT,
+            essential=True,
+            kind=Kind.INPUTS,
+            metavar="FILE|MODULE:FUNCTION",
+            default_text="synthetic inputs",
+        ),
+    ] = None
+    batches: Annotated[
+        int | None,
+        Option(
+            "Number of synthetic batches, or maximum number of batches from the --inputs function.",
+            Group.INPUT,
+            metavar="N",
+            minimum=1,
+            default_text="1 synthetic batch for check and 4 for tune; all batches from the "
+            "function",
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None, Option("Examples per batch.", Group.INPUT, metavar="N", minimum=1)
+    ] = None
+    seed: Annotated[
+        int,
+        Option(
+            "Random seed for synthetic inputs and missing weights.",
+            Group.INPUT,
+            metavar="N",
+            minimum=0,
+        ),
+    ] = 1
+    labels: Annotated[
+        StrPath | None,
+        Option(
+            "Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
+            "model with one output. In tune, your own function can do without: it then gets the "
+            "float32 predictions as labels.",
+            Group.INPUT,
+            essential=True,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    metric: Annotated[
+        str | None,
+        Option(
+            "Metric of the task, such as accuracy, or your own function of labels and predictions.",
+            Group.MEASUREMENT,
+            essential=True,
+            metavar="NAME|MODULE:FUNCTION",
+            completion="metrics",
+        ),
+    ] = None
+    max_drop: Annotated[
+        float | None,
+        Option(
+            "Maximum amount by which the metric may be worse.",
+            Group.MEASUREMENT,
+            metavar="NUMBER",
+            default_text="0.01; for errors, 1% of the reference",
+        ),
+    ] = None
+
+
+class ProcessArguments(Arguments):
+    """What the process with TensorFlow may do."""
+
+    custom_objects: Annotated[
+        Iterable[str] | None,
+        Option(
+            "Module that defines the custom classes of the model.",
+            Group.TENSORFLOW,
+            metavar="MODULE[:NAME]",
+        ),
+    ] = None
+    trust: Annotated[
+        bool,
+        Option(
+            "Load models with code that is not on the allow-list, such as Lambda layers.",
+            Group.SAFETY,
+            essential=True,
+        ),
+    ] = False
+    timeout: Annotated[
+        float | None,
+        Option(
+            "Time limit for TensorFlow, per model.",
+            Group.TENSORFLOW,
+            metavar="SECONDS",
+            more_than=0,
+        ),
+    ] = None
+    memory_limit: Annotated[
+        int | None,
+        Option(
+            "Memory limit for TensorFlow, such as 8G.",
+            Group.TENSORFLOW,
+            kind=Kind.SIZE,
+            metavar="SIZE",
+            minimum=1,
+        ),
+    ] = None
+
+
+class TensorFlowArguments(ProcessArguments):
+    """The same for commands that run one process with TensorFlow."""
+
+    python: Annotated[
+        str | None,
+        Option(
+            "Python interpreter with TensorFlow.",
+            Group.TENSORFLOW,
+            metavar="PYTHON",
+            has_variable=True,
+        ),
+    ] = None
+
+
+class WriteArguments(Arguments):
+    """Whether the new model is written."""
+
+    overwrite: Annotated[bool, Option("Replace existing outputs and backups.", Group.SAFETY)] = (
+        False
+    )
+    dry_run: Annotated[
+        bool, Option("Show the result without writing files.", Group.OUTPUT, essential=True)
+    ] = False

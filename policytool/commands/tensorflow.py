@@ -1,0 +1,70 @@
+"""The processes with TensorFlow that a command may start, as its arguments say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.workers import Interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.commands.arguments.shared import ProcessArguments, TensorFlowArguments
+    from policytool.numerics.workers import Worker
+
+_BOTH = ""
+"""The side of an interpreter that both sides of a conversion use."""
+
+
+def interpreter(arguments: TensorFlowArguments) -> Interpreter:
+    """Return the interpreter of a command that runs one process."""
+    return _with_bounds(arguments.python or sys.executable, arguments)
+
+
+def interpreters(
+    python: str | Mapping[str, str] | None, arguments: ProcessArguments
+) -> tuple[Interpreter, Interpreter]:
+    """
+    Return the interpreters that load the source and the target of a conversion.
+
+    :param python: the interpreter of both, or of each side by its name
+    """
+    sides = {_BOTH: python} if isinstance(python, str) else python or {}
+    both = sides.get(_BOTH, sys.executable)
+    source, target = (
+        _with_bounds(sides.get(side, both), arguments) for side in ("source", "target")
+    )
+    return source, target
+
+
+def _with_bounds(python: str, arguments: ProcessArguments) -> Interpreter:
+    return Interpreter(
+        python=python, memory_limit=arguments.memory_limit, timeout=arguments.timeout
+    )
+
+
+def tools(
+    arguments: ProcessArguments,
+    worker: Worker,
+    target: Worker | None = None,
+    *,
+    verify: bool | None = False,
+    no_verify_reason: str | None = None,
+) -> TensorFlowTools:
+    """
+    Return what operations do with child processes; a module of the user's is found as ``python -m``
+    finds it.
+    """
+    custom_objects = tuple(arguments.custom_objects or ())
+    return TensorFlowTools(
+        worker=worker,
+        target=target,
+        verify=False if no_verify_reason is not None else verify,
+        no_verify_reason=no_verify_reason,
+        custom_objects=custom_objects,
+        path=(str(Path.cwd()),) if custom_objects else (),
+        trust=arguments.trust,
+    )

@@ -1,0 +1,178 @@
+"""Options are declared once: the command line, Python and settings files have the same."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool.cli.audit_arguments import AuditCommandLine
+from policytool.cli.audit_command import NEVER
+from policytool.cli.command import Command
+from policytool.cli.declared_options import CommandLineOption
+from policytool.cli.main import COMMANDS
+from policytool.commands.arguments.migrate import MigrateArguments
+from policytool.commands.arguments.reading import AuditArguments
+from policytool.commands.arguments.running import CheckArguments, TuneArguments
+from policytool.migration.planning.options import LossScales, Optimizers, Outputs
+from policytool.numerics.tuning.results import Preference
+from policytool.rules import Device
+from policytool.rules.finding import Severity
+from tests.conftest import MIXED_H5, run
+from tests.helpers.public_api import commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.commands.arguments.declaration import Arguments, DeclaredOption
+
+FUNCTIONS: Final = ("inspect", "audit", "migrate", "diff", "check", "tune", "explain")
+NOT_OPTIONS: Final = {"path", "a", "b", "model", "other", "text"}
+
+
+def declared(name: str) -> Iterator[DeclaredOption]:
+    """Yield the declared options of a command."""
+    command = dict(commands())[name]
+    assert isinstance(command, Command)
+    for kind in command.classes:
+        yield from kind.options()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_accepts_what_its_command_accepts(name: str) -> None:
+    """With the same defaults; options that only the command line has are declared as such."""
+    parameters = inspect.signature(getattr(policytool, name)).parameters
+    accepted = {key: value.default for key, value in parameters.items() if key not in NOT_OPTIONS}
+    assert accepted == {
+        option.name: option.default
+        for option in declared(name)
+        if not isinstance(option.declaration, CommandLineOption)
+    }
+    assert all(
+        value.kind is value.KEYWORD_ONLY
+        for key, value in parameters.items()
+        if key not in NOT_OPTIONS
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_is_declared_once(name: str) -> None:
+    """No class of a command declares what another of its classes declares."""
+    names = [option.name for option in declared(name)]
+    assert len(names) == len(set(names))
+
+
+def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
+    """A settings file serves them all."""
+    automatic: dict[str, set[bool]] = {}
+    for name in COMMANDS:
+        for option in declared(name):
+            automatic.setdefault(option.key, set()).add(option.declaration.is_automatic)
+    assert {key for key, values in automatic.items() if len(values) > 1} == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (MigrateArguments, "outputs", Outputs),
+        (MigrateArguments, "loss_scale", LossScales),
+        (MigrateArguments, "optimizer", Optimizers),
+        (AuditArguments, "device", Device),
+        (AuditCommandLine, "fail_on", (*Severity, NEVER)),
+        (TuneArguments, "prefer", [value for value in Preference if value is not Preference.NONE]),
+    ],
+)
+def test_choices_are_those_of_the_implementation(
+    kind: type[Arguments], name: str, values: Iterable[str]
+) -> None:
+    """Each value of an annotation is one that operations know, and the other way round."""
+    (option,) = (option for option in kind.options() if option.name == name)
+    assert option.choices == tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "arguments", "words"),
+    [
+        ("check", {"seed": -1}, ("--seed", "-1"), "at least 0"),
+        ("check", {"batches": 0}, ("--batches", "0"), "at least 1"),
+        ("check", {"max_change": 0.0}, ("--max-change", "0"), "must be above 0"),
+        ("check", {"to": "half"}, ("--to", "half"), "half"),
+        ("check", {"set": {"a": "half"}}, ("--set", "a=half"), "half"),
+        ("check", {"outputs": "no"}, ("--outputs", "no"), "no"),
+        ("check", {"timeout": 0}, ("--timeout", "0"), "more than 0"),
+        ("check", {"inputs": "s3://a/b"}, ("--inputs", "s3://a/b"), "is a URL"),
+        ("tune", {}, (), "--to mixed_float16"),
+        ("tune", {"to": "mixed_float16", "max_trials": 0}, ("--max-trials", "0"), "at least 1"),
+        ("tune", {"to": "float32"}, ("--to", "float32"), "float32"),
+        (
+            "tune",
+            {"to": "mixed_float16", "tolerance": -1.0},
+            ("--to", "mixed_float16", "--tolerance", "-1"),
+            "non-negative",
+        ),
+        (
+            "tune",
+            {"to": "mixed_float16", "tolerance": {"y": -1.0}},
+            ("--to", "mixed_float16", "--tolerance", "y=-1"),
+            "non-negative",
+        ),
+        ("tune", {"to": "mixed_float16", "prefer": "x"}, ("--prefer", "x"), "speed or memory"),
+        ("migrate", {"output": "-"}, ("-o", "-"), "stdout"),
+        (
+            "migrate",
+            {"in_place": True, "skip_existing": True},
+            ("--in-place", "--skip-existing"),
+            "conflict",
+        ),
+        ("audit", {"device": "tpu"}, ("--device", "tpu"), "cpu or gpu"),
+        ("audit", {"select": ["PT999"]}, ("--select", "PT999"), "PT999"),
+        ("diff", {"layer": "("}, ("--layer", "("), "--layer"),
+    ],
+)
+def test_python_rejects_what_the_command_rejects(
+    function: str, options: dict[str, Any], arguments: tuple[str, ...], words: str
+) -> None:
+    """With an error of usage."""
+    paths = [MIXED_H5] * (2 if function == "diff" else 1)
+    with pytest.raises(policytool.UsageError, match=words):
+        getattr(policytool, function)(*paths, **options)
+    ended = run(function, *paths, *arguments)
+    assert (ended.code, ended.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": "1"}, "seed is '1'; expected int"),
+        ({"seed": True}, "seed is True; expected int"),
+        ({"seed": 1.5}, "seed is 1.5; expected int"),
+        ({"timing": 1}, "timing is 1; expected bool"),
+        ({"to": 16}, "to is 16; expected a string"),
+        ({"custom_objects": "mine"}, "custom_objects is the string 'mine'; expected a list"),
+    ],
+)
+def test_python_rejects_other_types(options: dict[str, Any], words: str) -> None:
+    """Which no text of the command line can be."""
+    with pytest.raises(policytool.UsageError, match=words):
+        policytool.check(MIXED_H5, **options)
+
+
+def test_an_unknown_keyword_is_an_error_of_types() -> None:
+    """As for every function of Python, and it names the keyword."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'fromat'"):
+        policytool.check(MIXED_H5, fromat="json")  # type: ignore[call-arg]  # that is tried
+
+
+def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
+    """Both are what ``--set`` and ``--output-kind`` have."""
+    texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], dry_run=True)
+    assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, dry_run=True)
+    assert texts.status == "planned"
+
+
+def test_defaults_of_check_and_tune_are_valid() -> None:
+    """A declared default is a value that the option accepts."""
+    for arguments in (CheckArguments(), TuneArguments(), MigrateArguments(), AuditArguments()):
+        arguments.validate()
