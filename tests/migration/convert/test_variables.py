@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
 from policytool.migration.convert.conversion_plan import rewrite_model
@@ -20,6 +18,7 @@ from policytool.migration.convert.variables import place_variables
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -102,7 +101,7 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
 
 
 @THOROUGH
-@pytest.mark.parametrize(("source", "target", "own"), pairs(".keras", "keras"))
+@for_each(("source", "target", "own"), pairs(".keras", "keras"))
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
@@ -113,7 +112,7 @@ def test_an_archive_has_the_paths_that_the_release_writes(
 
 
 @THOROUGH
-@pytest.mark.parametrize(("source", "target", "own"), pairs(".h5", "h5"))
+@for_each(("source", "target", "own"), pairs(".h5", "h5"))
 def test_a_group_has_the_variables_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
