@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Number of tests to run at a time.
 WORKERS ?= auto
 # After a crash of a worker, pytest-xdist 3.8 waits for its tests without end if they have groups. The run ends at a crash instead.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart=0
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart=0 --durations=30 --durations-min=2
 # The tests that each target runs. tests/helpers/marks.py describes the marks.
 QUICK := not (thorough or slow or compat or browser)
 FAST := not (slow or compat or browser)

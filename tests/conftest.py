@@ -125,7 +125,10 @@ def bounded() -> Iterator[Bounded]:
         yield lambda name, value: stack.enter_context(limits.override({name: value}))
 
 
-@pytest.fixture(params=["unnamed", "named"])
+DRAFT_KINDS: Final = ("unnamed", "named")
+
+
+@pytest.fixture(params=DRAFT_KINDS)
 def draft_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Drafts without a name, and with one, as on systems that have no others."""
     if request.param == "named":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from policytool.formats.edits import WriteOptions
 from policytool.formats.new_model import Content
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL
+from tests.conftest import DRAFT_KINDS, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL
 from tests.formats.rewriting.test_faults import (
     Faults,
     chosen,
@@ -36,6 +37,7 @@ from tests.formats.rewriting.test_faults import (
 from tests.helpers.changes import held
 from tests.helpers.contents import copy_of, placed
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
@@ -128,12 +130,20 @@ The last two where reading the source, or the draft, fails within libhdf5, which
 
 
 @SLOW
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize(
+    ("name", "draft_kind"),
+    sampled("faults in creating", itertools.product(SCENARIOS, DRAFT_KINDS), share=3),
+    indirect=["draft_kind"],
+)
 def test_a_failure_at_any_call_changes_nothing(
-    scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
+    """
+    A full disk, a failing one, and Ctrl-C, at each call of the system in turn; a sample of the
+    scenarios.
+    """
     del draft_kind
+    scenario = SCENARIOS[name]
     directory = tmp_path / "models"
     source = scenario.prepare(directory)
     faults = Faults(monkeypatch)

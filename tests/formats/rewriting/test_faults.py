@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import random
 import resource
@@ -26,6 +27,7 @@ from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from tests.conftest import (
+    DRAFT_KINDS,
     MIXED_H5,
     MIXED_JSON,
     MIXED_KERAS,
@@ -37,6 +39,7 @@ from tests.conftest import (
 from tests.helpers.changes import all_changes, document_of, dtype_edit, edit, held
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
@@ -189,12 +192,20 @@ def fault(number: int) -> BaseException:
 
 
 @SLOW
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize(
+    ("name", "draft_kind"),
+    sampled("faults in rewriting", itertools.product(SCENARIOS, DRAFT_KINDS), share=3),
+    indirect=["draft_kind"],
+)
 def test_a_failure_at_any_call_changes_nothing(
-    scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
+    """
+    A full disk, a failing one, and Ctrl-C, at each call of the system in turn; a sample of the
+    scenarios.
+    """
     del draft_kind
+    scenario = SCENARIOS[name]
     directory = tmp_path / "models"
     source = scenario.prepare(directory)
     faults = Faults(monkeypatch)
