@@ -6,6 +6,7 @@ themselves.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import format_detection
@@ -84,6 +85,7 @@ def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
     return found
 
 
+@cache
 def recognised(path: str, container: str) -> bool:
     """
     Return whether a fixture is what its name says: some releases write HDF5 under another name.
