@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Number of tests to run at a time.
 WORKERS ?= auto
 # After a crash of a worker, pytest-xdist 3.8 waits for its tests without end if they have groups. The run ends at a crash instead.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart=0
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart=0 --durations=30 --durations-min=2
 # The tests that each target runs. tests/helpers/marks.py describes the marks.
 QUICK := not (thorough or slow or compat or browser)
 FAST := not (slow or compat or browser)
@@ -39,7 +39,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -70,10 +70,10 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migra
 quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 	$(PYTEST) -m '$(QUICK)'
 
-test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow; COVERAGE=yes also enforces the minimum coverage
+test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow, with a sample of expensive cases; COVERAGE=yes also enforces the minimum coverage
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
-test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow tests and all property-test examples
+test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow tests, with a sample of expensive cases, and all property-test examples
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(MLFLOW) mlflow
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
@@ -103,13 +103,18 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/test_public_api.py tests/test_tutorials.py -p no:randomly
 	git diff --stat tests/golden docs/tutorials
 
-test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras
+test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras, for a sample of the models of each commit
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m compat tests/compat
 
 test-compat-all: $(VENV)/.dev  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
+
+test-all:  ## Run make test, test-slow and test-compat-all with all cases instead of samples (hours); do this before a release
+	POLICYTOOL_SAMPLE=all $(MAKE) test
+	POLICYTOOL_SAMPLE=all $(MAKE) test-slow
+	$(MAKE) test-compat-all
 
 lock: $(TOOLS)/.package  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)

@@ -24,6 +24,7 @@ from policytool.support import limits
 from policytool.support.files.atomic import _draft
 from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import describe_sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGro
     from tests.helpers.scheduling import ModuleScheduling
 
     return ModuleScheduling(config, log)
+
+
+def pytest_report_header() -> str:
+    """Say how to try the same cases again."""
+    return describe_sample()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -119,7 +125,10 @@ def bounded() -> Iterator[Bounded]:
         yield lambda name, value: stack.enter_context(limits.override({name: value}))
 
 
-@pytest.fixture(params=["unnamed", "named"])
+DRAFT_KINDS: Final = ("unnamed", "named")
+
+
+@pytest.fixture(params=DRAFT_KINDS)
 def draft_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Drafts without a name, and with one, as on systems that have no others."""
     if request.param == "named":

@@ -1,6 +1,7 @@
 """
-Count the tests that each target of the Makefile runs, and those of all together:
-``python -m tests.count TARGET=MARKS ...``.
+Count the test cases that each target of the Makefile runs, and those of all together:
+``python -m tests.count TARGET=MARKS ...``. A test that calls itself for each of many cases counts
+as so many.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections import Counter
 from typing import Final
 
 import pytest
+
+from tests.helpers.cases import CASES
 
 LEAST: Final = 14_900
 """As many as all targets ran when this was last raised; it falls only with what is tested."""
@@ -37,8 +40,9 @@ class _Counting:
                 for target, wanted in self.targets.items()
                 if eval(wanted, {}, marks)  # noqa: S307  # the Makefile's own words
             ]
-            self.counts.update(chosen)
-            self.counts[_TOGETHER] += bool(chosen)
+            cases = getattr(getattr(item, "function", None), CASES, 1)
+            if chosen:
+                self.counts.update(dict.fromkeys((*chosen, _TOGETHER), cases))
 
 
 class _Marks(dict[str, bool]):
@@ -52,6 +56,7 @@ def main() -> int:
     """Print the counts; return 1 where there are fewer tests than there were."""
     counting = _Counting(dict(argument.split("=", 1) for argument in sys.argv[1:]))
     os.environ["POLICYTOOL_COMPAT"] = sys.executable  # else tests for TensorFlow are left out
+    os.environ["POLICYTOOL_SAMPLE"] = "all"  # as `make test-all` runs them
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         code = pytest.main(["--collect-only", "-q", "-p", "no:randomly"], plugins=[counting])

@@ -34,6 +34,7 @@ from tests.helpers.attacks import (
     Traced,
     traced,
 )
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
@@ -171,7 +172,7 @@ def test_every_published_attack_has_files() -> None:
     assert {name for attack in ATTACKS.values() for name in attack["ids"]} == PUBLISHED
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@for_each("name", ATTACKS)
 def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
     """On a release that was asked; where on none, the record says why."""
     outcomes = ATTACKS[name]["outcomes"].values()

@@ -28,6 +28,7 @@ from policytool.reports.summaries.fields import ROW_COLUMNS as MODEL_COLUMNS
 from policytool.reports.tuning import TUNE_REPORTERS
 from policytool.support import limits
 from tests.conftest import run
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
@@ -102,7 +103,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "place"),
     [
         *(("inspect", place) for place in ("model", "layer")),
@@ -181,7 +182,7 @@ def test_every_option_in_python_is_on_the_page_of_its_command(function: str) -> 
     assert names == options
 
 
-@pytest.mark.parametrize("name", policytool.__all__)
+@for_each("name", policytool.__all__)
 def test_every_public_name_in_python_is_on_its_page(name: str) -> None:
     """With the attributes of each class."""
     public = getattr(policytool, name)
@@ -329,7 +330,7 @@ def test_every_format_is_in_the_documentation() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
     """Every relative link is a file."""
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8"))

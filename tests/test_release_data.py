@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.releases.releases import KERAS2, KERAS3, newest
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, PACKAGE
 from tests.helpers.scripts import fixture_script
@@ -46,7 +47,7 @@ def test_every_script_that_asks_releases_is_a_step() -> None:
     assert not left & {step.script for step in script.STEPS}
 
 
-@pytest.mark.parametrize("step", script.STEPS, ids=lambda step: step.script)
+@for_each("step", script.STEPS, ids=lambda step: step.script)
 def test_scripts_name_the_tables_that_they_write(step: Any) -> None:
     """What a step is said to write stands in its source."""
     text = (FIXTURES / step.script).read_text(encoding="utf-8")

@@ -7,8 +7,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
+from tests.helpers.cases import for_each
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _is_module(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@for_each("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_scripts_use_names_that_exist(script: Path) -> None:
     """Types are checked in the package and its tests only: a renamed function is found here."""
     assert not [*missing_names(script.read_text(encoding="utf-8"))]

@@ -17,6 +17,7 @@ from policytool.cli.main import COMMANDS
 from policytool.releases.targets import descriptions, names
 from policytool.rules import RULES
 from tests.conftest import run, run_process
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def offered(*words: str) -> list[str]:
     return [line.partition(",")[2] for line in ended.out.splitlines()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "some"),
     [
         (("",), set(COMMANDS)),

@@ -11,6 +11,7 @@ from policytool.cli import help_pages
 from policytool.cli.declared_options import DeclaredClickOption, Positional
 from policytool.cli.main import COMMANDS, cli
 from tests.conftest import run
+from tests.helpers.cases import for_each
 
 
 def command(name: str) -> click.Command:
@@ -33,7 +34,7 @@ def test_help_has_every_option_and_examples(name: str) -> None:
     assert all(call in shown for call, _ in help_pages.EXAMPLES[name])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "call"),
     [(name, call) for name, calls in help_pages.EXAMPLES.items() for call, _ in calls],
 )

@@ -14,6 +14,7 @@ import pytest
 
 from policytool.cli.progress import steps
 from tests.conftest import FIXED_SCALE_H5, Ended, run
+from tests.helpers.cases import for_each
 
 EVIL: Final = "a\n::error::x\r\n::set-output name=y::z\x1b[2J\x9b\u202e##[error]\x07"
 TOML: Final = json.dumps(EVIL)
@@ -46,7 +47,7 @@ def check(ended: Ended, code: int) -> None:
     assert is_harmless(ended.out), ended.out
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *(

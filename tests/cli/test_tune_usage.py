@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import Ended, run
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 
@@ -59,7 +60,7 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
     assert (ended.code, ended.err) == (4, "error: No model found.\n")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "told"),
     [
         ((), "The policy of the converted layers is missing"),

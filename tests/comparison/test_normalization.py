@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policytool.comparison import layers, normalization
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.cases import for_each
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def changes(a: dict[str, Any], b: dict[str, Any]) -> list[ValueChange]:
     return list(layers.configs(a, b, ("Dense", "Dense")))
 
 
-@pytest.mark.parametrize("case", SAME)
+@for_each("case", SAME)
 def test_spellings_mean_the_same(case: str) -> None:
     """They are told as spellings, from either side."""
     a, b = SAME[case]

@@ -20,7 +20,8 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ask, run_module
-from tests.compat.cases import CASES, OTHER, job, under_another_policy
+from tests.compat.cases import OTHER, SAMPLE, job, under_another_policy
+from tests.helpers.sampling import EVERY_CASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,8 +51,6 @@ COLUMNS: Final = (
 
 CONVERTED: Final = pytest.StashKey[tuple["Converted", ...]]()
 """What came of conversions, for a table of its own."""
-
-EVERYTHING: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -109,7 +108,7 @@ def answers(compat_python: Path) -> Callable[[str], Answers]:
         return ask(
             compat_python,
             library,
-            [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))],
+            [*map(job, SAMPLE), *(job(case, OTHER) for case in under_another_policy(library))],
         )
 
     return asked
@@ -124,7 +123,7 @@ def conversions(
     spread, or all of them.
     """
     found = converting.measured(
-        compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERYTHING
+        compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERY_CASE
     )
     pytestconfig.stash[CONVERTED] = found
     return found

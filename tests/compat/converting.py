@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.compat.cases import LIBRARIES
+from tests.helpers.sampling import sampled
 from tests.helpers.scripts import fixture_script
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 WORDS: Final = ("same", "near", "loads", "undecided", "refused", "failed")
@@ -84,20 +85,23 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
     )
 
 
-def _spread(known: Iterable[Any], library: str, with_weights: Collection[str]) -> Iterator[Any]:
+def _spread(known: Sequence[Any], library: str, with_weights: Collection[str]) -> Iterator[Any]:
     """
-    Yield files of the other library, so that each case, each format and each release of it occurs;
-    those that can be called come first.
+    Yield files of the other library, so that each format, each release and each case of a sample
+    occurs; those that can be called come first.
     """
+    cases = sampled("converted cases", sorted({_case(fixture.name) for fixture in known}), share=3)
     seen = set[tuple[str, str]]()
-    newest_first = reversed(list(known))
+    newest_first = reversed(known)
     for fixture in sorted(newest_first, key=lambda one: one.kind not in with_weights):
         release = fixture.name.partition("/")[0]
         if release.startswith("keras3.") == library.startswith(
             "keras3."
         ) and not release.startswith("keras2."):
             continue  # standalone Keras 2 is a library of its own
-        wanted = {("case", _case(fixture.name)), ("format", fixture.kind), ("release", release)}
+        wanted = {("format", fixture.kind), ("release", release)}
+        if _case(fixture.name) in cases:
+            wanted.add(("case", _case(fixture.name)))
         if not wanted <= seen:
             seen |= wanted
             yield fixture

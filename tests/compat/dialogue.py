@@ -39,14 +39,15 @@ class Dialogue:
 
 
 @contextmanager
-def dialogue(python: Path, module: str, folder: Path) -> Iterator[Dialogue]:
+def dialogue(python: Path, module: str, folder: Path, *names: str) -> Iterator[Dialogue]:
     """
     Run a module of this folder, which saves its models to a folder, until the block ends.
 
     :param module: its name, such as ``conversion_models``
+    :param names: the models that it saves; all if there are none
     """
     with subprocess.Popen(
-        [str(python), "-m", f"tests.compat.{module}", str(folder)],
+        [str(python), "-m", f"tests.compat.{module}", str(folder), *names],
         cwd=ROOT,
         env={**os.environ, **ENVIRONMENT},
         stdin=subprocess.PIPE,

@@ -25,6 +25,7 @@ from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured
 from tests.conftest import run_process
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +73,11 @@ FOUND: Final[Mapping[str, tuple[str, str]]] = {
 What becomes of the layer, in tf_keras and in Keras 3, which computes means and most normalisations
 in float32 whatever the policy.
 """
+
+SAMPLE: Final = sampled(
+    "measured layers", ((library, case) for library in LIBRARIES for case in CASES), share=3
+)
+"""What most tests of this run check."""
 
 NOT_KEPT: Final = ("dense-overflow", "exponential", "elu")
 """What fails for the values that it is fed, of which a plan knows nothing."""
@@ -132,8 +138,7 @@ def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> pytest.MarkD
     """Return each case with each library."""
     listed = [
         (library, case)
-        for library in LIBRARIES
-        for case in CASES
+        for library, case in SAMPLE
         if case.name not in without and (FOUND[case.name][0] != NO_KERNEL or not kernel)
     ]
     return pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.compat import mask_models
 from tests.compat.asking import ENVIRONMENT
 from tests.compat.conversion_models import CASES, FORMATS
 from tests.compat.dialogue import dialogue
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,9 @@ IN_ARCHIVES: Final = frozenset(
 WARNED: Final = {"unsorted_dict": "layer-order", "normalized_in_half": "weights-rounded"}
 """Cases of tf_keras that predict something else, by the code of the warning."""
 
+SAMPLE: Final = sampled("small models", sorted(CASES.keys() - WARNED.keys()), share=3)
+SWAPPED: Final = ("subclassed_of_two", "subclassed_of_two_swapped")
+
 
 def _compare(libraries: Dialogue, *question: str) -> list[Any]:
     """Return the differences of a converted file, or the errors, with and without compiling."""
@@ -82,13 +86,15 @@ def _compare(libraries: Dialogue, *question: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dialogue]:
-    """Yield the libraries, after they saved all models."""
-    with dialogue(compat_python, "conversion_models", tmp_path_factory.mktemp("cases")) as found:
+    """Yield the libraries, after they saved the models of this run."""
+    names = dict.fromkeys((*SAMPLE, *SWAPPED, *WARNED))
+    folder = tmp_path_factory.mktemp("cases")
+    with dialogue(compat_python, "conversion_models", folder, *names) as found:
         yield found
 
 
 @pytest.mark.parametrize("library", TARGETS)
-@pytest.mark.parametrize("name", sorted(CASES.keys() - WARNED.keys()))
+@pytest.mark.parametrize("name", SAMPLE)
 def test_it_loads_and_predicts_the_same_or_is_refused(
     libraries: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
@@ -116,10 +122,7 @@ def test_keras3_does_not_store_what_keras2_looks_for(libraries: Dialogue) -> Non
     the names of layers, and two in Keras 2.
     """
     found = {
-        library: [
-            _stored_shapes(*libraries.saved[name][library])
-            for name in ("subclassed_of_two", "subclassed_of_two_swapped")
-        ]
+        library: [_stored_shapes(*libraries.saved[name][library]) for name in SWAPPED]
         for library in TARGETS
     }
     assert found["keras"][0] == found["keras"][1]

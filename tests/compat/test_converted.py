@@ -3,8 +3,8 @@ Fixtures that ``migrate --target`` converts from one of the newest libraries to 
 load, keep their policies, and predict what they did.
 
 ``fixtures/conversions.py`` converts, asks and judges; here it is given a spread of the fixtures, in
-which each case, format and release occurs, and with ``POLICYTOOL_COMPAT_TARGETS=all`` every fixture
-for both libraries. The table at the end of the run says what came of them.
+which each format, each release and a sample of the cases occurs, and with ``POLICYTOOL_SAMPLE=all``
+every fixture for both libraries. The table at the end of the run says what came of them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.releases.releases import LOADERS
-from tests.compat.cases import CASES, LIBRARIES, job
+from tests.compat.cases import LIBRARIES, SAMPLE, job
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.test_truth import report
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tests.compat.asking import Answers
     from tests.model.test_truth import Case
 
-pytestmark = pytest.mark.compat
+# One worker asks both libraries about all files.
+pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("newest loaders")]
 
 VENVS: Final = os.environ.get("POLICYTOOL_VENVS")
 TABLE: Final = ROOT / "build" / "loading.md"
@@ -60,7 +61,7 @@ def test_every_verdict_is_what_the_loader_did(answers: Callable[[str], Answers])
     All pairs that are judged are equal; the table says of each what was predicted and what was.
     """
     rows, wrong, judged, total = [], [], 0, 0
-    for case in CASES:
+    for case in SAMPLE:
         did = {
             **_recorded(case),
             **{library: answers(library).loaded[job(case)].error is None for library in LIBRARIES},

@@ -5,13 +5,12 @@ planned dtypes, and it predicts what the original does.
 Modernised files are held against the original, loaded by the same library in the same process: bit
 for bit. Where the library refuses the original, against the outputs that were recorded when it was
 written. For ``--to`` every fixture goes to every policy and is loaded and called, or refused with
-its layer and reason; ``POLICYTOOL_COMPAT_TARGETS=all`` asks for all six policies of every file,
-otherwise each file is asked for one in turn.
+its layer and reason; a run samples the files, and asks for one policy of each in turn;
+``POLICYTOOL_SAMPLE=all`` asks for all six policies of every file.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model.model import Source
 from tests.compat.asking import Answers, Job, Loaded, ask
-from tests.compat.cases import CASES, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
+from tests.compat.cases import LIBRARIES, LOADED_OTHERWISE, OP_LAYERS, RELEASES, SAMPLE
+from tests.helpers.sampling import EVERY_CASE
 from tests.model.test_truth import Case, by_path, live_records
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 REWRITTEN: Final = ("h5", "keras", "keras-dir", "json", "savedmodel")
-RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))
-EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
 EPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 """Machine epsilon of each compute dtype."""
 
@@ -115,11 +113,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Migrate every fixture: into the current spelling, and to other policies."""
     base = tmp_path_factory.mktemp("migrated")
     files, refused = [], []
-    for case in CASES:
+    for case in SAMPLE:
         if case.format in REWRITTEN:
             chosen = (
                 RETARGETS
-                if EVERY_TARGET
+                if EVERY_CASE
                 else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
             )
             for to in (None, *chosen):

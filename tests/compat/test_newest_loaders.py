@@ -14,12 +14,12 @@ import pytest
 
 from policytool.model.model import Layer, Source
 from tests.compat.cases import (
-    CASES,
     LIBRARIES,
     LOADED_OTHERWISE,
     OP_LAYERS,
     OTHER,
     RELEASES,
+    SAMPLE,
     Record,
     job,
     left_to_the_loader,
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from tests.compat.asking import Answers
 
-pytestmark = pytest.mark.compat
+# One worker asks both libraries about all files.
+pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("newest loaders")]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -52,7 +53,7 @@ def test_verdict_is_what_the_library_does(
     """A file loads where the report says so, and is refused where it says so."""
     differing = []
     asked = answers(library)
-    for case in (case for case in CASES if case.release == release):
+    for case in (case for case in SAMPLE if case.release == release):
         said, error = verdict(case, library), asked.loaded[job(case)].error
         left = said is None or said.not_judged is not None
         agree = said is not None and said.loads == (error is None)
@@ -80,7 +81,7 @@ def test_declared_dtypes_are_those_of_the_loaded_layers(
 ) -> None:
     """A loaded layer computes and stores in what the report says that the file declares."""
     differences = []
-    for case in (case for case in CASES if case.release == release):
+    for case in (case for case in SAMPLE if case.release == release):
         loaded = answers(library).loaded[job(case)]
         if loaded.error is None:
             compared, found = 0, []

@@ -31,6 +31,7 @@ from policytool.reports.reporter import json_reporter
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +48,16 @@ SEEDS: Final = tuple(map(int, os.environ.get("POLICYTOOL_PLANTED_SEEDS", "1").sp
 
 SECONDS: Final = 600
 PASSED, FAILED, UNDECIDED = 0, 1, 5
+SAMPLE: Final = sampled(
+    "planted failures",
+    ((library, name) for library in LIBRARIES for name in (*WEAK, *HARMLESS)),
+    share=3,
+)
+"""What tests of many models check in this run."""
+
+FEW: Final = 5
+"""Tests of fewer models check all of them."""
+
 UPCAST: Final = (("keras", "group-normalization"),)
 """Weaknesses that a library does not have, because it computes the layer in float32."""
 
@@ -167,7 +178,9 @@ def cases(*names: str, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
         for library in LIBRARIES
         for name in names
         for seed in SEEDS
-        if name not in without and (library, name) not in UPCAST
+        if name not in without
+        and (library, name) not in UPCAST
+        and (len(names) < FEW or (library, name) in SAMPLE)
     ]
     ids = [f"{library}-{name}-{seed}" for library, name, seed in listed]
     return pytest.mark.parametrize(("library", "name", "seed"), listed, ids=ids)

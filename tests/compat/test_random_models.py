@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.helpers.sampling import EVERY_CASE, sampled
 from tests.random_models.campaign import run_campaign
 from tests.random_models.outcomes import GOOD
 from tests.random_models.recipes import LIBRARIES, recipe_from_seed
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-SEEDS: Final = range(30)
+SEEDS: Final = sampled("random models", range(30), share=3)
 
 Outcomes = dict[int, "Outcome"]
 
@@ -79,5 +80,7 @@ def test_most_random_models_are_converted(
 ) -> None:
     """A test in which everything is refused proves nothing."""
     built = [one for one in outcomes(library).values() if one.word != "reference failed"]
-    assert len(built) > 0.8 * len(SEEDS)
-    assert sum(one.word in GOOD for one in built) > 0.6 * len(built)
+    # Of the few of a sample, more can be among those that are refused.
+    built_share, good_share = (0.8, 0.6) if EVERY_CASE else (0.5, 0.3)
+    assert len(built) > built_share * len(SEEDS)
+    assert sum(one.word in GOOD for one in built) > good_share * len(built)

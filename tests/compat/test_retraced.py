@@ -3,13 +3,12 @@
 goes to every policy, or is refused for a reason.
 
 What was written is held against the original by migrate itself (variables, signatures,
-predictions); here the library loads it once more and says what its layers are. One policy for each
-fixture in turn, all six of them with ``POLICYTOOL_COMPAT_TARGETS=all``.
+predictions); here the library loads it once more and says what its layers are. A sample of the
+fixtures goes to one policy each; with ``POLICYTOOL_SAMPLE=all``, every fixture goes to all six.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from tests.compat.asking import Job, ask
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import EVERY_CASE, sampled
 from tests.model.test_truth import CASES, Case
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 LIBRARY: Final = "tf_keras2.21"
-EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
-SAVED: Final = tuple(
-    case for case in CASES if case.format == "savedmodel" and not case.path.endswith(".export")
+SAVED: Final = sampled(
+    "retraced models",
+    (case for case in CASES if case.format == "savedmodel" and not case.path.endswith(".export")),
+    share=3,
 )
 
 REFUSED: Final = {
@@ -83,7 +84,7 @@ class Retraced:
 def targets(case: Case) -> tuple[str, ...]:
     """Return the policies that a fixture goes to."""
     return (
-        RETARGETS if EVERY_TARGET else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+        RETARGETS if EVERY_CASE else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
     )
 
 

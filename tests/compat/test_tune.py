@@ -4,7 +4,7 @@ needed, and the written model passes on inputs that it did not see. On small mod
 weights, no smaller one of all sets of layers passes.
 
 ``tests/helpers/planted_tunes.py`` writes the models. ``POLICYTOOL_TUNE_SEEDS=1,2,3`` selects other
-placements and other random models.
+placements and other random models; a run without it samples a few.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import LIBRARIES
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,8 @@ def tuned(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Tune
 
 
 each_placement = pytest.mark.parametrize(
-    ("library", "seed"), [(library, seed) for library in LIBRARIES for seed in PLACEMENTS]
+    ("library", "seed"),
+    sampled("placements", itertools.product(LIBRARIES, PLACEMENTS), share=1 if _SEEDS else 3),
 )
 
 
@@ -299,10 +301,10 @@ def subsets(
     directory = tmp_path_factory.mktemp("random").resolve()
     for library in LIBRARIES:
         generated(compat_python, directory, library, "--random", *seeds_arguments(RANDOM_MODELS))
+    models = itertools.product(LIBRARIES, RANDOM_MODELS)
     return tuple(
         all_subsets(tools, directory, f"random-{library}-{seed}")
-        for library in LIBRARIES
-        for seed in RANDOM_MODELS
+        for library, seed in sampled("random subsets", models, share=1 if _SEEDS else 2)
     )
 
 

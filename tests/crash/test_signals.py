@@ -5,6 +5,7 @@ the signal arrives.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ import pytest
 from tests.crash import signals
 from tests.crash.signals import COMMANDS, INTERRUPTED, SECONDS, Case
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,15 +85,24 @@ def test_a_signal_ends_a_run_in_a_slow_step(
 
 
 @SLOW
-@pytest.mark.parametrize("disturbed", DISTURBED)
-@pytest.mark.parametrize("step", SLOW_STEPS)
-@pytest.mark.parametrize("name", [one.name for one in COMMANDS if not one.with_tensorflow])
+@pytest.mark.parametrize(
+    ("name", "step", "disturbed"),
+    sampled(
+        "signals in slow steps",
+        itertools.product(
+            # explain reads no model
+            [one.name for one in COMMANDS if not one.with_tensorflow and one.name != "explain"],
+            SLOW_STEPS,
+            DISTURBED,
+        ),
+        share=3,
+    ),
+)
 def test_each_signal_ends_each_command_in_a_slow_step(
     name: str, step: str, disturbed: Any, site: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """With every set of ignored signals."""
-    if name != "explain":  # which reads no model
-        disturb(name, disturbed, site(SLOW_STEPS[step]), tmp_path)
+    """With every set of ignored signals; a sample of all combinations."""
+    disturb(name, disturbed, site(SLOW_STEPS[step]), tmp_path)
 
 
 def disturb(name: str, disturbed: Any, slow: Path, place: Path) -> None:

@@ -5,6 +5,7 @@ TensorFlow.js models and YAML, whatever shape they have.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,19 +14,20 @@ from policytool.cli.exit_codes import Exit
 from tests.growth import format_shapes, hdf5_shapes, saved_model_shapes
 from tests.growth.file_shapes import FileShape, excess, works
 from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHAPES: Final = [
-    pytest.param(shape, id=f"{kind}: {name}")
+SHAPES: Final = {
+    f"{kind}: {name}": shape
     for kind, shapes in (
         ("HDF5", hdf5_shapes.SHAPES),
         ("SavedModel", saved_model_shapes.SHAPES),
         ("other", format_shapes.SHAPES),
     )
     for name, shape in shapes.items()
-]
+}
 """Of all formats but configs, which test_growth.py has."""
 
 
@@ -38,15 +40,21 @@ def assert_grows_linearly(shape: FileShape, command: str, directory: Path) -> No
 
 
 @THOROUGH
-@pytest.mark.parametrize("shape", SHAPES)
-def test_audit_grows_with_the_file(shape: FileShape, tmp_path: Path) -> None:
-    """No walk visits a part of the file again for each other part."""
-    assert_grows_linearly(shape, "audit", tmp_path)
+@pytest.mark.parametrize("shape", sampled("growth of files", SHAPES, share=3))
+def test_audit_grows_with_the_file(shape: str, tmp_path: Path) -> None:
+    """No walk visits a part of the file again for each other part; a sample of the shapes."""
+    assert_grows_linearly(SHAPES[shape], "audit", tmp_path)
 
 
 @SLOW
-@pytest.mark.parametrize("command", ["diff", "inspect", "migrate to keras3"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_command_grows_with_the_file(shape: FileShape, command: str, tmp_path: Path) -> None:
-    """Each command has walks of its own."""
-    assert_grows_linearly(shape, command, tmp_path)
+@pytest.mark.parametrize(
+    ("shape", "command"),
+    sampled(
+        "growth of files in commands",
+        itertools.product(SHAPES, ["diff", "inspect", "migrate to keras3"]),
+        share=4,
+    ),
+)
+def test_every_command_grows_with_the_file(shape: str, command: str, tmp_path: Path) -> None:
+    """Each command has walks of its own; a sample of them and of the shapes."""
+    assert_grows_linearly(SHAPES[shape], command, tmp_path)

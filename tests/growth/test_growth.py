@@ -8,6 +8,7 @@ they are proportional to its square. Calls of functions also count walks that sp
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from tests.conftest import run
 from tests.growth.counting import COMMANDS, budgets, peak_bytes, work
 from tests.growth.shapes import CONTAINERS, SHAPES, Container, Keras2, Shape
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,9 +93,11 @@ def test_work_grows_with_the_content(
 
 
 @SLOW
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one.name)
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("shape", "container", "command"),
+    sampled("growth of configs", itertools.product(SHAPES, CONTAINERS, COMMANDS), share=4),
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 def test_work_grows_with_the_content_of_every_shape(
     shape: Shape,
     container: Container,
@@ -101,7 +105,7 @@ def test_work_grows_with_the_content_of_every_shape(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In every format and for every command."""
+    """In every format and for every command; a sample of them."""
     monkeypatch.chdir(tmp_path)
     _assert_grows_linearly(shape, container, command, tmp_path)
 

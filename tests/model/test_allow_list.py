@@ -31,6 +31,7 @@ from policytool.releases.symbols import harmful as _table
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers import changed_fixtures
+from tests.helpers.cases import for_each
 from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
 
@@ -393,7 +394,7 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     return changed_fixtures.saved_model(folder, name, put)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )

@@ -17,6 +17,7 @@ from policytool.formats.document import GraphOp, Trace
 from policytool.model import reading, traced_dtypes
 from policytool.releases import graph_ops
 from tests.conftest import MIXED_SAVEDMODEL
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_object, saved_model
@@ -97,9 +98,7 @@ def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize(
-    "path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix()
-)
+@for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_what_a_release_wrote_agrees_with_itself(path: Path) -> None:
     """No fixture's graph computes otherwise than its layers declare."""
     assert not _differing(policytool.inspect(str(path)))

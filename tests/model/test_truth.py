@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 import policytool
 from policytool.model.model import Layer, Source
 from policytool.releases.policy import Dynamic, Fixed
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -243,7 +242,7 @@ def ids(case: Case) -> str:
     return f"{case.folder}-{case.name}-{case.format}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=ids)
+@for_each("case", CASES, ids=ids)
 def test_layers_say_what_the_live_objects_said(case: Case) -> None:
     """
     Class, policy, compute and variable dtype, loss scale and autocast of every layer equal the
@@ -300,7 +299,7 @@ def _unknown_scale(record: Record, layer: Layer, model: policytool.Model) -> boo
     return said and layer.loss_scale is None and record["loss_scale"] == scale(Dynamic())
 
 
-@pytest.mark.parametrize("case", CASES, ids=ids)
+@for_each("case", CASES, ids=ids)
 def test_no_layer_is_invented(case: Case) -> None:
     """
     A layer in the report was in the live model, but for the input layers of a Sequential, which it
@@ -334,9 +333,7 @@ class itself.
 """
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids
-)
+@for_each("case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids)
 def test_variables_are_those_of_the_live_layers(case: Case) -> None:
     """Each layer's variables have the shapes and the stored dtypes of the live layer's."""
     layers = by_path(report(case.path))
@@ -366,7 +363,7 @@ def _stored_otherwise(case: Case, record: Record) -> bool:
     return stacked_cells_have_no_scope or case.name in NOT_SAVED_WHOLE or not record
 
 
-@pytest.mark.parametrize(
+@for_each(
     "case",
     [
         case
@@ -398,7 +395,7 @@ then, 3.0's JSON has not.
 
 
 @THOROUGH
-@pytest.mark.parametrize("case", CASES, ids=ids)
+@for_each("case", CASES, ids=ids)
 def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
     """Class and loss scale of the optimizer equal the live optimizer's."""
     truth, found = case.truth["optimizer"], report(case.path).optimizer
@@ -424,7 +421,7 @@ def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
         assert scale(found.loss_scale) in expected
 
 
-@pytest.mark.parametrize("case", CASES, ids=ids)
+@for_each("case", CASES, ids=ids)
 def test_the_generation_holds_the_release(case: Case) -> None:
     """The set of releases that a file is said to prove contains the one that wrote it."""
     model = report(case.path)
@@ -457,7 +454,7 @@ def _covers(generation: str, release: str) -> bool:
 WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", "keras-sharded")))
 
 
-@pytest.mark.parametrize("case", WEIGHTS_ALONE, ids=ids)
+@for_each("case", WEIGHTS_ALONE, ids=ids)
 def test_weights_alone_are_those_of_the_live_model(case: Case) -> None:
     """
     Whatever the layout, a weights file has every variable of the live model once, in its shape and

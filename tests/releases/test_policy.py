@@ -16,6 +16,7 @@ from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, 
 from policytool.releases.releases import RELEASES
 from policytool.support.errors import PolicyNameError, SpellingError
 from policytool.support.patterns.matching import Matcher
+from tests.helpers.cases import for_each
 from tests.helpers.paths import FIXTURES
 
 ORDER: Final = [release.id for release in RELEASES]
@@ -48,7 +49,7 @@ def names() -> list[str]:
     )
 
 
-@pytest.mark.parametrize("name", names())
+@for_each("name", names())
 def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
     """
     What no release accepts gets an error that lists what is valid; int8 from float16 was accepted

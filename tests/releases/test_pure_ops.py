@@ -12,6 +12,7 @@ import pytest
 import policytool
 from policytool.releases import data
 from policytool.releases.symbols import ops
+from tests.helpers.cases import for_each
 
 DATA: Final[dict[str, Any]] = json.loads(
     (Path(policytool.__file__).parent / "releases" / "data" / "pure_ops.json").read_text(
@@ -110,13 +111,13 @@ def test_op_that_computes_is_pure(name: str) -> None:
     assert ops.is_pure_op(name)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_op_that_reaches_out_is_not_pure(name: str) -> None:
     """Neither is an op that nobody reviewed."""
     assert not ops.is_pure_op(name)
 
 
-@pytest.mark.parametrize("name", HARMFUL)
+@for_each("name", HARMFUL)
 def test_no_op_with_a_file_an_address_or_python_is_pure(name: str) -> None:
     """Nothing is on both lists."""
     assert not ops.is_pure_op(name)

@@ -28,6 +28,7 @@ from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.figures import decibels, figure, share, upward
 from tests.contracts.reporter_contract import compared
+from tests.helpers.cases import for_each
 from tests.helpers.example_checks import (
     CASES,
     CPU,
@@ -81,8 +82,8 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize("name", CASES)
+@for_each("width", [80, 160])
+@for_each("name", CASES)
 def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     """The table at 80 and 160 columns, within them."""
     text = rendered("table", CASES[name], View(width=width))

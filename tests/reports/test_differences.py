@@ -30,6 +30,7 @@ from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.support.text.jsontext import ABSENT
 from tests.contracts.reporter_contract import compared
+from tests.helpers.cases import for_each
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
-@pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize("name", CASES)
+@for_each("everything", [False, True])
+@for_each("width", [80, 160])
+@for_each("name", CASES)
 def test_tables_are_the_golden_ones_and_fit(name: str, width: int, *, everything: bool) -> None:
     """The table at 80 and 160 columns, within them."""
     text = rendered("table", case(name, everything=everything), View(width=width))
@@ -93,8 +94,8 @@ def test_tables_are_the_golden_ones_and_fit(name: str, width: int, *, everything
     assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
 
 
-@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
-@pytest.mark.parametrize("name", CASES)
+@for_each("everything", [False, True])
+@for_each("name", CASES)
 def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool) -> None:
     """The report for programs is strict JSON of the shipped schema."""
     text = rendered("json", case(name, everything=everything))
@@ -105,8 +106,8 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool
     )
 
 
-@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
-@pytest.mark.parametrize("name", CASES)
+@for_each("everything", [False, True])
+@for_each("name", CASES)
 def test_markdown_is_the_golden_one(name: str, *, everything: bool) -> None:
     """The report for pull requests says what the table says."""
     text = rendered("markdown", case(name, everything=everything))

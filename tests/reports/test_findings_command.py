@@ -13,6 +13,7 @@ import pytest
 
 from policytool.reports.findings import FINDING_REPORTERS
 from tests.conftest import FIXED_SCALE_H5, run, run_process
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
@@ -28,8 +29,8 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
+@for_each("name", NAMES)
+@for_each(
     ("arguments", "code"),
     [
         ((FIXED_SCALE_H5,), 1),

@@ -19,6 +19,7 @@ from policytool.migration.planning.options import Options, Outputs, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from tests.contracts.reporter_contract import compared
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
@@ -98,8 +99,8 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("width", [80, 160])
+@for_each("name", CASES)
+@for_each("width", [80, 160])
 def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     """The table at 80 and 160 columns, within them."""
     text = rendered("table", name, View(width=width))

@@ -16,6 +16,7 @@ from policytool.reports.rule_reference import Block, BlockKind
 from policytool.rules import RULES
 from tests.conftest import run
 from tests.helpers import example_audits
+from tests.helpers.cases import for_each
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
     assert '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in made
 
 
-@pytest.mark.parametrize("rule", EVERY, ids=[rule.id for rule in EVERY])
+@for_each("rule", EVERY, ids=lambda rule: rule.id)
 def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
     """
     No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for

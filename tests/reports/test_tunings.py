@@ -29,6 +29,7 @@ from policytool.reports.html import charts
 from policytool.reports.page import Point, Profile
 from policytool.reports.tuning import TUNE_REPORTERS, Tunings, headline
 from tests.contracts.reporter_contract import compared
+from tests.helpers.cases import for_each
 from tests.helpers.example_checks import HOSTILE
 from tests.helpers.example_tunings import (
     CASES,
@@ -92,8 +93,8 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(found)
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-@pytest.mark.parametrize("name", CASES)
+@for_each("width", [80, 120, 200])
+@for_each("name", CASES)
 def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     """The table at 80, 120 and 200 columns, within them."""
     text = rendered("table", CASES[name], View(width=width))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.support import project
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.scripts import documentation_script
@@ -47,7 +48,7 @@ def is_unvisited(path: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@for_each("name", GENERATED)
 def test_generated_addresses_are_current(name: str) -> None:
     """Schemas, pages and package metadata have the constant's address."""
     assert (ROOT / name).read_text(encoding="utf-8") == GENERATED[name]()

@@ -14,6 +14,7 @@ import pytest
 import policytool.troubleshooting
 from policytool.troubleshooting.entries import FAMILIES, entries, families
 from policytool.troubleshooting.matching import explain_text
+from tests.helpers.cases import for_each
 
 if TYPE_CHECKING:
     from policytool.troubleshooting.entry import Entry
@@ -50,11 +51,7 @@ def test_every_shared_part_is_used() -> None:
     assert set(re.findall(r"\(\?&(\w+)\)", texts)) == {*parsed("shared")["expressions"]}
 
 
-@pytest.fixture(params=ENTRIES, ids=lambda entry: entry.id)
-def entry(request: pytest.FixtureRequest) -> Entry:
-    """Return each entry in turn."""
-    found: Entry = request.param
-    return found
+each_entry: Final = for_each("entry", ENTRIES, ids=lambda entry: entry.id)
 
 
 def test_ids_are_unique() -> None:
@@ -65,6 +62,7 @@ def test_ids_are_unique() -> None:
     assert len({family.title for family in families()}) == len(FAMILIES)
 
 
+@each_entry
 def test_an_entry_is_complete(entry: Entry) -> None:
     """With one to three sentences about the cause, and something to do."""
     assert 1 <= len(re.findall(r"\.(?: |$)", entry.cause)) <= 3
@@ -78,6 +76,7 @@ def test_an_entry_is_complete(entry: Entry) -> None:
     assert all(source.startswith("https://") for source in entry.sources)
 
 
+@each_entry
 def test_a_title_finds_its_entry(entry: Entry) -> None:
     """In a text that mentions Keras; titles that shorten the message are left out."""
     if "..." in entry.title:
@@ -86,6 +85,7 @@ def test_a_title_finds_its_entry(entry: Entry) -> None:
     assert entry.id in [match.entry.id for match in explain_text(text).matches]
 
 
+@each_entry
 def test_repetitions_in_patterns_are_bounded(entry: Entry) -> None:
     """No ``*`` and no ``+``, so the time of a search is linear in the length of the text."""
     for pattern in entry.patterns:

@@ -16,6 +16,7 @@ from policytool.troubleshooting.entries import entries
 from policytool.troubleshooting.entry import Specificity
 from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text
 from policytool.troubleshooting.message_text import plain_lines
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -35,7 +36,7 @@ def best(text: str) -> str | None:
     return matches[0].entry.id if matches else None
 
 
-@pytest.mark.parametrize("name", RECORD)
+@for_each("name", RECORD)
 def test_a_recorded_traceback_finds_its_entry_first(name: str) -> None:
     """And the line that matched is in the text."""
     text = RECORD[name]["traceback"]
@@ -54,8 +55,8 @@ def test_the_record_covers_releases_and_causes() -> None:
     assert not [name for name, one in RECORD.items() if "/root/" in one["traceback"]]
 
 
-@pytest.mark.parametrize("name", HELD_OUT)
-@pytest.mark.parametrize(
+@for_each("name", HELD_OUT)
+@for_each(
     "prefix",
     [
         "2026-11-23 12:00:00,123 ERROR root: ",
@@ -73,14 +74,14 @@ def test_prefixes_of_log_lines_do_not_matter(name: str, prefix: str) -> None:
     assert best("\n".join(f"{prefix}{line}" for line in lines)) == RECORD[name]["cause"]
 
 
-@pytest.mark.parametrize("name", HELD_OUT)
+@for_each("name", HELD_OUT)
 def test_windows_paths_and_line_ends_do_not_matter(name: str) -> None:
     """A traceback from Windows."""
     text = RECORD[name]["traceback"].replace("/home/user/venv/lib/", "C:\\Users\\me\\venv\\Lib\\")
     assert best(text.replace("\n", "\r\n")) == RECORD[name]["cause"]
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+@for_each("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
     """The title of an entry, broken in the middle of words, finds what the whole title finds."""
     title = f"keras: {entry.title}"
@@ -90,7 +91,7 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
     assert {match.entry.id for match in whole[:1]} <= found
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    a[0]\nKeyError: 0',

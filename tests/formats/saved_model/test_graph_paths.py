@@ -8,6 +8,7 @@ import pytest
 
 from policytool.formats.saved_model import graph_paths
 from policytool.support.text import protobuf_messages
+from tests.helpers.cases import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -311,7 +312,7 @@ def test_paths_in_their_places_are_not_told() -> None:
     assert observed(lambda *_: None) == observed(called) == observed(by_default) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "op"),
     [
         *(

@@ -16,6 +16,7 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.target import Target
 from policytool.model import reading
 from policytool.releases.releases import LOADERS
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -51,7 +52,7 @@ MODULES: Final = frozenset({"module", "registered_name"})
 
 
 @THOROUGH
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
+@for_each("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_nothing_is_lost_on_the_way(path: Path) -> None:
     """The config that is encoded for the file's own release says what the file says."""
     document = format_detection.document(path, path.name)

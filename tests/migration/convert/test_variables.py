@@ -6,9 +6,8 @@ themselves.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
-
-import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
@@ -20,6 +19,7 @@ from policytool.migration.convert.variables import place_variables
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -85,6 +85,7 @@ def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
     return found
 
 
+@cache
 def recognised(path: str, container: str) -> bool:
     """
     Return whether a fixture is what its name says: some releases write HDF5 under another name.
@@ -102,7 +103,7 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
 
 
 @THOROUGH
-@pytest.mark.parametrize(("source", "target", "own"), pairs(".keras", "keras"))
+@for_each(("source", "target", "own"), pairs(".keras", "keras"))
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
@@ -113,7 +114,7 @@ def test_an_archive_has_the_paths_that_the_release_writes(
 
 
 @THOROUGH
-@pytest.mark.parametrize(("source", "target", "own"), pairs(".h5", "h5"))
+@for_each(("source", "target", "own"), pairs(".h5", "h5"))
 def test_a_group_has_the_variables_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:

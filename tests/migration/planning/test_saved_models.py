@@ -20,6 +20,7 @@ from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
 from policytool.model.tree import INPUT_CLASS
 from policytool.support.text.jsontext import pointer
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Object, keras_object, saved_model
@@ -39,7 +40,6 @@ SAMPLES: Final = tuple(
         if not file.parent.name.endswith(".export")
     )
 )
-IDS: Final = [f"{path.parent.name}-{path.name}" for path in SAMPLES]
 
 
 def document(path: Path) -> Document:
@@ -83,7 +83,7 @@ def contradictions(loaded: LoadedModel) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=IDS)
+@for_each("path", SAMPLES)
 def test_every_place_of_a_policy_is_known(path: Path) -> None:
     """
     In each object's metadata, in both files, every dtype is a layer's, but for metrics and the
@@ -116,8 +116,8 @@ def _class_at(metadata: object, place: str) -> object:
 
 
 @THOROUGH
-@pytest.mark.parametrize("to", ["mixed_float16", "mixed_bfloat16", "float32"])
-@pytest.mark.parametrize("path", SAMPLES, ids=IDS)
+@for_each("to", ["mixed_float16", "mixed_bfloat16", "float32"])
+@for_each("path", SAMPLES)
 def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
     """
     After the edits no place contradicts another, no variable has another dtype, and a second plan

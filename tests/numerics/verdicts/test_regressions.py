@@ -20,6 +20,7 @@ from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.support.errors import ModelFileError
+from tests.helpers.cases import for_each
 from tests.helpers.example_checks import DRAWN, GPU, call, check, output, run
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@for_each("name", FOREIGN)
 def test_anything_else_is_one_sentence(name: str) -> None:
     """Whatever it is, with what was expected."""
     with pytest.raises(ModelFileError) as caught:

@@ -6,9 +6,10 @@ import pytest
 
 from policytool.rules.selection.patterns import PathPattern
 from policytool.support.patterns.matching import Matcher
+from tests.helpers.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("glob", "path"),
     [
         ("a.h5", "/p/a.h5"),

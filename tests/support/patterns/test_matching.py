@@ -14,6 +14,7 @@ from policytool.support import limits
 from policytool.support.patterns import automata
 from policytool.support.patterns.automata import ExpressionError
 from policytool.support.patterns.matching import Matcher, StepsExceededError
+from tests.helpers.cases import for_each
 
 LETTERS: Final = (
     "a",
@@ -105,8 +106,8 @@ HARD: Final = (
 )
 
 
-@pytest.mark.parametrize("pattern", HARD)
-@pytest.mark.parametrize("full", [True, False])
+@for_each("pattern", HARD)
+@for_each("full", [True, False])
 def test_steps_are_linear_in_the_text(pattern: str, *, full: bool) -> None:
     """Python takes a number of steps that is a power of the length, or exponential."""
 

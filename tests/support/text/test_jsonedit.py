@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from policytool.support import limits
 from policytool.support.text import jsonedit, jsontext
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def test_text_beside_an_edit_stays(left: str, right: str, old: str) -> None:
     assert edited in {expected, text}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "edit", "edited"),
     [
         ('{"a": 1e-07, "b": 2}', ("/b", 2, None), '{"a": 1e-07, "b": null}'),
@@ -201,7 +202,7 @@ def test_several_edits_of_one_object() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "edits",
     [
         [("/x", 1, 2)],

@@ -17,6 +17,7 @@ from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
 from policytool.support.text.jsonedit import EditError
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 from tests.support.text.test_jsonedit import edits
@@ -187,7 +188,7 @@ def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
     assert events(apply(before, [("/edited", "float32", "mixed_float16")])) == events(after)
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@for_each("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_a_release_wrote_is_written_line_by_line(path: Path) -> None:
     """PyYAML wrote these files, and breaks the lines as it did then; a new key comes last."""
     text = path.read_text(encoding="utf-8")
@@ -464,7 +465,7 @@ def test_what_cannot_be_read_back_is_refused(after: Json, says: str, bounded: Bo
     assert caught.value.code == "not-rewritable"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         [("/x", 1, 2)],

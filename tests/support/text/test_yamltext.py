@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
+from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE
 from tests.helpers.paths import FIXTURES
 
@@ -38,7 +39,7 @@ def parsed(text: str) -> object:
     return yamltext.parse(text).value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [path for path in SAMPLES if path.with_suffix(".json").exists()],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
@@ -112,7 +113,7 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
 
 
 @ALONE
-@pytest.mark.parametrize(
+@for_each(
     ("code", "text", "says"),
     [
         ("yaml-tag", "x: 1\na: !!python/object/apply:os.system ['touch pwned']", "line 2"),

@@ -26,6 +26,7 @@ from policytool.formats.checkpoint.bundle._values import CHUNK
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages
 from tests.helpers import bundles
+from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
@@ -83,9 +84,7 @@ def test_records_have_every_kind_of_tensor() -> None:
 
 
 @THOROUGH
-@pytest.mark.parametrize(
-    "path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix()
-)
+@for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_variables_of_saved_models_have_their_keys(path: Path) -> None:
     """
     Every variable of an object graph is found, with the name, dtype and shape that the other graph

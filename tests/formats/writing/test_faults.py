@@ -1,0 +1,754 @@
+"""
+Whatever fails while a model is rewritten or created, and whenever: the original byte for byte, and
+nothing else in the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import itertools
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import time
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import h5py
+import numpy as np
+import pytest
+
+from policytool.formats import creating, format_detection, rewriting
+from policytool.formats.edits import WriteOptions
+from policytool.formats.new_model import Content
+from policytool.formats.rewriting import Changes
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+from tests.conftest import (
+    DRAFT_KINDS,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    UNPACKED,
+)
+from tests.helpers.changes import all_changes, document_of, dtype_edit, edit, held
+from tests.helpers.contents import copy_of, placed
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
+from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
+from tests.helpers.small_models import h5_model, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.formats.edits import Written
+
+pytestmark = THOROUGH
+
+
+ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
+"""
+A SavedModel whose metadata stands in keras_metadata.pb alone; that of :data:`MIXED_SAVEDMODEL`
+stands in two files.
+"""
+
+LARGE: Final = Path("large.h5")
+"""Made by the test that writes it."""
+
+CALLS: Final = (
+    "pwrite",
+    "fsync",
+    "link",
+    "rename",
+    "replace",
+    "copy_file_range",
+    "ftruncate",
+    "fchmod",
+    "mkdir",
+    "open",
+    "pread",
+    "preadv",
+)
+"""Where the system can fail; ``os`` functions that the writers and drafts call."""
+
+
+@dataclass(frozen=True)
+class Scenario(ABC):
+    """One way to call the writers."""
+
+    sample: Path
+    in_place: bool = False
+    backup: bool = True
+    overwrite: bool = False
+
+    codes: ClassVar[frozenset[str]]
+    """What a failing call of the system is reported as."""
+
+    spoiled: ClassVar[frozenset[str]]
+    """What a changed byte of a draft is reported as."""
+
+    @property
+    def replaces_directory(self) -> bool:
+        """Whether a whole directory takes the place of another, and no backup is kept."""
+        return self.in_place and not self.backup and self.sample.is_dir()
+
+    def prepare(self, directory: Path) -> Path:
+        """Put the model, and what it shall not harm, in an empty directory."""
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        source = directory / self.sample.name
+        (shutil.copytree if self.sample.is_dir() else shutil.copyfile)(self.sample, source)
+        if self.overwrite:
+            self.target(source).write_bytes(b"what was there")
+        return source
+
+    @abstractmethod
+    def target(self, source: Path) -> Path:
+        """Return the new file."""
+
+    @abstractmethod
+    def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
+        """Write."""
+
+    @abstractmethod
+    def texts(self, source: Path) -> tuple[bytes, ...]:
+        """Return texts that stand in the written file and are compared."""
+
+    def options(self, verify: Callable[[Path], None] | None) -> WriteOptions:
+        """Return the options of the writers."""
+        return WriteOptions(
+            in_place=self.in_place, backup=self.backup, overwrite=self.overwrite, verify=verify
+        )
+
+
+@dataclass(frozen=True)
+class Rewriting(Scenario):
+    """An edit of a dtype, and casts of all tensors."""
+
+    edits_only: bool = False
+    elsewhere: bool = False
+    """Whether the output goes to a directory of its own."""
+
+    codes = frozenset({"no-space", "write-failed", "truncated", "damaged-h5", "unreadable"})
+    spoiled = frozenset({"write-differs", "write-failed"})
+
+    def prepare(self, directory: Path) -> Path:
+        """Put the model, and what it shall not harm, in an empty directory."""
+        if not self.elsewhere:
+            return super().prepare(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        source = directory / "model" / self.sample.name
+        shutil.copytree(self.sample.parent, source.parent)
+        (directory / "new").mkdir()
+        return source
+
+    def target(self, source: Path) -> Path:
+        """Return the new file."""
+        if self.elsewhere:
+            return source.parent.parent / "new/model.json"
+        return source.with_name(f"other{source.suffix}")
+
+    def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
+        """Write."""
+        changes = all_changes(source)
+        return rewriting.write(
+            source,
+            self.target(source),
+            Changes(edits=changes.edits, casts=() if self.edits_only else changes.casts),
+            document_format=document_of(source).format,
+            options=self.options(verify),
+        )
+
+    def texts(self, source: Path) -> tuple[bytes, ...]:
+        """Return the new dtype."""
+        return (str(all_changes(source).edits[0].after).encode(),)
+
+
+@dataclass(frozen=True)
+class Creating(Scenario):
+    """The copy of a sample, or a model with its values in another container."""
+
+    container: str = ""
+
+    codes = Rewriting.codes | {"not-rewritable", "write-differs"}
+    # The last two where reading the source, or the draft, fails within libhdf5, which knows no
+    # reasons.
+    spoiled = frozenset({"write-differs"})
+
+    def target(self, source: Path) -> Path:
+        """Return the new file."""
+        return source.with_name("other")
+
+    def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
+        """Build."""
+        if self.container:
+            document = format_detection.document(source, source.name)
+            stored = document.tensors or [
+                node.variable for node in document.nodes.values() if node.variable is not None
+            ]
+            placements = tuple(
+                placed(tensor, path=(f"v{number}",))
+                for number, tensor in enumerate(stored)
+                if tensor.dtype == "float32"
+            )
+            content = Content(
+                container=self.container,
+                config=sequential(),
+                keras_version="2.15.0",
+                placements=placements,
+            )
+        else:
+            document, content = copy_of(source)
+        return creating.build(
+            source, document, self.target(source), content, options=self.options(verify)
+        )
+
+    def texts(self, source: Path) -> tuple[bytes, ...]:
+        """Return a dtype, and the name of a variable or of a layer."""
+        return (
+            b"mixed_float16",
+            b"dense_a/kernel:0" if source.suffix == ".h5" else b"probabilities",
+        )
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "h5-new": Rewriting(MIXED_H5, edits_only=True),
+    "h5-in-place": Rewriting(MIXED_H5, edits_only=True, in_place=True),
+    "h5-no-backup": Rewriting(MIXED_H5, edits_only=True, in_place=True, backup=False),
+    "h5-overwrite": Rewriting(MIXED_H5, edits_only=True, overwrite=True),
+    "h5-cast": Rewriting(MIXED_H5, in_place=True),
+    "keras-new": Rewriting(MIXED_KERAS, edits_only=True),
+    "keras-in-place": Rewriting(MIXED_KERAS, edits_only=True, in_place=True),
+    "keras-cast": Rewriting(MIXED_KERAS, in_place=True),
+    "directory-new": Rewriting(UNPACKED),
+    "directory-in-place": Rewriting(UNPACKED, in_place=True),
+    "directory-one-file": Rewriting(UNPACKED, edits_only=True, in_place=True),
+    "json": Rewriting(MIXED_JSON, in_place=True),
+    "savedmodel-one-file": Rewriting(ONE_FILE, in_place=True),
+    "savedmodel-one-file-new": Rewriting(ONE_FILE),
+    "savedmodel-two-files": Rewriting(MIXED_SAVEDMODEL, in_place=True),
+    "savedmodel-two-files-no-backup": Rewriting(MIXED_SAVEDMODEL, in_place=True, backup=False),
+    "savedmodel-two-files-new": Rewriting(MIXED_SAVEDMODEL),
+    "keras-metadata": Rewriting(ONE_FILE / "keras_metadata.pb", in_place=True),
+    "yaml-overwrite": Rewriting(MIXED_YAML, overwrite=True),
+    "yaml-in-place": Rewriting(MIXED_YAML, edits_only=True, in_place=True),
+    "yaml-cast": Rewriting(MIXED_YAML, in_place=True),
+    "tfjs-in-place": Rewriting(MIXED_TFJS, edits_only=True, in_place=True),
+    "tfjs-elsewhere": Rewriting(MIXED_TFJS, edits_only=True, elsewhere=True),
+    "created-h5-new": Creating(MIXED_H5),
+    "created-h5-in-place": Creating(MIXED_H5, in_place=True),
+    "created-h5-no-backup": Creating(MIXED_H5, in_place=True, backup=False),
+    "created-h5-overwrite": Creating(MIXED_H5, overwrite=True),
+    "created-keras-new": Creating(MIXED_KERAS),
+    "created-keras-in-place": Creating(MIXED_KERAS, in_place=True),
+    "created-json-in-place": Creating(MIXED_JSON, in_place=True),
+    "created-h5-to-keras": Creating(MIXED_H5, container="keras"),
+    "created-keras-to-h5": Creating(MIXED_KERAS, container="h5", in_place=True),
+    "created-savedmodel-to-h5": Creating(MIXED_SAVEDMODEL, container="h5"),
+}
+
+
+def scenarios(*names: str) -> pytest.MarkDecorator:
+    """Return the parameters of a test of some scenarios."""
+    return pytest.mark.parametrize("scenario", [SCENARIOS[name] for name in names], ids=names)
+
+
+class Faults:
+    """Counts the calls of the system, and lets one of them fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        self.failing = -1
+        self.error: BaseException = OSError()
+        for name in CALLS:
+            if hasattr(os, name):
+                monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.made += 1
+            if self.made == self.failing:
+                raise self.error
+            return function(*arguments, **named)
+
+        return call
+
+    def start(self, failing: int, error: BaseException) -> None:
+        """Count from now on, and fail at this call."""
+        self.made, self.failing, self.error = 0, failing, error
+
+
+def chosen(total: int) -> list[int]:
+    """
+    Return which of so many calls are made to fail: some forty, and each of the last, which publish.
+    """
+    return sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})
+
+
+def fault(number: int) -> BaseException:
+    """Return what a call fails with: a full disk, a failing one, and Ctrl-C, in turn."""
+    return (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[
+        number % 3
+    ]
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("name", "draft_kind"),
+    sampled("faults of writers", itertools.product(SCENARIOS, DRAFT_KINDS), share=3),
+    indirect=["draft_kind"],
+)
+def test_a_failure_at_any_call_changes_nothing(
+    name: str, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A full disk, a failing one, and Ctrl-C, at each call of the system in turn; a sample of the
+    scenarios.
+    """
+    del draft_kind
+    scenario = SCENARIOS[name]
+    directory = tmp_path / "models"
+    source = scenario.prepare(directory)
+    faults = Faults(monkeypatch)
+    faults.start(-1, OSError())
+    scenario.run(source)
+    total, after = faults.made, held(directory)
+    assert total >= 10
+    for failing in chosen(total):
+        faults.start(-1, OSError())
+        source = scenario.prepare(directory)
+        before = held(directory)
+        faults.start(failing, fault(failing))
+        try:
+            scenario.run(source)
+        except (ModelFileError, KeyboardInterrupt) as raised:
+            faults.start(-1, OSError())
+            if (
+                scenario.replaces_directory
+                and isinstance(raised, KeyboardInterrupt)
+                and held(directory) != before
+            ):
+                _assert_replaced(held(directory), before, after)
+                continue
+            assert held(directory) == before, failing
+            if isinstance(raised, ModelFileError):
+                assert raised.code in scenario.codes, raised
+        except OSError:  # while the test reads the model that it changes
+            faults.start(-1, OSError())
+            assert isinstance(scenario, Rewriting)
+            assert held(directory) == before
+        else:
+            faults.start(-1, OSError())
+            names = {name for name in held(directory) if atomic.SUFFIX in name}
+            assert (
+                scenario.replaces_directory or not names
+            )  # what is left of an old directory, the next run removes
+            assert isinstance(scenario, Rewriting) or held(directory) == after
+
+
+def _assert_replaced(
+    found: dict[str, bytes], before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
+    """
+    Hold a directory that was replaced when Ctrl-C came: the new one is whole, and what is left of
+    the old one is hidden, or its backup.
+    """
+    kept = {name: data for name, data in found.items() if not name.startswith(".")}
+    olds = {name.replace("/", ".bak/", 1): data for name, data in before.items()}
+    assert kept in (after, {**after, **olds})
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, scenario in SCENARIOS.items() if scenario.in_place]
+)
+def test_at_every_instant_one_complete_copy_has_a_documented_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before each call of the system, the model stands whole under its name or as its backup: whoever
+    pulls the plug loses nothing.
+    """
+    scenario, directory = SCENARIOS[name], tmp_path / "models"
+    source = scenario.prepare(directory)
+    before = _named(source)
+    scenario.run(source)
+    after = {file: data for file, data in _named(source).items() if file in before}
+    source = scenario.prepare(directory)
+    whole: list[bool] = []
+    looking = False
+
+    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal looking
+            if not looking:
+                looking = True  # the check itself reads files
+                model = {file: data for file, data in _named(source).items() if file in before}
+                whole.append(
+                    model in (before, after)
+                    or _named(source.with_name(f"{source.name}.bak")) == before
+                )
+                looking = False
+            return function(*arguments, **named)
+
+        return call
+
+    for call in CALLS:
+        if hasattr(os, call):
+            monkeypatch.setattr(os, call, checked(getattr(os, call)))
+    scenario.run(source)
+    monkeypatch.undo()
+    assert len(whole) >= 10
+    assert all(whole)
+
+
+def _named(path: Path) -> dict[str, bytes]:
+    """Return the files of a model, by their path in it."""
+    return held(path) if path.is_dir() else {"": path.read_bytes()} if path.is_file() else {}
+
+
+@ALONE
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Rewriting(LARGE, in_place=True, edits_only=True),
+        Rewriting(LARGE, in_place=True),
+        Creating(LARGE, in_place=True, container="h5"),
+        Creating(LARGE, in_place=True, container="keras"),
+    ],
+    ids=["edited", "cast", "created h5", "created keras"],
+)
+def test_a_killed_process_leaves_the_original_or_the_new_file(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    """Killed at random moments; what lies around has a hidden name, and the next run removes it."""
+    source = h5_model(tmp_path / LARGE.name, sequential())
+    with h5py.File(source, "a") as file:  # which takes a moment to write
+        file["model_weights/dense_a/dense_a/large:0"] = np.arange(2**19, dtype="float32")
+    before = source.read_bytes()
+    start = time.perf_counter()
+    scenario.run(source)
+    longest = 1.5 * (time.perf_counter() - start)
+    after = source.read_bytes()
+    draw = random.Random(0)  # noqa: S311
+    for _ in range(20):
+        source.write_bytes(before)
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{source}.bak").unlink()
+        kill_after(draw.uniform(0, longest), lambda: scenario.run(source))
+        atomic.remove_stale(tmp_path)
+        found = held(tmp_path)
+        assert found.keys() <= {"large.h5", "large.h5.bak"}
+        assert found["large.h5"] in {before, after}
+        assert found.get("large.h5.bak", before) == before
+
+
+def kill_after(seconds: float, work: Callable[[], object]) -> None:
+    """Do something in a child process that is killed after so many seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # a child that only writes needs none of this process's threads
+        child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@ALONE
+@scenarios(
+    *("h5-in-place", "h5-cast", "keras-in-place", "keras-cast"),
+    *("created-h5-in-place", "created-keras-in-place", "created-json-in-place"),
+)
+def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    """The limit of the shell's ``ulimit -f`` behaves like a full disk."""
+    source = scenario.prepare(tmp_path / "models")
+    before = held(source.parent)
+    with largest_file(500), pytest.raises(ModelFileError) as caught:
+        scenario.run(source)
+    assert caught.value.code == "no-space"
+    assert held(source.parent) == before
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere"
+)
+@scenarios("h5-cast", "created-h5-new")
+def test_a_directory_that_is_not_writable_is_told(scenario: Scenario, tmp_path: Path) -> None:
+    """The sentence names the directory."""
+    source = scenario.prepare(tmp_path / "models")
+    source.parent.chmod(0o500)
+    try:
+        with pytest.raises(ModelFileError) as caught:
+            scenario.run(source)
+    finally:
+        source.parent.chmod(0o700)
+    assert caught.value.code == "not-writable"
+
+
+@scenarios("h5-cast", "created-h5-new")
+def test_a_directory_that_takes_no_file_is_told(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user without rights meets it, whoever runs the tests."""
+    source = scenario.prepare(tmp_path / "models")
+
+    def refuse(target: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+
+    monkeypatch.setattr(atomic.Draft, "beside", refuse)
+    with pytest.raises(ModelFileError) as caught:
+        scenario.run(source)
+    assert caught.value.code == "not-writable"
+    assert held(source.parent).keys() == {source.name}
+
+
+@scenarios(
+    *("h5-in-place", "h5-cast", "keras-in-place", "keras-cast", "json"),
+    *("yaml-in-place", "yaml-cast", "created-h5-new", "created-keras-new"),
+)
+def test_a_draft_that_does_not_read_back_is_refused(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that change between writing and comparing are found, wherever a value lies."""
+    source = scenario.prepare(tmp_path / "models")
+    before = held(source.parent)
+    texts = scenario.texts(source)
+    new = replace(scenario, in_place=False).run(source).target
+    good = new.read_bytes()
+    new.unlink()
+    for place in (*map(good.index, texts), *places_of_values(good)):
+
+        def spoil(draft: atomic.Draft, place: int = place) -> None:
+            with draft.path.open("r+b") as stream:
+                stream.seek(place)
+                stream.write(bytes([good[place] ^ 1]))
+
+        monkeypatch.setattr(atomic.Draft, "flush", spoil)
+        with pytest.raises(ModelFileError) as caught:
+            scenario.run(source)
+        monkeypatch.undo()
+        assert caught.value.code in scenario.spoiled
+        assert held(source.parent) == before
+
+
+def places_of_values(written: bytes) -> list[int]:
+    """Return where the first and the last byte of each tensor of a written file lie."""
+    if b"\x89HDF" not in written:
+        return []
+    start = written.index(b"\x89HDF")
+    found: list[int] = []
+    with h5py.File(io.BytesIO(written[start:])) as file:
+        file.visititems(
+            lambda _, item: found.extend(_ends(item)) if isinstance(item, h5py.Dataset) else None
+        )
+    assert found
+    return [start + place for place in found]
+
+
+def _ends(dataset: h5py.Dataset) -> list[int]:
+    first = dataset.id.get_offset()
+    return [] if first is None else [first, first + dataset.id.get_storage_size() - 1]
+
+
+@scenarios("h5-cast", "created-h5-new")
+@pytest.mark.parametrize("verifies", [False, True])
+def test_a_source_that_changes_meanwhile_is_not_published(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, verifies: bool
+) -> None:
+    """What was read would not be what is replaced, or what the new file is made of."""
+    source = scenario.prepare(tmp_path / "models")
+
+    def touch(_: object) -> None:
+        os.utime(source, (1, 1))
+
+    if not verifies:
+        monkeypatch.setattr(atomic.Draft, "flush", touch)
+    with pytest.raises(ModelFileError) as caught:
+        scenario.run(source, touch if verifies else None)
+    assert caught.value.code == "source-changed"
+    assert held(source.parent).keys() == {source.name}
+
+
+@scenarios("h5-new", "json", "created-h5-new", "created-json-in-place")
+def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
+    """It gets a whole file under the name that it will have."""
+    source = scenario.prepare(tmp_path / "models")
+    before = held(source.parent)
+
+    def verify(path: Path) -> None:
+        assert path.name == (source if scenario.in_place else scenario.target(source)).name
+        assert isinstance(scenario, Rewriting) or (
+            format_detection.document(path, "x").config
+            == format_detection.document(source, "x").config
+        )
+        raise ModelFileError("x", "seen", "was seen")
+
+    with pytest.raises(ModelFileError, match="was seen"):
+        scenario.run(source, verify)
+    assert held(source.parent) == before
+
+
+def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
+    """Another value than the plan's, a part and a tensor that are not there."""
+    path = h5_model(tmp_path / "model.h5", sequential())
+    before = held(tmp_path)
+    cast = all_changes(path).casts[0]
+    tensor = type(cast)(
+        tensor=("other",), path="a", before=cast.before, after=cast.after, reason=""
+    )
+    dtype = type(cast)(tensor=cast.tensor, path="a", before="float16", after="float32", reason="")
+    for changes in (
+        Changes(edits=(edit("model_config", "/config/name", "other", "new"),)),
+        Changes(edits=(edit("training_config", "/loss", "mse", "mae"),)),
+        Changes(casts=(tensor,)),
+        Changes(casts=(dtype,)),
+    ):
+        with pytest.raises(ModelFileError) as caught:
+            rewriting.write(path, tmp_path / "new.h5", changes, document_format="h5")
+        assert caught.value.code == "source-changed"
+        assert held(tmp_path) == before
+    assert dtype_edit(document_of(path)) is not None
+
+
+@pytest.mark.parametrize("name", ["h5-in-place", "keras-cast", "savedmodel-one-file", "json"])
+def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_path: Path) -> None:
+    """
+    It is the original, so the next run needs no --overwrite; any other file of that name is one to
+    be asked about.
+    """
+    scenario = SCENARIOS[name]
+    source = scenario.prepare(tmp_path / "models")
+    expected = scenario.run(source)
+    after = held(source.parent)
+    source = scenario.prepare(tmp_path / "models")
+    replaced = expected.target
+    os.link(replaced, replaced.with_name(f"{replaced.name}.bak"))
+    scenario.run(source)
+    assert held(source.parent) == after
+
+
+def test_shards_stay_where_someone_else_made_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Two copy one model to one directory: the second takes the first's shards as they are, so the
+    first must not take them away when it comes too late.
+    """
+    scenario = SCENARIOS["tfjs-elsewhere"]
+    source = scenario.prepare(tmp_path / "models")
+    new = tmp_path / "models/new"
+    publish = atomic.Draft.publish
+
+    def overtaken(draft: atomic.Draft, target: Path, **how: Any) -> None:
+        if target.name == "model.json":
+            target.write_bytes(b"theirs")
+        publish(draft, target, **how)
+
+    monkeypatch.setattr(atomic.Draft, "publish", overtaken)
+    with pytest.raises(ModelFileError) as caught:
+        scenario.run(source)
+    assert caught.value.code == "target-exists"
+    shards = {name for name in held(source.parent) if name.endswith(".bin")}
+    assert shards
+    assert set(held(new)) == {"model.json", *shards}
+    assert held(new)["model.json"] == b"theirs"
+
+
+def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> None:
+    """A model whose shards lie there already is not published without them."""
+    scenario = SCENARIOS["tfjs-elsewhere"]
+    source = scenario.prepare(tmp_path / "models")
+    new = tmp_path / "models/new"
+    for name, data in held(source.parent).items():
+        if name.endswith(".bin"):
+            (new / name).write_bytes(data)
+
+    def take_away(_: Path) -> None:
+        for file in new.glob("*.bin"):
+            file.unlink()
+
+    with pytest.raises(ModelFileError) as caught:
+        rewriting.write(
+            source,
+            new / "model.json",
+            Changes(edits=all_changes(source).edits),
+            document_format="tfjs",
+            options=WriteOptions(verify=take_away),
+        )
+    assert caught.value.code == "write-failed"
+    assert held(new) == {}
+
+
+def test_targets_that_exist(tmp_path: Path) -> None:
+    """
+    Neither a file, nor an older backup is replaced unless that is asked for, and a directory never
+    by a file.
+    """
+    source = Creating(MIXED_H5).prepare(tmp_path / "models")
+    for sample, other in ((MIXED_H5, "other"), (MIXED_H5, f"{source.name}.bak")):
+        source.with_name(other).write_bytes(b"what was there")
+        before = held(source.parent)
+        with pytest.raises(ModelFileError) as caught:
+            Creating(sample, in_place=other != "other").run(source)
+        assert caught.value.code == "target-exists"
+        assert held(source.parent) == before
+    directory = Creating(MIXED_SAVEDMODEL).prepare(tmp_path / "others")
+    before = held(directory.parent)
+    with pytest.raises(ModelFileError) as caught:
+        Creating(MIXED_SAVEDMODEL, container="h5", in_place=True).run(directory)
+    assert caught.value.code == "target-exists"
+    assert held(directory.parent) == before
+
+
+@scenarios("created-h5-overwrite", "created-savedmodel-to-h5")
+def test_the_mode_is_that_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
+    """Of a directory's files where it is one: the new file is not executable."""
+    source = scenario.prepare(tmp_path / "models")
+    for file in [source] if source.is_file() else source.iterdir():
+        if file.is_file():
+            file.chmod(0o640)
+    assert stat.S_IMODE(scenario.run(source).target.stat().st_mode) == 0o640
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    """In place, what it leads to changes."""
+    source = SCENARIOS["created-h5-in-place"].prepare(tmp_path / "models")
+    link = tmp_path / "link.h5"
+    link.symlink_to(source)
+    written: Any = SCENARIOS["created-h5-in-place"].run(link)
+    assert (written.target, written.followed_link, written.backup) == (
+        source,
+        True,
+        source.with_name(f"{source.name}.bak"),
+    )
+    assert link.is_symlink()

@@ -1,0 +1,65 @@
+"""
+Which of many expensive cases a run tries: others at each commit, and all of them with
+``POLICYTOOL_SAMPLE=all``, as ``make test-all`` sets it.
+
+Each commit draws its own cases, so that a fault that a sample misses is met some commits later.
+Runs of one commit draw the same. ``POLICYTOOL_SAMPLE=COMMIT`` repeats the draw of a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from policytool.support.version import VERSION
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Case = TypeVar("Case")
+
+_VARIABLE: Final = "POLICYTOOL_SAMPLE"
+
+
+def _commit() -> str:
+    """Return the commit of the tree, or the version if it is no checkout."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        return VERSION
+    done = subprocess.run(
+        [git, "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else VERSION
+
+
+SEED: Final = os.environ.get(_VARIABLE) or _commit()
+"""Read before the tests: their own environment has no variable of policytool's."""
+
+EVERY_CASE: Final = SEED == "all"
+"""Whether all cases are tried."""
+
+
+def sampled(name: str, cases: Iterable[Case], *, share: int, seed: str = SEED) -> tuple[Case, ...]:
+    """
+    Return one of each ``share`` cases in their order, and all for the seed ``all``.
+
+    :param name: what is sampled; samples of different names are independent
+    """
+    every = tuple(cases)
+    if seed == "all" or not every:
+        return every
+    # Random is seeded with a text in the same way in every process.
+    draw = random.Random(f"{seed} {name}")  # noqa: S311  # no secrets
+    count = -(-len(every) // share)
+    return tuple(every[index] for index in sorted(draw.sample(range(len(every)), count)))
+
+
+def describe_sample() -> str:
+    """Return a line for the head of a test run."""
+    if EVERY_CASE:
+        return "sample: all cases"
+    return f"sample: {SEED} ({_VARIABLE}={SEED} repeats it, {_VARIABLE}=all tries all cases)"
