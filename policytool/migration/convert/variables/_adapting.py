@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.variables._slots import VariableSlot
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_variables import VariableSlot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

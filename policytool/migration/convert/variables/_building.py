@@ -19,10 +19,10 @@ from policytool.migration.convert.variables._adapting import (
 )
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._layouts import assemble, shape_of
-from policytool.migration.convert.variables._slots import VariableSlot, slots
 from policytool.migration.convert.variables._taking_over import is_quantised, refuse, take_over
 from policytool.model.tree import LAYERS
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_variables import VariableSlot, slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

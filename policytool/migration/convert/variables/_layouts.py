@@ -12,8 +12,8 @@ from policytool.formats.new_model import Assembly
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.variables._slots import VariableSlot
     from policytool.migration.convert.variables._sources import Key
+    from policytool.releases.layer_variables import VariableSlot
 
 
 def assemble(

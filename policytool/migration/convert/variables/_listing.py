@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.variables._slots import (
+from policytool.model.tree import LAYERS, NOT_WEIGHTS
+from policytool.releases.layer_classes import builtin_classes, layer_facts
+from policytool.releases.layer_variables import (
     class_slots,
     may_lack_variables,
     plain,
     slots,
 )
-from policytool.model.tree import LAYERS, NOT_WEIGHTS
-from policytool.releases.layer_classes import builtin_classes, layer_facts
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import release_name
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.migration.convert.traversal import below
 from policytool.migration.convert.variables._listing import UnlistedError, list_layers
-from policytool.migration.convert.variables._slots import class_slots, plain
 from policytool.model.tree import LAYERS
 from policytool.releases import layer_classes
+from policytool.releases.layer_variables import class_slots, plain
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import is_since
 

@@ -14,7 +14,7 @@ from policytool.formats.document import Layout
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Stored
-from policytool.migration.convert.variables._slots import VariableSlot
+from policytool.releases.layer_variables import VariableSlot
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
