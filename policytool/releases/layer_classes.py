@@ -144,7 +144,6 @@ class LayerFacts:
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     cuts: bool = False
     extra_axis: Outcome | None = None
-    first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
     inner_lookup: str | None = None
@@ -172,6 +171,7 @@ class LayerFacts:
     unused_arguments: tuple[str, ...] = ()
     uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     values: Values | None = None
+    variable_shapes: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     vocabulary_dtype: str | None = None
     without_autocast: tuple[str, ...] = ()
     wrapped_op: WrappedOp | None = None

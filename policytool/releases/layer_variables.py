@@ -89,16 +89,17 @@ def slots(
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
 
 
-def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int | str]]:
+def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], VariableSlot]:
     """
-    Return where layers of a class can have variables, whatever their configs say: the attributes
-    that lead to each, as every release has them, and its number.
+    Return the variables that layers of a class can have, whatever their configs say, by the
+    attributes that lead to each, as every release has them, and its number.
     """
-    return frozenset(
-        (plain(slot.within), slot.index)
-        for record in data.read("layer_variables")["classes"].get(class_name, ())
+    records = data.read("layer_variables")["classes"].get(class_name, ())
+    return {
+        (plain(slot.within), slot.index): slot
+        for record in reversed(records)
         for slot in _number_slots(record["slots"])
-    )
+    }
 
 
 def may_lack_variables(class_name: str, release: str) -> bool:
