@@ -147,7 +147,6 @@ class LayerFacts:
     counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"
     cuts: bool = False
     extra_axis: Outcome | None = None
-    first_variable: Mapping[str, int | str] = field(default_factory=_nothing)
     fixes_size: bool = False
     holds: Mapping[str, str] = field(default_factory=_nothing)
     id_count: str | None = None
@@ -180,6 +179,7 @@ class LayerFacts:
     unused_arguments: tuple[str, ...] = ()
     uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     values: Values | None = None
+    variable_shapes: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     vocabulary_dtype: str | None = None
     without_autocast: tuple[str, ...] = ()
     wrapped_op: WrappedOp | None = None

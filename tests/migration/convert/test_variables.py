@@ -16,9 +16,9 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import place_variables
-from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
+from policytool.releases.layer_variables import slots
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES

@@ -19,15 +19,10 @@ from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored
-from policytool.migration.convert.variables._slots import (
-    VariableSlot,
-    adapted_slots,
-    has_its_state_in_config,
-    slots,
-)
 from policytool.migration.convert.variables._sources import assemble, shape_of
 from policytool.model.tree import LAYERS
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_variables import VariableSlot, slots
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
@@ -36,10 +31,14 @@ if TYPE_CHECKING:
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites import ConversionContext
+    from policytool.migration.convert.target import Target
     from policytool.migration.convert.variables._sources import Key, Sources
 
     Pool = Mapping[Key, Tensor]
 
+
+_WORD_WEIGHTS: Final = "idf_weights"
+"""What layers that adapt have as a variable too; all else that they found is in their configs."""
 
 _NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
 _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
@@ -280,4 +279,34 @@ def _flat(value: Value) -> tuple[tuple[float, ...], tuple[int, ...]]:
     return tuple(number for numbers, _ in parts for number in numbers), (
         len(parts),
         *(parts[0][1] if parts else ()),
+    )
+
+
+def has_its_state_in_config(unit: Unit) -> bool:
+    """Return whether what a layer stores is in its config by now."""
+    return not unit.custom and layer_facts(unit.class_name).state_in_config
+
+
+def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
+    """
+    Yield where the target looks for a layer's weights: in an archive under their name, of a
+    TextVectorization twice, and in HDF5 of Keras 2 once (tf_keras 2.21, Keras 3.15).
+    """
+    if _WORD_WEIGHTS not in unit.given or (target.is_keras3 and target.container == "h5"):
+        return
+    yield _word_weights_slot(())
+    inner = layer_facts(unit.class_name).inner_lookup
+    if inner is not None and target.container == "keras":
+        yield _word_weights_slot((inner,))
+
+
+def _word_weights_slot(within: tuple[str, ...]) -> VariableSlot:
+    return VariableSlot(
+        name=_WORD_WEIGHTS,
+        scopes=(),
+        within=within,
+        index=_WORD_WEIGHTS,
+        attribute=_WORD_WEIGHTS,
+        trainable=False,
+        known_as=_WORD_WEIGHTS,
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Tensor
     from policytool.formats.new_model import Assembly
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.variables._slots import VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.variables._slots import (
+from policytool.model.tree import LAYERS, NOT_WEIGHTS
+from policytool.releases.layer_classes import builtin_classes, layer_facts
+from policytool.releases.layer_variables import (
     class_slots,
     may_lack_variables,
     plain,
     slots,
 )
-from policytool.model.tree import LAYERS, NOT_WEIGHTS
-from policytool.releases.layer_classes import builtin_classes, layer_facts
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import release_name
+from policytool.releases.variable_shapes import agree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -223,18 +224,9 @@ def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bo
         held = {(attribute,) for attribute in facts.holds.values()}
         return {within[:1] for within, _ in variables} <= held
     every = class_slots(class_name)
-    if not every or not variables.keys() <= every:
-        return False
-    order = sorted(variables)
-    first = variables[order[0]].shape or ()
-    rank = facts.first_variable.get("rank", "any")
-    gates = facts.first_variable.get("gates")
-    if rank not in {"any", len(first)}:
-        return False
-    if not isinstance(gates, int):
-        return True
-    recurrent = variables[order[min(1, len(order) - 1)]].shape or ()
-    return recurrent[1:] == tuple(gates * size for size in recurrent[:1])
+    return variables.keys() <= every.keys() and agree(
+        class_name, ((every[key], tensor.shape or ()) for key, tensor in variables.items())
+    )
 
 
 @cache

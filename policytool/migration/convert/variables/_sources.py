@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Tensor
 from policytool.formats.new_model import Assembly
 from policytool.migration.convert.traversal import walk
-from policytool.migration.convert.variables._slots import plain, slots
 from policytool.model.tree import NOT_WEIGHTS
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_variables import plain, slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import ConversionContext
-    from policytool.migration.convert.variables._slots import VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
 
 Key = tuple[tuple[str, ...], str]
 

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.migration.convert.traversal import below
 from policytool.migration.convert.variables._listing import UnlistedError, list_layers
-from policytool.migration.convert.variables._slots import class_slots, plain
 from policytool.model.tree import LAYERS
 from policytool.releases import layer_classes
+from policytool.releases.layer_variables import class_slots, plain
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import is_since
+from policytool.releases.variable_shapes import rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -247,9 +248,10 @@ def _can_be(base: str, group: Group, listed: Collection[Group]) -> bool:
     if own is None or not every:
         names = {within[:1] for within, _ in group}
         return any(names & {within[:1] for within, _ in other} for other in listed)
-    if not {(plain(within), int(number)) for within, number in group} <= every:
+    if not {(plain(within), int(number)) for within, number in group} <= every.keys():
         return False
     ranks = {len(other[(), "0"].shape or ()) for other in listed if ((), "0") in other}
     first = group.get(((), "0"))
-    varies = layer_classes.layer_facts(own).first_variable.get("rank") == "any"
-    return varies or first is None or not ranks or len(first.shape or ()) in ranks
+    if first is None or not ranks or rank(own, every[(), 0]) is None:
+        return True
+    return len(first.shape or ()) in ranks

@@ -4,9 +4,6 @@ them.
 
 ``data/layer_variables.json`` is what the releases' own layers had when they were built and saved
 (``fixtures/layer_variables.py`` asks them, and explains it).
-
-Layers that ``adapt`` have what they found in their configs; only the weights of words are a
-variable too.
 """
 
 from __future__ import annotations
@@ -21,11 +18,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.target import Target
-
+    from collections.abc import Mapping, Sequence
 
 _CELL: Final = "Cell"
 _SET: Final = "*"
@@ -96,16 +89,17 @@ def slots(
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
 
 
-def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int | str]]:
+def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], VariableSlot]:
     """
-    Return where layers of a class can have variables, whatever their configs say: the attributes
-    that lead to each, as every release has them, and its number.
+    Return the variables that layers of a class can have, whatever their configs say, by the
+    attributes that lead to each, as every release has them, and its number.
     """
-    return frozenset(
-        (plain(slot.within), slot.index)
-        for record in data.read("layer_variables")["classes"].get(class_name, ())
+    records = data.read("layer_variables")["classes"].get(class_name, ())
+    return {
+        (plain(slot.within), slot.index): slot
+        for record in reversed(records)
         for slot in _number_slots(record["slots"])
-    )
+    }
 
 
 def may_lack_variables(class_name: str, release: str) -> bool:
@@ -192,37 +186,4 @@ def _measured_release(release: str) -> str:
     return next(
         (name for name in reversed(asked) if is_since(release, name)),
         asked[0],
-    )
-
-
-_WORD_WEIGHTS: Final = "idf_weights"
-
-
-def has_its_state_in_config(unit: Unit) -> bool:
-    """Return whether what a layer stores is in its config by now."""
-    return not unit.custom and layer_facts(unit.class_name).state_in_config
-
-
-def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
-    """
-    Yield where the target looks for a layer's weights: in an archive under their name, of a
-    TextVectorization twice, and in HDF5 of Keras 2 once (tf_keras 2.21, Keras 3.15).
-    """
-    if _WORD_WEIGHTS not in unit.given or (target.is_keras3 and target.container == "h5"):
-        return
-    yield _word_weights_slot(())
-    inner = layer_facts(unit.class_name).inner_lookup
-    if inner is not None and target.container == "keras":
-        yield _word_weights_slot((inner,))
-
-
-def _word_weights_slot(within: tuple[str, ...]) -> VariableSlot:
-    return VariableSlot(
-        name=_WORD_WEIGHTS,
-        scopes=(),
-        within=within,
-        index=_WORD_WEIGHTS,
-        attribute=_WORD_WEIGHTS,
-        trainable=False,
-        known_as=_WORD_WEIGHTS,
     )
