@@ -144,7 +144,7 @@ def _factor(text: str, build: LayerBuild) -> int | None:
         return int(text)
     match = _FACTOR.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text} is no factor of a size")
+        raise ValueError(f"a size cannot have the factor {text}")
     name, place = match["name"], match["place"]
     if name in _INPUTS and place is not None:
         return _input_size(build.inputs.get(name), place, build.config)

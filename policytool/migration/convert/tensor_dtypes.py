@@ -59,10 +59,11 @@ def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
     def transfer(
         node: Node, call: Call | None, values: TensorValues[str | None]
     ) -> Sequence[str | None]:
-        unit = network.units[0] if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
-        if unit.class_name == INPUT_CLASS:
+        first = next(iter(network.units), None)  # a chain may have no layers
+        unit = first if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
+        if unit is not None and unit.class_name == INPUT_CLASS:
             return (_of_input(unit),)
-        if call is None:
+        if unit is None or call is None:
             return (None,)
         return _of_call(unit, call, TensorDtypes(values), measured_in)
 

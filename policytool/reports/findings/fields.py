@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from policytool.reports.fields import (
     text_type,
 )
 from policytool.reports.findings._content import rules_of, totals, with_fingerprints
+from policytool.reports.json_writing import json_text
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
     ADDRESS,
@@ -223,8 +225,10 @@ def model_values(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
 
 
 def finding_values(finding: Finding, fingerprint: str, rule: Rule) -> dict[str, Any]:
-    """Return the entry of a finding in the JSON report."""
-    return FINDING.values(FingerprintedFinding(finding, rule, fingerprint))
+    """Return the entry of a finding in the JSON report, as plain values."""
+    entry = FINDING.values(FingerprintedFinding(finding, rule, fingerprint))
+    values: dict[str, Any] = json.loads(json_text(entry, unicode=True))
+    return values
 
 
 _PLACE: Final[Record[Finding]] = Record("place", _PLACE_FIELDS)

@@ -149,6 +149,7 @@ def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
     assert known.of(to("inner")) == "float16"
     assert entry_dtypes(chain) == ["float64"]
     assert entry_dtypes(Network(units=chain.units[1:])) == [None]
+    assert entry_dtypes(Network(units=())) == [None]
 
 
 def test_a_nested_graph_gives_each_of_its_outputs() -> None:

@@ -109,6 +109,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"system.open", "target.open"}),
         "creates files in a temporary directory of this process, and objects on servers",
     ),
+    "troubleshooting.entries": (frozenset({"path.read_text"}), TABLE),
     "releases.data.__init__": (
         frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
         TABLE,
