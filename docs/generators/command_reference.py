@@ -68,7 +68,7 @@ def _command(name: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", command.help or ""):
         yield from ("", _markdown(" ".join(paragraph.split())))
     arguments = [
-        f"| `{parameter.make_metavar(context)}` | {_markdown(parameter.meaning)} |"
+        f"| {_code_cell(parameter.make_metavar(context))} | {_markdown(parameter.meaning)} |"
         for parameter in command.params
         if isinstance(parameter, Positional)
     ]
@@ -92,6 +92,11 @@ def _command(name: str) -> Iterator[str]:
         yield from (f"| {code} | {_markdown(meaning)} |" for code, meaning in codes)
 
 
+def _code_cell(text: str) -> str:
+    """Return code as the cell of a table has it."""
+    return f"`{text}`".replace("|", r"\|")
+
+
 def _option_row(option: click.Option, context: click.Context) -> str:
     """Return the row of an option, from the same text as its help."""
     record = option.get_help_record(context)
@@ -105,7 +110,7 @@ def _option_row(option: click.Option, context: click.Context) -> str:
     default = "; ".join(extra for extra in extras if not _RANGE.fullmatch(extra))
     ranges = (match for extra in extras if (match := _RANGE.fullmatch(extra)))
     cells = (
-        f"`{names}`".replace("|", r"\|"),
+        _code_cell(names),
         _markdown(" ".join([meaning, *map(_range, ranges)])),
         _markdown(default.removeprefix(_DEFAULT).removeprefix("(").removesuffix(")")),
         ", ".join(_other_places(option)),

@@ -9,7 +9,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Final
 
-from griffe import Docstring, Extension, Parameter, ParameterKind, Parameters
+from griffe import Extension, Parameter, ParameterKind, Parameters
 
 from policytool import api
 
@@ -54,7 +54,8 @@ class DeclaredParameters(Extension):
                 for parameter in inspect.signature(function).parameters.values()
             )
         )
-        func.docstring = Docstring(without_roles(function.__doc__), parent=func)
+        if func.docstring is not None:
+            func.docstring.value = without_roles(function.__doc__)
 
 
 _KINDS: Final = {
