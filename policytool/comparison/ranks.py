@@ -43,8 +43,7 @@ def input_rank(subject: ComparedModel, held: ComparedLayer) -> int | None:
     """Return how many dimensions a layer's input has; None where nothing proves it."""
     if subject.loaded is None:
         return None
-    index = next((number for number, layer in enumerate(subject.layers) if layer is held), None)
-    return _input_ranks(subject.loaded).get(index) if index is not None else None
+    return _input_ranks(subject.loaded).get(held.index)
 
 
 @once_per_model

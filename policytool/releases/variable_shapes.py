@@ -8,6 +8,7 @@ measured release.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -106,10 +107,7 @@ def _known_products(
         ]
         known = [factor for factor in factors if factor is not None]
         if len(known) == len(factors):
-            product = 1
-            for factor in known:
-                product *= factor
-            yield product, size
+            yield math.prod(known), size
 
 
 def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
