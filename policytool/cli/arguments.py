@@ -20,8 +20,8 @@ def bound_jobs(
     _context: click.Context, _parameter: click.Parameter, value: int | None
 ) -> int | None:
     """
-    Return the number of processes: at most that of the processors if a file says it that nobody
-    named.
+    Return the number of processes: at most that of the processors if an automatically found
+    settings file sets it.
     """
     if value is None or settings.found_source("jobs") is None:
         return value

@@ -187,7 +187,7 @@ def command(
 
 
 def _no_verify_reason(*, verify: bool | None) -> str | None:
-    """Return who turned off the comparison that is the default; None if nobody did."""
+    """Return what turned off the default comparison of predictions; None if nothing did."""
     if verify is False:
         file = settings.found_source("verify")
         return "--no-verify" if file is None else f"verify = false in {file.display_path}"

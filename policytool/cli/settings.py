@@ -108,7 +108,7 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
 
 
 def automatic_keys(context: click.Context) -> frozenset[str]:
-    """Return the keys that a settings file may set if nobody named it."""
+    """Return the keys that a settings file may set if it was found automatically."""
     return frozenset(
         declared.key for declared in _declared_options(context) if declared.declaration.is_automatic
     )
@@ -127,7 +127,7 @@ def structured_values(context: click.Context, kind: type[Arguments]) -> dict[str
 
 def found_file() -> SettingsFile | None:
     """
-    Return the settings file that nobody named, if it decides an option of the running command.
+    Return the automatically found settings file, if it decides an option of the running command.
     """
     context = click.get_current_context()
     return next(
@@ -143,7 +143,7 @@ def found_file() -> SettingsFile | None:
 
 def found_source(name: str) -> SettingsFile | None:
     """
-    Return the settings file that nobody named and that decides this key in the running command,
+    Return the automatically found settings file, if it decides this key in the running command;
     None if something else does.
     """
     context = click.get_current_context()

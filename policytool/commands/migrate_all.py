@@ -153,8 +153,8 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
 
 def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Interpreter]:
     """
-    Return the interpreters of both sides, with a time limit if nobody asked for a comparison of
-    predictions.
+    Return the interpreters of both sides, with a time limit if predictions are compared only by
+    default.
     """
     is_default = arguments.verify is None and arguments.target is not None and not arguments.retrace
     source, target = tensorflow.interpreters(arguments.python, arguments)

@@ -136,9 +136,9 @@ class Option(Values, kw_only=False):
 
     is_automatic: bool = False
     """
-    Whether a settings file can set it that nobody named.
+    Whether an automatically found settings file can set it.
 
-    Whoever runs the tool in a stranger's checkout did not choose that file. It may say which
+    A user who runs the tool in a stranger's checkout did not choose that file. It may say which
     findings count, how results are shown and computed, and what a new file contains. Other options
     name files to write, replace models, say which code runs, or raise limits.
     """

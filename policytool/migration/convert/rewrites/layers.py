@@ -287,8 +287,8 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
 
 def _follows_loader(unit: Unit, context: ConversionContext) -> bool:
     """
-    Return whether the projections of an attention are made under the global policy of whoever loads
-    the file as it is (TF 2.4 to 2.12).
+    Return whether the projections of an attention layer get the global policy when the file is
+    loaded unchanged (TF 2.4 to 2.12).
     """
     sites = context.loaded.sites
     below = context.loaded.children[unit.site] if unit.site is not None else ()
