@@ -8,7 +8,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.architecture import walk
 from policytool.model import reading
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, slots

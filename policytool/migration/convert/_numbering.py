@@ -17,8 +17,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role
-from policytool.migration.convert.traversal import references, replace_references, rewire
+from policytool.migration.convert.architecture import Role, references, replace_references, rewire
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:

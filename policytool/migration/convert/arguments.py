@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit, map_units
 from policytool.migration.convert.log import display_value
-from policytool.migration.convert.traversal import map_units
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Policy, PolicyMap
 

@@ -25,7 +25,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.architecture import (
+    Role,
+    Unit,
+    call_graph,
+    connect_calls,
+    map_units,
+)
 from policytool.migration.convert.tensor_dtypes import (
     TensorDtypes,
     compute_dtype,
@@ -33,7 +39,6 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
-from policytool.migration.convert.traversal import call_graph, connect_calls, map_units
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import Node, follow, inbound
 from policytool.model.tree import INPUT_CLASS

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role
+from policytool.migration.convert.architecture import Role, walk
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import MaskFlow, has_masks
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.propagation import plain_config
-from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour, layer_changes, targets
 from policytool.releases.behaviour import Proof

@@ -11,8 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, once_per_network
-from policytool.migration.convert.traversal import call_graph, entries, exits
+from policytool.migration.convert.architecture import (
+    Role,
+    call_graph,
+    entries,
+    exits,
+    once_per_network,
+)
 from policytool.migration.result_dtypes import CalledClass, result_dtypes
 from policytool.model.calls import Constant, Reference
 from policytool.model.flow import BEFORE_CHAIN, follow

@@ -8,8 +8,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, once_per_network
-from policytool.migration.convert.traversal import call_graph, exits, references, walk
+from policytool.migration.convert.architecture import (
+    Role,
+    call_graph,
+    exits,
+    once_per_network,
+    references,
+    walk,
+)
 from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.layer_classes import layer_facts

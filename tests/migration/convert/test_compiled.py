@@ -14,6 +14,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.formats.new_model import Placement
 from policytool.migration.convert import decoding
+from policytool.migration.convert.architecture import walk
 from policytool.migration.convert.compiled import Compiled, compile_config, names
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
@@ -23,7 +24,6 @@ from policytool.migration.convert.compiled.optimizer import (
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.traversal import walk
 from policytool.model import reading
 from policytool.model.optimizer_variables import Style
 from policytool.releases.policy import Dynamic

@@ -9,7 +9,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.architecture import walk
 from policytool.model import reading
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.architecture import walk
 from policytool.migration.plan import NoteSeverity
 from tests.helpers.convertible_models import (
     converted,

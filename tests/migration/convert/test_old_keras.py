@@ -18,11 +18,10 @@ from policytool.formats.creating.values import stored_blocks
 from policytool.formats.document import Tensor
 from policytool.formats.new_model import Assembly, Placement
 from policytool.migration.convert import arguments, decoding
-from policytool.migration.convert.architecture import Recipe, Thing, Unit
+from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, _keras1_weights
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.traversal import walk
 from policytool.model import reading
 from policytool.reports.plans._conversion import stored_values_words
 from tests.helpers.paths import FIXTURES

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement
+from policytool.migration.convert.architecture import references
 from policytool.migration.convert.compiled import names, optimizer, state
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
 from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError
-from policytool.migration.convert.traversal import references
 from policytool.migration.convert.variables import stored_dtype
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import Style

@@ -17,9 +17,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit, references
 from policytool.migration.convert.tensor_dtypes import called_class
-from policytool.migration.convert.traversal import references
 from policytool.model.calls import Call, Reference
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts, operation_facts

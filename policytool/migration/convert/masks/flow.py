@@ -17,8 +17,18 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit, function_name
-from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    call_graph,
+    entries,
+    exits,
+    function_name,
+    is_attention,
+    named_arguments,
+    walk,
+)
 from policytool.migration.convert.masks.expressions import (
     Mask,
     MaskOp,
@@ -40,7 +50,6 @@ from policytool.migration.convert.tensor_dtypes import (
     is_cast,
     of_network,
 )
-from policytool.migration.convert.traversal import call_graph, entries, exits, walk
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    call_graph,
+    is_attention,
+    named_arguments,
+    references,
+)
 from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
-from policytool.migration.convert.traversal import call_graph, references
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import follow
 from policytool.releases.layer_classes import Category, layer_facts

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.call_arguments import is_attention
+from policytool.migration.convert.architecture import Role, Unit, is_attention
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.migration.convert.tensor_dtypes import compute_dtype
 from policytool.releases import keras_objects, masks

@@ -6,8 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.architecture import Role, map_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.traversal import map_units, rewire
+from policytool.migration.convert.architecture import Network, Role, Unit, map_units, rewire
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Thing, Unit, function_name
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Thing,
+    Unit,
+    function_name,
+    map_units,
+    walk,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.rewrites.operations import to_keras2
-from policytool.migration.convert.traversal import map_units, walk
 from policytool.migration.plan import WEIGHT_REWRITE
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Recipe, Unit
+from policytool.migration.convert.architecture import Recipe, Unit, map_units
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import layer_beside
-from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.call_arguments import (
+from policytool.migration.convert.architecture import (
     STATE,
     VALUE,
+    Role,
+    Unit,
     argument_names,
     is_attention,
+    map_units,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.traversal import map_units
 from policytool.model.calls import Call, Reference
 from policytool.releases.layer_classes import layer_facts
 

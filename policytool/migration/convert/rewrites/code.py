@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import walk
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.traversal import walk
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:

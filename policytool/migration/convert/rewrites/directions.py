@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from policytool.migration.convert.architecture import Network, Unit
-from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
+from policytool.migration.convert.architecture import (
+    BACKWARD,
+    Network,
+    Unit,
+    backward_twin,
+    map_units,
+    walk,
+)
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import says_all_sizes
-from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES

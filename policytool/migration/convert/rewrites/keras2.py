@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import ObjectKind, Recipe, Role, Thing, Unit
+from policytool.migration.convert.architecture import (
+    ObjectKind,
+    Recipe,
+    Role,
+    Thing,
+    Unit,
+    map_units,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
 from policytool.releases.generations import Unsaid

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import ObjectKind, Thing, Unit
+from policytool.migration.convert.architecture import ObjectKind, Thing, Unit, map_units
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.masks.propagation import rule_of
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.tensor_dtypes import compute_dtype
-from policytool.migration.convert.traversal import map_units
 from policytool.releases import known_arguments
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts

@@ -6,15 +6,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Unit
-from policytool.migration.convert.masks.flow import makes_mask
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.traversal import (
+from policytool.migration.convert.architecture import (
+    Network,
+    Unit,
     map_units,
     replace_references,
     rewire,
     walk,
 )
+from policytool.migration.convert.masks.flow import makes_mask
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

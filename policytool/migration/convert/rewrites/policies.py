@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Thing, Unit
+from policytool.migration.convert.architecture import Thing, Unit, map_units
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.traversal import map_units
 from policytool.model.model import Source
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
 from policytool.support.errors import PolicyNameError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.architecture import Role, Unit, map_units, references, walk
 from policytool.migration.convert.rewrites._adapted import (
     bin_boundaries,
     normalization,
@@ -14,7 +14,6 @@ from policytool.migration.convert.rewrites._adapted import (
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
-from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, known_arguments
 from policytool.releases.layer_classes import layer_facts

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit, once_per_network
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    map_units,
+    once_per_network,
+    references,
+    walk,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_shapes import input_shape
-from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.support.steps import spend
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.formats.new_model import Assembly
-from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
+from policytool.migration.convert.architecture import BACKWARD, Role, Unit, backward_twin
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._sources import assemble, shape_of

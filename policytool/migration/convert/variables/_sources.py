@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Tensor
 from policytool.formats.new_model import Assembly
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.architecture import walk
 from policytool.model.tree import NOT_WEIGHTS
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import plain, slots

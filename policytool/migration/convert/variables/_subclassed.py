@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
-from policytool.migration.convert.traversal import below
+from policytool.migration.convert.architecture import below
 from policytool.migration.convert.variables._listing import UnlistedError, list_layers
 from policytool.model.tree import LAYERS
 from policytool.releases import layer_classes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.call_arguments import named_arguments
+from policytool.migration.convert.architecture import Role, Unit, named_arguments, prune, walk
 from policytool.migration.convert.masks.expressions import MaskTable, is_mask_operation
 from policytool.migration.convert.masks.flow import (
     EXPLICIT,
@@ -28,7 +27,6 @@ from policytool.migration.convert.rewrites.masks._values import (
     with_softmaxes,
 )
 from policytool.migration.convert.rewrites.masks._writing import with_masks
-from policytool.migration.convert.traversal import prune, walk
 from policytool.model.calls import Call
 from policytool.releases.releases import release_name
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.architecture import is_attention, named_arguments
 from policytool.migration.convert.masks.expressions import CAST
 from policytool.migration.convert.masks.flow import is_softmax
 from policytool.migration.convert.masks.fully_masked import attending_masks

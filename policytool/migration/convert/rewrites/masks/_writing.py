@@ -8,8 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.call_arguments import is_attention, named_arguments
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    is_attention,
+    named_arguments,
+    references,
+    replace_references,
+    rewire,
+)
 from policytool.migration.convert.masks.expressions import (
     CAST,
     Mask,
@@ -21,7 +29,6 @@ from policytool.migration.convert.masks.expressions import (
 )
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
 from policytool.migration.convert.tensor_dtypes import compute_dtype, entry_dtypes, of_network
-from policytool.migration.convert.traversal import references, replace_references, rewire
 from policytool.model.calls import Call, Reference, tensors
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.layer_classes import layer_facts

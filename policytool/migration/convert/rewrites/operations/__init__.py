@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.architecture import Network, Role, Unit, map_units, prune
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations import (
     casts,
@@ -32,7 +32,6 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsayableError,
 )
 from policytool.migration.convert.tensor_dtypes import TensorDtypes, module_of, of_network
-from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
 from policytool.releases.function_operations import rows_by_function
 from policytool.releases.releases import KERAS3, newest

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role
-from policytool.migration.convert.traversal import replace_references, used_layers
+from policytool.migration.convert.architecture import Role, replace_references, used_layers
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes

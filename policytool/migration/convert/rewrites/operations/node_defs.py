@@ -14,6 +14,7 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import references, used_layers
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import (
     FLOAT32,
@@ -22,7 +23,6 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsayableError,
 )
 from policytool.migration.convert.rewrites.operations._node_table import FIRST, OPS, REST
-from policytool.migration.convert.traversal import references, used_layers
 from policytool.model.calls import Call, Reference, Slice
 from policytool.releases import dtypes as names_of_dtypes
 

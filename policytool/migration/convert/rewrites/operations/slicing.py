@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.traversal import references
 from policytool.model.calls import Reference, Slice
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import (
     composed_functions,
     einsum_products,
@@ -14,7 +15,6 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsayableError,
 )
 from policytool.migration.convert.tensor_dtypes import called_class
-from policytool.migration.convert.traversal import references
 from policytool.migration.result_dtypes import (
     named_arguments_of_operation,
     of_tensors,

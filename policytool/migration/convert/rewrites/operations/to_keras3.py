@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
@@ -12,7 +13,6 @@ from policytool.migration.convert.rewrites.operations._building import (
 )
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
 from policytool.migration.convert.tensor_dtypes import called_class
-from policytool.migration.convert.traversal import references
 from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.traversal import prune
+from policytool.migration.convert.architecture import prune
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
