@@ -42,7 +42,7 @@ def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[
     Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
     too, behind them.
     """
-    search = _Search(loaded)
+    search = _LookupSearch(loaded)
     for graph in loaded.graphs.values():
         for node in graph.nodes.values():
             lookup = search.lookup_in(node)
@@ -56,7 +56,7 @@ def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[
 
 
 @dataclass
-class _Search:
+class _LookupSearch:
     """The search for lookups in nested models, each model looked into once."""
 
     loaded: LoadedModel
