@@ -55,14 +55,14 @@ class OutputOrigins:
 @once_per_model
 def output_origins(loaded: LoadedModel) -> OutputOrigins:
     """Return what computes and shapes the outputs of the outermost model; nothing if unknown."""
-    search = _Search(loaded)
+    search = _OriginSearch(loaded)
     if 0 in loaded.graphs:
         search.follow(0)
     return OutputOrigins(computing=tuple(search.computing), shaping=tuple(search.shaping))
 
 
 @dataclass
-class _Search:
+class _OriginSearch:
     """The search in a model and the models in it, each looked into once."""
 
     loaded: LoadedModel
