@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Policy
 
 
-def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
+def identifier_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """
     Yield the weightless layers between a float input and a lookup, through nested models and the
     wrappers around them.
@@ -146,4 +146,4 @@ def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], 
     return between, from_floats or bool(sources), sources
 
 
-RULE: Final = KeepRule(name="identifiers", find=find)
+RULE: Final = KeepRule(name="identifiers", find=identifier_reasons)
