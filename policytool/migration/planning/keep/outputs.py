@@ -211,7 +211,7 @@ SOFTMAX: Final = (
 BETWEEN: Final = "it is between a softmax and the output"
 
 
-def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
+def output_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield what computes the outermost model's outputs, and what is on the way there."""
     origins = output_origins(loaded)
     yield from ((index, OUTPUT) for index in origins.computing)
@@ -309,4 +309,4 @@ def is_softmax(loaded: LoadedModel, index: int) -> bool:
     return activation is not None and activation.lower() in {"softmax", "log_softmax"}
 
 
-RULE: Final = KeepRule(name="outputs", find=find)
+RULE: Final = KeepRule(name="outputs", find=output_reasons)
