@@ -85,11 +85,11 @@ def _encoders(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]
             yield index, "it encodes IDs or categories with ops that have no 16-bit kernel"
 
 
-def find(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
+def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield layers of these classes; the first reason for a layer counts."""
     yield from _sensitive(loaded, policy)
     yield from _wide_windows(loaded, policy)
     yield from _encoders(loaded, policy)
 
 
-RULE: Final = KeepRule(name="classes", find=find)
+RULE: Final = KeepRule(name="classes", find=class_reasons)
