@@ -169,7 +169,7 @@ class _Writer:
                 "cannot store; use HDF5 (-o X.h5)",
             )
         try:
-            return keras2_graph.nodes(unit, self._offsets(network))
+            return keras2_graph.keras2_nodes(unit, self._offsets(network))
         except keras2_graph.UnwritableCallError as error:
             if not self._log.is_refused(unit):
                 self._log.refuse(

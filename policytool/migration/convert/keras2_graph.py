@@ -43,7 +43,7 @@ def has_ellipsis(unit: Unit) -> bool:
     return any(isinstance(item, Slice) and item.ellipsis for item in items)
 
 
-def nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
+def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
     """
     Return the calls of a unit as ``inbound_nodes``.
 
