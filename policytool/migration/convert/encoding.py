@@ -194,7 +194,7 @@ class _Writer:
                 flat=self._target.since("keras3.6"),
                 counted=self._target.since("keras3.3"),
             )
-        return keras2_graph.ends(network, argument)
+        return keras2_graph.keras2_ends(network, argument)
 
     def _dtype(self, unit: Unit, value: Value) -> Json:
         """Return a policy as the target spells it: the bare name where it reads one."""

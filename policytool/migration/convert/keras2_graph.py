@@ -99,7 +99,7 @@ def _encode(argument: Argument, offsets: Mapping[str, int]) -> Json:
     )  # of a config that is not what any release writes
 
 
-def ends(network: Network, argument: Argument) -> Json:
+def keras2_ends(network: Network, argument: Argument) -> Json:
     """
     Return a model's inputs or outputs as ``input_layers`` and ``output_layers``; one tensor stands
     in a list, which every release reads.
