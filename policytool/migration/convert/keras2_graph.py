@@ -55,7 +55,9 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
     for call in unit.calls:
         if len(call.args) != 1:
             raise UnwritableCallError(f"{len(call.args)} positional arguments")
-        kwargs: dict[str, Json] = {key: _encode(item, offsets) for key, item in call.kwargs.items()}
+        kwargs: dict[str, Json] = {
+            key: _keras2_argument(item, offsets) for key, item in call.kwargs.items()
+        }
         first = _written_first(call.args[0], kwargs, offsets)
         alone = isinstance(call.args[0], Reference | Constant)
         found.append([first] if alone and not keeps_structure(unit.class_name) else first)
@@ -74,18 +76,18 @@ def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping
         return [_written_first(item, kwargs, offsets) for item in argument]
     if isinstance(argument, dict):
         return {key: _written_first(item, kwargs, offsets) for key, item in argument.items()}
-    return [CONSTANT, -1, _encode(argument, offsets), kwargs]
+    return [CONSTANT, -1, _keras2_argument(argument, offsets), kwargs]
 
 
-def _encode(argument: Argument, offsets: Mapping[str, int]) -> Json:
+def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if isinstance(argument, Reference):
         return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
     if isinstance(argument, list | tuple):
-        return [_encode(item, offsets) for item in argument]
+        return [_keras2_argument(item, offsets) for item in argument]
     if isinstance(argument, dict):
-        return {key: _encode(item, offsets) for key, item in argument.items()}
+        return {key: _keras2_argument(item, offsets) for key, item in argument.items()}
     if isinstance(argument, Constant):
-        return _encode(argument.value, offsets)
+        return _keras2_argument(argument.value, offsets)
     if isinstance(argument, Dtype):
         return argument.name
     if isinstance(argument, Slice):
@@ -113,4 +115,4 @@ def _ends_written(argument: Argument, offsets: Mapping[str, int]) -> Json:
         return [_ends_written(item, offsets) for item in argument]
     if isinstance(argument, dict):
         return {key: _ends_written(item, offsets) for key, item in argument.items()}
-    return _encode(argument, offsets)
+    return _keras2_argument(argument, offsets)
