@@ -106,13 +106,13 @@ def keras2_ends(network: Network, argument: Argument) -> Json:
     Return a model's inputs or outputs as ``input_layers`` and ``output_layers``; one tensor stands
     in a list, which every release reads.
     """
-    written = _ends_written(argument, first_calls_keras2(network))
+    written = _keras2_ends(argument, first_calls_keras2(network))
     return [written] if isinstance(argument, Reference) else written
 
 
-def _ends_written(argument: Argument, offsets: Mapping[str, int]) -> Json:
+def _keras2_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if isinstance(argument, list | tuple):
-        return [_ends_written(item, offsets) for item in argument]
+        return [_keras2_ends(item, offsets) for item in argument]
     if isinstance(argument, dict):
-        return {key: _ends_written(item, offsets) for key, item in argument.items()}
+        return {key: _keras2_ends(item, offsets) for key, item in argument.items()}
     return _keras2_argument(argument, offsets)
