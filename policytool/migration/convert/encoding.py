@@ -160,7 +160,7 @@ class _Writer:
 
     def _nodes(self, unit: Unit, network: Network) -> list[Json]:
         if self._target.is_keras3:
-            return keras3_graph.nodes(unit)
+            return keras3_graph.keras3_nodes(unit)
         if self._target.container == "keras" and keras2_graph.has_ellipsis(unit):
             self._log.refuse(
                 "call",

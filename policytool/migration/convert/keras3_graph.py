@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
-def nodes(unit: Unit) -> list[Json]:
+def keras3_nodes(unit: Unit) -> list[Json]:
     """Return the calls of a unit as ``inbound_nodes``."""
     return [
         {
