@@ -188,7 +188,7 @@ class _Writer:
 
     def _ends(self, network: Network, argument: Argument) -> Json:
         if self._target.is_keras3:
-            return keras3_graph.ends(
+            return keras3_graph.keras3_ends(
                 network,
                 argument,
                 flat=self._target.since("keras3.6"),

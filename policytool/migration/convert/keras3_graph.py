@@ -69,7 +69,7 @@ def _encode(argument: Argument) -> Json:
     return argument
 
 
-def ends(network: Network, argument: Argument, *, flat: bool, counted: bool) -> Json:
+def keras3_ends(network: Network, argument: Argument, *, flat: bool, counted: bool) -> Json:
     """
     Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
 
