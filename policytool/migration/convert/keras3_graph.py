@@ -34,30 +34,31 @@ def keras3_nodes(unit: Unit) -> list[Json]:
     """Return the calls of a unit as ``inbound_nodes``."""
     return [
         {
-            "args": [_encode(item) for item in call.args],
-            "kwargs": {key: _encode(item) for key, item in call.kwargs.items()},
+            "args": [_keras3_argument(item) for item in call.args],
+            "kwargs": {key: _keras3_argument(item) for key, item in call.kwargs.items()},
         }
         for call in unit.calls
     ]
 
 
-def _encode(argument: Argument) -> Json:
+def _keras3_argument(argument: Argument) -> Json:
     if isinstance(argument, Reference):
         history: list[Json] = [argument.layer, argument.call, argument.output]
         return keras_objects.short(
             TENSOR, {"shape": list(UNKNOWN_SHAPE), "dtype": "float32", "keras_history": history}
         )
     if isinstance(argument, list):
-        return [_encode(item) for item in argument]
+        return [_keras3_argument(item) for item in argument]
     if isinstance(argument, tuple):
         return keras_objects.special(
-            keras_objects.TUPLE, items=[_encode(item) for item in argument]
+            keras_objects.TUPLE, items=[_keras3_argument(item) for item in argument]
         )
     if isinstance(argument, dict):
-        return {key: _encode(item) for key, item in argument.items()}
+        return {key: _keras3_argument(item) for key, item in argument.items()}
     if isinstance(argument, Constant):
         return keras_objects.short(
-            "__numpy__", {"value": _encode(argument.value), "dtype": argument.dtype or "float32"}
+            "__numpy__",
+            {"value": _keras3_argument(argument.value), "dtype": argument.dtype or "float32"},
         )
     if isinstance(argument, Dtype):
         return argument.name
@@ -65,7 +66,9 @@ def _encode(argument: Argument) -> Json:
         if argument.ellipsis:
             return keras_objects.short(keras_objects.ELLIPSIS, {})
         bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
-        return keras_objects.short(SLICE, {key: _encode(item) for key, item in bounds.items()})
+        return keras_objects.short(
+            SLICE, {key: _keras3_argument(item) for key, item in bounds.items()}
+        )
     return argument
 
 
