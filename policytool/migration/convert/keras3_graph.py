@@ -81,15 +81,15 @@ def keras3_ends(network: Network, argument: Argument, *, flat: bool, counted: bo
     :param counted: whether the calls of nested functional models are counted from 1
     """
     offsets = first_outputs_keras3(network) if counted else {}
-    written = _ends_written(argument, offsets)
+    written = _keras3_ends(argument, offsets)
     return [written] if isinstance(argument, Reference) and not flat else written
 
 
-def _ends_written(argument: Argument, offsets: Mapping[str, int]) -> Json:
+def _keras3_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if isinstance(argument, Reference):
         return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
     if isinstance(argument, list | tuple):
-        return [_ends_written(item, offsets) for item in argument]
+        return [_keras3_ends(item, offsets) for item in argument]
     if isinstance(argument, dict):
-        return {key: _ends_written(item, offsets) for key, item in argument.items()}
+        return {key: _keras3_ends(item, offsets) for key, item in argument.items()}
     raise TypeError(type(argument).__name__)
