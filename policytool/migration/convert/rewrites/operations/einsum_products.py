@@ -31,7 +31,9 @@ class _Term:
     letters: str
 
 
-def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
+def put_einsum(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
+) -> Reference:
     """
     Add the functions that compute what an equation says, and return the result.
 

@@ -106,7 +106,7 @@ def _put(
             "swaps axes of a tensor of unknown rank; policytool does not convert this"
         )
     if unit.class_name == einsum_products.CLASS_NAME:
-        return einsum_products.put(builder, unit, call, dtypes)
+        return einsum_products.put_einsum(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
     composed = composed_functions.put(builder, unit, first, dtypes.of(first))
     if composed is not None:
