@@ -28,7 +28,7 @@ _EUCLIDEAN: Final = 2
 _INFINITIES: Final = {float("inf"): "math.reduce_max", float("-inf"): "math.reduce_min"}
 
 
-def put(
+def put_composed(
     builder: OperationBuilder, unit: Unit, first: Argument, dtype: str | None
 ) -> Reference | None:
     """

@@ -108,7 +108,7 @@ def _put(
     if unit.class_name == einsum_products.CLASS_NAME:
         return einsum_products.put_einsum(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
-    composed = composed_functions.put(builder, unit, first, dtypes.of(first))
+    composed = composed_functions.put_composed(builder, unit, first, dtypes.of(first))
     if composed is not None:
         return composed
     row = called_class(unit).row
