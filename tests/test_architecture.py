@@ -305,11 +305,19 @@ def test_reports_list_every_reporter(
     assert sorted(names) == sorted([*of_fields, *(member.name for member in declared)])
 
 
-FORMAT_PACKAGES: Final = sorted(file.parent.name for file in PACKAGE.glob("formats/*/read.py"))
+FORMAT_PACKAGES: Final = sorted(
+    module.split(".")[1]
+    for module, tree in TREE.trees.items()
+    if module.startswith("formats.")
+    and any(
+        isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "FORMAT"
+        for node in tree.body
+    )
+)
 
 
 def test_every_format_is_listed_once() -> None:
-    """Every package of ``formats`` with a module ``read`` declares a format, which is listed."""
+    """Every module of ``formats`` that declares a format is listed."""
     declared = {id(_declared(package)): package for package in FORMAT_PACKAGES}
     assert declared.keys() == {id(listed) for listed in formats.FORMATS}
     assert len(formats.FORMATS) == len(FORMAT_PACKAGES)
@@ -317,16 +325,22 @@ def test_every_format_is_listed_once() -> None:
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
 def test_a_format_reaches_each_of_its_modules(package: str) -> None:
-    """What the optional modules declare is what they have to, and what the format gives."""
+    """What a format declares is what it has to be, and all that its modules can do is declared."""
     declared = _declared(package)
-    rewriter, creator = declared.rewriter, declared.creator
-    assert (rewriter is not None) == declared.is_rewritten
-    for module, found, kind in (
-        ("rewrite", rewriter, Rewriter),
-        ("create", creator, Creator),
-        ("values", declared.open_values, FunctionType),
+    assert (declared.rewriter is not None) == declared.is_rewritten
+    defined = {
+        node.name
+        for module, tree in TREE.trees.items()
+        if f"{module}.".startswith(f"formats.{package}.")
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    for function, found, kind in (
+        ("rewriter", declared.rewriter, Rewriter),
+        ("creator", declared.creator, Creator),
+        ("open_values", declared.open_values, FunctionType),
     ):
-        if f"formats.{package}.{module}" in TREE.trees:
+        if function in defined:
             assert isinstance(found, kind)
         else:
             assert found is None
@@ -334,7 +348,7 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
 def test_a_format_is_tried_on_fixtures(package: str) -> None:
-    """The tests of its module ``read`` ask of it what is asked of every format."""
+    """The tests of its function ``read`` ask of it what is asked of every format."""
     tests = vars(importlib.import_module(f"tests.formats.{package}.test_read")).values()
     contracts = [found for found in tests if isinstance(found, type)]
     assert [

@@ -1,15 +1,15 @@
 """
-The file formats of models, with one package per format.
+The file formats of models, with one module or package per format.
 
-To add a format, write its package and add one line to :data:`FORMATS`. The package declares
-``FORMAT`` and says which files are of the format, has the module ``read``, and has further modules
-for what else the format can do:
+To add a format, write its module and add one line to :data:`FORMATS`. The module declares
+``FORMAT``, says which files are of the format, and names the functions for what the format can do:
 
-- ``rewrite`` declares ``REWRITER``,
-- ``create`` declares ``CREATOR``,
-- ``values`` declares ``open_values``.
+- ``read`` returns a document,
+- ``rewriter`` returns how models are rewritten,
+- ``creator`` returns how models are written from nothing,
+- ``open_values`` opens the values of the variables.
 
-``tests/formats/PACKAGE/test_read.py`` tries the format on fixtures. What formats share is in
+``tests/formats/FORMAT/test_read.py`` tries the format on fixtures. What formats share is in
 :mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
 :mod:`~policytool.formats.stored_values`. h5py, protobuf, PyYAML and NumPy are imported when a file
 needs them.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +21,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
     """
-    A way in which models are stored; each package of a format declares one as ``FORMAT``.
+    A way in which models are stored; the module or package of each format declares one as
+    ``FORMAT``.
 
-    The package itself says which files are of the format. Its modules ``read``, ``rewrite``,
-    ``create`` and ``values`` are imported when they are used: they cost time at start, and a file
-    is of one format. A format whose package lacks one of the last three cannot do what it is for.
+    That module says which files are of the format. What the format can do with them is given as
+    ``MODULE:FUNCTION`` and imported when it is used: it costs time at start, and a file is of one
+    format. An empty text stands for what it cannot do.
     """
 
     package: str
-    """The full name of the package."""
+    """The full name of the module or package."""
+
+    reader: str
+    """Its function that reads a document."""
+
+    rewriter_maker: str = ""
+    """Its function without arguments that returns how models are rewritten."""
+
+    creator_maker: str = ""
+    """Its function without arguments that returns how models are written from nothing."""
+
+    values_opener: str = ""
+    """Its function that opens the values of the variables."""
 
     document_format: str
     """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
@@ -66,8 +78,8 @@ class Format:
         :raises ModelFileError: with a sentence and a code of its own for each way in which the file
             can be wrong.
         """
-        found: Document = self._find("read", "read")(probe)
-        return found
+        document: Document = resolve_name(self.reader)(probe)
+        return document
 
     @property
     def is_directory(self) -> bool:
@@ -77,26 +89,19 @@ class Format:
     @property
     def is_rewritten(self) -> bool:
         """Whether its models can be rewritten; others are only read."""
-        return find_spec(f"{self.package}.rewrite") is not None
+        return bool(self.rewriter_maker)
 
     @property
     def rewriter(self) -> Rewriter | None:
         """How its models are rewritten."""
-        found: Rewriter | None = self._find("rewrite", "REWRITER")
-        return found
+        return resolve_name(self.rewriter_maker)() if self.rewriter_maker else None
 
     @property
     def creator(self) -> Creator | None:
         """How its models are written from nothing."""
-        found: Creator | None = self._find("create", "CREATOR")
-        return found
+        return resolve_name(self.creator_maker)() if self.creator_maker else None
 
     @property
     def open_values(self) -> OpenValues | None:
         """How the values of its variables are opened."""
-        found: OpenValues | None = self._find("values", "open_values")
-        return found
-
-    def _find(self, module: str, name: str) -> Any:  # noqa: ANN401  # typed by what calls it
-        path = f"{self.package}.{module}"
-        return getattr(import_module(path), name) if find_spec(path) is not None else None
+        return resolve_name(self.values_opener) if self.values_opener else None

@@ -26,7 +26,7 @@ class FormatContract:
     """Shared assertions; a subclass names its package and gives real files of it."""
 
     package: str
-    """The name of the format's package, below ``policytool.formats``."""
+    """The name of the format's module or package, below ``policytool.formats``."""
 
     document_format: tuple[str, ...]
     """What :attr:`Document.format` may be."""

@@ -23,6 +23,9 @@ def recognise(probe: Probe) -> bool:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    creator_maker=f"{__name__}.create:creator",
     document_format="json",
     title="architecture JSON",
     suffixes=(".json",),

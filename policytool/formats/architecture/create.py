@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.architecture import read as layout
 from policytool.formats.base import is_serialised, writer_of
@@ -47,4 +47,6 @@ def check(draft: Path, content: Content) -> None:
     del draft, content
 
 
-CREATOR: Final = Creator(write=write, document=document, check=check)
+def creator() -> Creator:
+    """Return how models of this format are written from nothing."""
+    return Creator(write=write, document=document, check=check)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.architecture.read import PART
 from policytool.formats.rewriting import texts
@@ -10,4 +10,7 @@ from policytool.formats.rewriting import texts
 if TYPE_CHECKING:
     from policytool.formats.rewriting.base import Rewriter
 
-REWRITER: Final[Rewriter] = texts.text_rewriter(PART)
+
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return texts.text_rewriter(PART)

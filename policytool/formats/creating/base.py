@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Creator:
     """
-    How models of one container are written from nothing; each ``create`` module declares one as
-    ``CREATOR``.
+    How models of one container are written from nothing; the ``creator`` of a format returns one.
     """
 
     state_group: tuple[str, ...] = ()

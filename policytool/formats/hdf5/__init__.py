@@ -82,6 +82,10 @@ def _user_blocks(size: int) -> Iterator[int]:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    creator_maker=f"{__name__}.create:creator",
+    values_opener=f"{__name__}.values:open_values",
     document_format="h5",
     title="HDF5",
     suffixes=(".h5", ".hdf5"),

@@ -131,6 +131,6 @@ def _refuse_unreadable(content: Content) -> None:
             )
 
 
-CREATOR: Final = Creator(
-    state_group=(layout.OPTIMIZER,), write=write, document=document, check=check
-)
+def creator() -> Creator:
+    """Return how models of this format are written from nothing."""
+    return Creator(state_group=(layout.OPTIMIZER,), write=write, document=document, check=check)

@@ -129,4 +129,6 @@ def _is_state(cast: Cast) -> bool:
     return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
 
 
-REWRITER: Final = Rewriter(files=files)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return Rewriter(files=files)

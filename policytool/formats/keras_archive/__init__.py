@@ -19,6 +19,10 @@ def recognise(probe: Probe) -> bool:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    creator_maker=f"{__name__}.create:creator",
+    values_opener=f"{__name__}.values:open_values",
     document_format="keras",
     title=".keras",
     suffixes=(".keras",),

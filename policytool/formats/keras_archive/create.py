@@ -125,4 +125,6 @@ def _metadata(content: Content) -> Json:
     return version | {"date_saved": _NO_DATE} | dict(content.spelled)
 
 
-CREATOR: Final = Creator(write=write, document=document, check=check)
+def creator() -> Creator:
+    """Return how models of this format are written from nothing."""
+    return Creator(write=write, document=document, check=check)

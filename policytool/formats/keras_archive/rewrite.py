@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.hdf5.rewriting import comparison, storage
@@ -176,4 +176,6 @@ def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     return {"": ArchiveChange(changes=changes)}
 
 
-REWRITER: Final = Rewriter(files=files)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return Rewriter(files=files)

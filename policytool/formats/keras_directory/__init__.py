@@ -41,6 +41,9 @@ def whole(path: AnyPath) -> AnyPath | None:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    values_opener=f"{__name__}.values:open_values",
     document_format="keras",
     title=".keras",
     recognise=recognise,

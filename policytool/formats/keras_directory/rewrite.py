@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.hdf5.rewrite import Hdf5Change
 from policytool.formats.hdf5.rewriting import storage
@@ -28,4 +28,6 @@ def _weights_change(rebuild: Rebuild) -> Hdf5Change:
     return Hdf5Change(rebuild=lambda _: rebuild)
 
 
-REWRITER: Final = Rewriter(files=files)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return Rewriter(files=files)

@@ -33,6 +33,8 @@ def recognise(probe: Probe) -> bool:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
     document_format="keras-metadata",
     title="a keras_metadata.pb file",
     suffixes=(".pb",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.rewriting.base import Changes, FileChange, Rewriter, refuse_casts
 from policytool.formats.saved_model.files import KERAS
@@ -19,4 +19,6 @@ def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     return {"": MetadataChange(file=KERAS, edits=changes.edits)}
 
 
-REWRITER: Final = Rewriter(files=files)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return Rewriter(files=files)

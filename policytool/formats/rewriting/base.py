@@ -51,7 +51,7 @@ class FileChange(Protocol):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rewriter:
     """
-    How models of one format are rewritten; each ``rewrite`` module declares one as ``REWRITER``.
+    How models of one format are rewritten; the ``rewriter`` of a format returns one.
     """
 
     files: Callable[[Path, Changes], Mapping[str, FileChange]]

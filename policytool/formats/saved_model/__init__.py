@@ -23,6 +23,9 @@ def recognise(probe: Probe) -> bool:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    values_opener=f"{__name__}.values:open_values",
     document_format="savedmodel",
     title="SavedModel",
     recognise=recognise,

@@ -57,4 +57,6 @@ def _is_in(part: str, file: str) -> bool:
     return part.partition("#")[0] == file
 
 
-REWRITER: Final = Rewriter(files=files)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return Rewriter(files=files)

@@ -42,6 +42,8 @@ def whole(path: AnyPath) -> AnyPath | None:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    values_opener=f"{__name__}.values:open_values",
     document_format="weights",
     title="a weights file",
     recognise=recognise,

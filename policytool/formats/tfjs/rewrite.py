@@ -7,7 +7,7 @@ The shards lie where the text says, beside it. A copy in another directory gets 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.rewriting import texts
 from policytool.formats.tfjs.read import PART, escapes, shards
@@ -54,4 +54,6 @@ def companions(path: Path) -> tuple[str, ...]:
     return names
 
 
-REWRITER: Final[Rewriter] = texts.text_rewriter(PART, refuse=_refuse_casts, companions=companions)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return texts.text_rewriter(PART, refuse=_refuse_casts, companions=companions)

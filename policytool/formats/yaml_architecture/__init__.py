@@ -30,6 +30,8 @@ def recognise(probe: Probe) -> bool:
 
 FORMAT: Final = Format(
     package=__name__,
+    reader=f"{__name__}.read:read",
+    rewriter_maker=f"{__name__}.rewrite:rewriter",
     document_format="yaml",
     title="architecture YAML",
     suffixes=(".yaml", ".yml"),

@@ -78,4 +78,6 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
     return holder[""]
 
 
-REWRITER: Final[Rewriter] = texts.text_rewriter(PART, apply=apply)
+def rewriter() -> Rewriter:
+    """Return how models of this format are rewritten."""
+    return texts.text_rewriter(PART, apply=apply)
