@@ -95,7 +95,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         notes=(
             *trained.notes,
             *remarks.about(loaded, options, decisions),
-            *(() if retrace else traced_notes.notes(loaded, everything)),
+            *(() if retrace else traced_notes.about_traces(loaded, everything)),
         ),
         refusals=(*_before_policies(loaded, options), *decisions.refusals),
         retrace=retrace,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SIGNATURES: Final = 5
 
 
-def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
+def about_traces(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
     """Yield what readers of a rewritten SavedModel have to know."""
     if not edits or not loaded.is_saved_object:
         return
