@@ -9,7 +9,7 @@ import numpy as np
 
 from policytool.formats.checkpoint.bundle import BundleError
 from policytool.formats.stored_values.base import ValuesError
-from policytool.formats.stored_values.numbers import numpy_dtype, whole
+from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def blocks(bundle: Bundle, key: str | None, tensor: Tensor) -> Iterator[Array]:
     if entry.dtype == _STRING:
         yield np.array(bundle.strings(entry), dtype=object)
     else:
-        yield from whole(bundle.chunks(entry), numpy_dtype(entry.dtype))
+        yield from arrays_of_chunks(bundle.chunks(entry), numpy_dtype(entry.dtype))
 
 
 @contextmanager

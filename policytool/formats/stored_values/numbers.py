@@ -32,7 +32,7 @@ def numpy_dtype(name: str) -> DType:
         raise ValuesError(f"values of dtype {name} cannot be read") from error
 
 
-def whole(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
+def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
     """Yield bytes as values, those of an element that a chunk cuts in two with the next."""
     rest = b""
     for chunk in chunks:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.stored_values.base import BLOCK, ValuesError, by_number
-from policytool.formats.stored_values.numbers import numpy_dtype, whole
+from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import read as tfjs
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -52,7 +52,7 @@ class TfjsValues:
             raise ValuesError("text values, and the values stored after them, cannot be read")
         dtype = numpy_dtype(tensor.dtype)
         try:
-            yield from whole(
+            yield from arrays_of_chunks(
                 self._bytes(
                     place.paths, place.offset, dtype.itemsize * math.prod(tensor.shape or ())
                 ),

@@ -19,7 +19,7 @@ from policytool.formats import casting, format_detection
 from policytool.formats.document import Document, Tensor
 from policytool.formats.hdf5 import datasets
 from policytool.formats.stored_values import ValuesError, open_values
-from policytool.formats.stored_values.numbers import numpy_dtype, whole
+from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import values as tfjs_values
 from tests.conftest import UNPACKED
 from tests.helpers import small_models
@@ -355,7 +355,9 @@ def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     """It is put together again."""
     data = KERNEL.tobytes()
     found = list(
-        whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4"))
+        arrays_of_chunks(
+            (data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")
+        )
     )
     np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
 
