@@ -22,7 +22,7 @@ def convlstm(root: Unit, context: ConversionContext) -> Unit:
     """
     for model in walk(root):
         for unit in model.network.units if model.network is not None else ():
-            if model.network is not None and _is_open(unit, model.network):
+            if model.network is not None and _has_open_sizes(unit, model.network):
                 context.log.refuse(
                     "argument",
                     unit,
@@ -33,7 +33,7 @@ def convlstm(root: Unit, context: ConversionContext) -> Unit:
     return root
 
 
-def _is_open(unit: Unit, network: Network) -> bool:
+def _has_open_sizes(unit: Unit, network: Network) -> bool:
     """Return whether a layer is a ConvLSTM that gets a size which the model leaves open."""
     inner = unit.config.get("layer") if unit.class_name == "Bidirectional" else unit
     if not isinstance(inner, Unit) or inner.class_name not in _CLASSES or inner.custom:
