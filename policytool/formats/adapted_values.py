@@ -12,9 +12,8 @@ from policytool.support import limits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.base import Probe
+    from policytool.formats.base import Format, Probe
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.format import Format
     from policytool.formats.stored_values.base import Values
 
 _NAMES: Final = frozenset({"idf_weights", "summary"})

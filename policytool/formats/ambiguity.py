@@ -28,9 +28,8 @@ from policytool.support.files.remote_path import RemotePath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.base import Probe
+    from policytool.formats.base import Format, Probe
     from policytool.formats.document import Document
-    from policytool.formats.format import Format
     from policytool.support.files.random_access import PositionedRead
 
 CODE: Final = "ambiguous-format"

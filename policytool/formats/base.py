@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
@@ -14,9 +16,17 @@ from policytool.support.files import opening
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.formats.creating.base import Creator
+    from policytool.formats.document import Document
+    from policytool.formats.rewriting.base import Rewriter
+    from policytool.formats.stored_values.base import OpenValues
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json
+
 
 TAIL_BYTES: Final = 8
 """Enough for the one signature that stands at the end, that of a checkpoint's index."""
@@ -155,3 +165,155 @@ def writer_of(config: dict[str, Json]) -> Writer:
         keras=version if isinstance(version, str) else None,
         backend=backend if isinstance(backend, str) else None,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """
+    A way in which models are stored; the module or package of each format declares one as
+    ``FORMAT``.
+
+    That module says which files are of the format. What the format can do with them is given as
+    ``MODULE:FUNCTION`` and imported when it is used: it costs time at start, and a file is of one
+    format. An empty text stands for what it cannot do.
+    """
+
+    package: str
+    """The full name of the module or package."""
+
+    reader: str
+    """Its function that reads a document."""
+
+    rewriter_maker: str = ""
+    """Its function without arguments that returns how models are rewritten."""
+
+    creator_maker: str = ""
+    """Its function without arguments that returns how models are written from nothing."""
+
+    values_opener: str = ""
+    """Its function that opens the values of the variables."""
+
+    document_format: str
+    """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
+
+    title: str
+    """What reports call its documents."""
+
+    suffixes: tuple[str, ...] = ()
+    """How its files end, the usual suffix first; empty for directories and where any will do."""
+
+    recognise: Callable[[Probe], bool]
+    """By content; exactly one format recognises a file."""
+
+    owns: Callable[[Path], bool] | None = None
+    """
+    Whether a file or folder with this relative path in the directory is part of the model; None for
+    a format whose models are files.
+    """
+
+    whole: Callable[[AnyPath], AnyPath | None] | None = None
+    """Return the model that a file is a part of; None for a file that is no part of one."""
+
+    parts_are_models: bool = False
+    """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
+
+    names_parts: bool = False
+    """Whether its models are files that name others, which may have any name."""
+
+    def read(self, probe: Probe) -> Document:
+        """
+        Return the document of a file, without executing anything, following no link out of it.
+
+        :raises ModelFileError: with a sentence and a code of its own for each way in which the file
+            can be wrong.
+        """
+        document: Document = resolve_name(self.reader)(probe)
+        return document
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether its models are directories."""
+        return self.owns is not None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its models can be rewritten; others are only read."""
+        return bool(self.rewriter_maker)
+
+    @property
+    def rewriter(self) -> Rewriter | None:
+        """How its models are rewritten."""
+        return resolve_name(self.rewriter_maker)() if self.rewriter_maker else None
+
+    @property
+    def creator(self) -> Creator | None:
+        """How its models are written from nothing."""
+        return resolve_name(self.creator_maker)() if self.creator_maker else None
+
+    @property
+    def open_values(self) -> OpenValues | None:
+        """How the values of its variables are opened."""
+        return resolve_name(self.values_opener) if self.values_opener else None
+
+
+EXPECTED: Final = (
+    "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, a "
+    "TensorFlow.js layers model, or a checkpoint's index"
+)
+_LFS: Final = b"version https://git-lfs.github.com/spec/"
+_HTML: Final = (b"<!doctype html", b"<html")
+_FOREIGN: Final = (
+    (0, b"\x80\x02", "a Python pickle (PyTorch or scikit-learn)"),
+    (0, b"\x80\x03", "a Python pickle"),
+    (0, b"\x80\x04", "a Python pickle"),
+    (0, b"\x80\x05", "a Python pickle"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (0, b"7z\xbc\xaf", "a 7-Zip archive; unpack it first"),
+    (0, b"BZh", "a bzip2 archive; unpack it first"),
+    (257, b"ustar", "a tar archive; unpack it first"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"GGUF", "a GGUF model"),
+    (8, b'{"', "a safetensors file"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x89PNG", "an image"),
+)
+"""Offset, signature, and what it is."""
+
+
+def download(head: bytes) -> tuple[str, str] | None:
+    """
+    Return code and sentence for what a failed download leaves in a file's place; None for anything
+    else.
+    """
+    if not head:
+        return "empty", "is empty (0 bytes); copy or download it again"
+    if head.startswith(_LFS):
+        return (
+            "lfs-pointer",
+            "is a git-lfs pointer, not the model itself; run `git lfs pull` in its repository",
+        )
+    if head.lstrip()[:200].lower().startswith(_HTML):
+        return (
+            "html-page",
+            ("is an HTML page, not a model; download the raw file"),
+        )
+    return None
+
+
+def foreign(head: bytes) -> tuple[str, str]:
+    """Return code and sentence for a file that no format recognises."""
+    if found := download(head):
+        return found
+    if b"_tf_keras_" in head:
+        return (
+            "metadata-alone",
+            (
+                "contains Keras objects, but is not a complete keras_metadata.pb; specify the "
+                "directory of the SavedModel, which also contains saved_model.pb"
+            ),
+        )
+    for offset, signature, what in _FOREIGN:
+        if head[offset:].startswith(signature):
+            return "foreign", f"is {what}; {EXPECTED}"
+    return "foreign", f"has an unrecognized file format; {EXPECTED}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool.formats import FORMATS, Probe, ambiguity, foreign_files
+from policytool.formats import FORMATS, Probe, ambiguity, base
 from policytool.formats.adapted_values import adapted_values
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -18,8 +18,8 @@ from policytool.support.files.remote_path import RemotePath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.formats.base import Format
     from policytool.formats.document import Document
-    from policytool.formats.format import Format
     from policytool.support.files.remote_path import AnyPath
 
 
@@ -63,9 +63,9 @@ def recognised(probe: Probe) -> Format:
     if probe.is_directory:
         raise probe.failure(
             "no-model",
-            f"is a directory that does not contain a model; {foreign_files.EXPECTED}",
+            f"is a directory that does not contain a model; {base.EXPECTED}",
         )
-    raise probe.failure(*foreign_files.foreign(probe.head))
+    raise probe.failure(*base.foreign(probe.head))
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def reading_failures(probe: Probe) -> Iterator[None]:
     except opening.NotRegularError as error:
         if error.filename == str(path):
             raise ModelFileError(
-                shown, "foreign", f"is {error.kind}, not a regular file; {foreign_files.EXPECTED}"
+                shown, "foreign", f"is {error.kind}, not a regular file; {base.EXPECTED}"
             ) from error
         name = os.path.relpath(error.filename, str(path if probe.is_directory else path.parent))
         raise ModelFileError(
@@ -97,7 +97,7 @@ def reading_failures(probe: Probe) -> Iterator[None]:
         ) from error
     except IsADirectoryError as error:
         raise ModelFileError(
-            shown, "foreign", f"is a directory, but should be a file; {foreign_files.EXPECTED}"
+            shown, "foreign", f"is a directory, but should be a file; {base.EXPECTED}"
         ) from error
     except OSError as error:
         raise ModelFileError(

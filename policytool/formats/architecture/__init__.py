@@ -5,7 +5,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 from policytool.formats.sharded_weights import recognise as is_shard_map
 from policytool.formats.tfjs import recognise as is_tfjs_model
 

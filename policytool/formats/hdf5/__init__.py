@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import HEAD_BYTES
-from policytool.formats.format import Format
+from policytool.formats.base import HEAD_BYTES, Format
 from policytool.support.files import opening
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 from policytool.formats.keras_archive.file_names import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.support.files import opening
 

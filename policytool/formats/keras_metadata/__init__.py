@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 from policytool.formats.saved_model.files import KERAS_PREFIX
 
 if TYPE_CHECKING:

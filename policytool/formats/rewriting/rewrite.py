@@ -18,9 +18,9 @@ from policytool.support.files.byte_ranges import same_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.formats.base import Format
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted, Written
-    from policytool.formats.format import Format
     from policytool.formats.rewriting.base import FileChange, Rewriter
     from policytool.formats.writing import OutputPlace
     from policytool.formats.writing.flow import AnyOutput

@@ -13,7 +13,7 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import foreign_files
+from policytool.formats import base
 from policytool.formats.base import Probe, is_serialised, parse_json
 from policytool.formats.document import (
     Document,
@@ -233,7 +233,7 @@ def _message(
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
     data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
-    if found := foreign_files.download(data[:4096]):
+    if found := base.download(data[:4096]):
         raise probe.failure(found[0], f"{file} {found[1]}")
     try:
         return protobuf_messages.parse(kind, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 from policytool.support.files import opening
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 
 if TYPE_CHECKING:
     from policytool.formats.base import Probe

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import foreign_files
+from policytool.formats import base
 from policytool.formats.checkpoint.bundle import _entries, _objects, _ordered_code, _table, _values
 from policytool.support import limits
 from policytool.support.errors import BundleError
@@ -161,7 +161,7 @@ def _content(path: AnyPath) -> bytes:
         ) from error
     except opening.TooLargeError as error:
         raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
-    if found := foreign_files.download(data[:4096]):
+    if found := base.download(data[:4096]):
         raise BundleError(found[0], f"{path.name} {found[1]}")
     return data
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import foreign_files
+from policytool.formats import base
 from policytool.formats.checkpoint.bundle import _crc32c, _entries, _varint
 from policytool.support import limits
 from policytool.support.errors import BundleError
@@ -92,7 +92,7 @@ class _Shard:
     def check(self, entry: Entry) -> None:
         """Raise where an entry's place is not in the shard."""
         if entry.offset + entry.size > self.size:
-            if found := foreign_files.download(self.read(4096, 0)):
+            if found := base.download(self.read(4096, 0)):
                 raise BundleError(found[0], f"{self.name} {found[1]}")
             raise BundleError(
                 "truncated",
