@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert import keras2_graph, keras3_graph
-from policytool.migration.convert._numbering import first_calls_keras2
+from policytool.migration.convert._numbering import first_calls_keras2, first_outputs_keras3
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
+from policytool.model.calls import (
+    CONSTANT,
+    SLICE,
+    TENSOR,
+    UNKNOWN_SHAPE,
+    Constant,
+    Dtype,
+    Reference,
+    Slice,
+)
 from policytool.model.tree import LAYERS
 from policytool.releases import keras_objects, keras_operations
 from policytool.releases.layer_classes import layer_facts, registered_class_name
@@ -21,6 +30,170 @@ if TYPE_CHECKING:
     from policytool.migration.convert.target import Target
     from policytool.model.calls import Argument
     from policytool.support.text.jsontext import Json
+
+
+def keeps_structure(class_name: str) -> bool:
+    """
+    Return whether a layer of an op has its single tensor in no list
+    (``_preserve_input_structure_in_config``).
+    """
+    return layer_facts(class_name).wrapped_op not in {None, "node_def"}
+
+
+class UnwritableCallError(ValueError):
+    """A call that this graph has no words for."""
+
+
+def has_ellipsis(unit: Unit) -> bool:
+    """
+    Return whether a slicing layer is called with an ellipsis.
+
+    HDF5 has an object for it; archives have none, and their reader leaves that object as it is.
+    """
+    specs = [call.kwargs.get("slice_spec") for call in unit.calls]
+    items = [item for spec in specs for item in (spec if isinstance(spec, list) else [spec])]
+    return any(isinstance(item, Slice) and item.ellipsis for item in items)
+
+
+def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
+    """
+    Return the calls of a unit as ``inbound_nodes``.
+
+    :param offsets: the number of each unit's first call in the network
+    :raises UnwritableCallError: for positional arguments behind the first, and for values that are
+        no JSON.
+    """
+    found: list[Json] = []
+    for call in unit.calls:
+        if len(call.args) != 1:
+            raise UnwritableCallError(f"{len(call.args)} positional arguments")
+        kwargs: dict[str, Json] = {
+            key: _keras2_argument(item, offsets) for key, item in call.kwargs.items()
+        }
+        first = _written_first(call.args[0], kwargs, offsets)
+        alone = isinstance(call.args[0], Reference | Constant)
+        found.append([first] if alone and not keeps_structure(unit.class_name) else first)
+    return found
+
+
+def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping[str, int]) -> Json:
+    if isinstance(argument, Reference):
+        return [
+            argument.layer,
+            argument.call + offsets.get(argument.layer, 0),
+            argument.output,
+            kwargs,
+        ]
+    if isinstance(argument, list | tuple):
+        return [_written_first(item, kwargs, offsets) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _written_first(item, kwargs, offsets) for key, item in argument.items()}
+    return [CONSTANT, -1, _keras2_argument(argument, offsets), kwargs]
+
+
+def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
+    if isinstance(argument, Reference):
+        return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
+    if isinstance(argument, list | tuple):
+        return [_keras2_argument(item, offsets) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _keras2_argument(item, offsets) for key, item in argument.items()}
+    if isinstance(argument, Constant):
+        return _keras2_argument(argument.value, offsets)
+    if isinstance(argument, Dtype):
+        return argument.name
+    if isinstance(argument, Slice):
+        if argument.ellipsis:
+            return keras_objects.special(keras_objects.ELLIPSIS)
+        raise UnwritableCallError("a slice")
+    if argument is None or isinstance(argument, bool | int | float | str):
+        return argument
+    raise UnwritableCallError(
+        "an object instead of a value"
+    )  # of a config that is not what any release writes
+
+
+def keras2_ends(network: Network, argument: Argument) -> Json:
+    """
+    Return a model's inputs or outputs as ``input_layers`` and ``output_layers``; one tensor stands
+    in a list, which every release reads.
+    """
+    written = _keras2_ends(argument, first_calls_keras2(network))
+    return [written] if isinstance(argument, Reference) else written
+
+
+def _keras2_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
+    if isinstance(argument, list | tuple):
+        return [_keras2_ends(item, offsets) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _keras2_ends(item, offsets) for key, item in argument.items()}
+    return _keras2_argument(argument, offsets)
+
+
+def keras3_nodes(unit: Unit) -> list[Json]:
+    """Return the calls of a unit as ``inbound_nodes``."""
+    return [
+        {
+            "args": [_keras3_argument(item) for item in call.args],
+            "kwargs": {key: _keras3_argument(item) for key, item in call.kwargs.items()},
+        }
+        for call in unit.calls
+    ]
+
+
+def _keras3_argument(argument: Argument) -> Json:
+    if isinstance(argument, Reference):
+        history: list[Json] = [argument.layer, argument.call, argument.output]
+        return keras_objects.short(
+            TENSOR, {"shape": list(UNKNOWN_SHAPE), "dtype": "float32", "keras_history": history}
+        )
+    if isinstance(argument, list):
+        return [_keras3_argument(item) for item in argument]
+    if isinstance(argument, tuple):
+        return keras_objects.special(
+            keras_objects.TUPLE, items=[_keras3_argument(item) for item in argument]
+        )
+    if isinstance(argument, dict):
+        return {key: _keras3_argument(item) for key, item in argument.items()}
+    if isinstance(argument, Constant):
+        return keras_objects.short(
+            "__numpy__",
+            {"value": _keras3_argument(argument.value), "dtype": argument.dtype or "float32"},
+        )
+    if isinstance(argument, Dtype):
+        return argument.name
+    if isinstance(argument, Slice):
+        if argument.ellipsis:
+            return keras_objects.short(keras_objects.ELLIPSIS, {})
+        bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
+        return keras_objects.short(
+            SLICE, {key: _keras3_argument(item) for key, item in bounds.items()}
+        )
+    return argument
+
+
+def keras3_ends(network: Network, argument: Argument, *, flat: bool, counted: bool) -> Json:
+    """
+    Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
+
+    :param flat: whether one tensor stands alone, as Keras 3.11 and later write it and Keras 3.6 is
+        the first to read it; else in a list
+    :param counted: whether the calls of nested functional models are counted from 1
+    """
+    offsets = first_outputs_keras3(network) if counted else {}
+    written = _keras3_ends(argument, offsets)
+    return [written] if isinstance(argument, Reference) and not flat else written
+
+
+def _keras3_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
+    if isinstance(argument, Reference):
+        return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
+    if isinstance(argument, list | tuple):
+        return [_keras3_ends(item, offsets) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _keras3_ends(item, offsets) for key, item in argument.items()}
+    raise TypeError(type(argument).__name__)
+
 
 _MODULES: Final = {
     ObjectKind.INITIALIZER: "keras.initializers",
@@ -126,7 +299,7 @@ class _Writer:
         if not modules:
             return keras_objects.short(class_name, config)
         module = self._module(unit, class_name)
-        if keras2_graph.keeps_structure(class_name):
+        if keeps_structure(class_name):
             return keras_objects.full(module, class_name, config, class_name)
         file_name = registered_class_name(class_name) if self._target.is_keras3 else class_name
         return keras_objects.full(module, file_name, config, self._registered_name(class_name))
@@ -138,7 +311,7 @@ class _Writer:
                 if self._target.is_keras3
                 else f"{self._target.package}.engine.functional"
             )
-        if keras2_graph.keeps_structure(class_name):
+        if keeps_structure(class_name):
             return f"{self._target.package}.layers.core.tf_op_layer"
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 
@@ -160,8 +333,8 @@ class _Writer:
 
     def _nodes(self, unit: Unit, network: Network) -> list[Json]:
         if self._target.is_keras3:
-            return keras3_graph.keras3_nodes(unit)
-        if self._target.container == "keras" and keras2_graph.has_ellipsis(unit):
+            return keras3_nodes(unit)
+        if self._target.container == "keras" and has_ellipsis(unit):
             self._log.refuse(
                 "call",
                 unit,
@@ -169,8 +342,8 @@ class _Writer:
                 "cannot store; use HDF5 (-o X.h5)",
             )
         try:
-            return keras2_graph.keras2_nodes(unit, self._offsets(network))
-        except keras2_graph.UnwritableCallError as error:
+            return keras2_nodes(unit, self._offsets(network))
+        except UnwritableCallError as error:
             if not self._log.is_refused(unit):
                 self._log.refuse(
                     "call",
@@ -188,13 +361,13 @@ class _Writer:
 
     def _ends(self, network: Network, argument: Argument) -> Json:
         if self._target.is_keras3:
-            return keras3_graph.keras3_ends(
+            return keras3_ends(
                 network,
                 argument,
                 flat=self._target.since("keras3.6"),
                 counted=self._target.since("keras3.3"),
             )
-        return keras2_graph.keras2_ends(network, argument)
+        return keras2_ends(network, argument)
 
     def _dtype(self, unit: Unit, value: Value) -> Json:
         """Return a policy as the target spells it: the bare name where it reads one."""
