@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from policytool.formats.edits import Cast, Edit, StateSlot  # noqa: TC001  # for the codec
-from policytool.formats.new_model import Content  # noqa: TC001  # for the codec
+from policytool.formats.edits import (  # noqa: TC001  # for the codec
+    Cast,
+    Content,  # noqa: TC001  # for the codec
+    Edit,
+    StateSlot,
+)
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.targets import target_and_containers

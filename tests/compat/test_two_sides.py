@@ -18,7 +18,7 @@ from policytool.commands.destinations import Destination
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery, format_detection
-from policytool.formats.new_model import Content
+from policytool.formats.edits import Content
 from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options

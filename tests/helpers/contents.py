@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import h5py
 
 from policytool.formats import format_detection
+from policytool.formats.edits import Content, Placement, StoredGroup
 from policytool.formats.hdf5.library import attribute_names
-from policytool.formats.new_model import Content, Placement, StoredGroup
 
 if TYPE_CHECKING:
     from pathlib import Path

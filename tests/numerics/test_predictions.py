@@ -19,7 +19,7 @@ import pytest
 
 from policytool.commands.migrate import Migration, Status
 from policytool.formats import format_detection
-from policytool.formats.new_model import Content
+from policytool.formats.edits import Content
 from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options

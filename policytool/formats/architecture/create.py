@@ -15,8 +15,7 @@ from policytool.support.files import atomic
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.formats.edits import Counted
-    from policytool.formats.new_model import Content
+    from policytool.formats.edits import Content, Counted
     from policytool.formats.stored_values.base import Values
 
 

@@ -1,5 +1,5 @@
 """
-Files written from nothing but what :class:`policytool.formats.new_model.Content` says and the
+Files written from nothing but what :class:`policytool.formats.edits.Content` says and the
 values of a source: what all containers share, and :mod:`~policytool.formats.creating.create`, which
 finds a container's own part through :data:`policytool.formats.FORMATS`.
 """

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.edits import Counted
-    from policytool.formats.new_model import Content
+    from policytool.formats.edits import Content, Counted
     from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 
@@ -35,7 +34,7 @@ class Creator:
     write: Callable[[Path, Content, Values | None], Counted]
     """
     Write into an empty draft; return what the casts did to the values, by
-    :attr:`policytool.formats.new_model.Placement.path`.
+    :attr:`policytool.formats.edits.Placement.path`.
     """
 
     document: Callable[[Content, str], Document]

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
-    from policytool.formats.edits import Counted, Written
-    from policytool.formats.new_model import Content, Placement
+    from policytool.formats.edits import Content, Counted, Placement, Written
     from policytool.formats.stored_values import Values
     from policytool.formats.writing import OutputPlace
 

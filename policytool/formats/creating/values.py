@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from policytool.formats.casting import Counts
-    from policytool.formats.new_model import Assembly, Placement
+    from policytool.formats.edits import Assembly, Placement
     from policytool.formats.stored_values.base import Values
 
     Array = npt.NDArray[Any]

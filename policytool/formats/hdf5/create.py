@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Counted
+    from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
-    from policytool.formats.new_model import Content, Placement
     from policytool.formats.stored_values.base import Values
 
 _BACKEND: Final = "backend"

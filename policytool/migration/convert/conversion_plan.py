@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import TITLES
-from policytool.formats.edits import EditKind
-from policytool.formats.new_model import Content
+from policytool.formats.edits import Content, EditKind
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.architecture import count_calls

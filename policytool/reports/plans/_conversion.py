@@ -19,7 +19,7 @@ from policytool.support.shorten import join_and_count, join_first
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.formats.new_model import Placement
+    from policytool.formats.edits import Placement
     from policytool.migration.plan import Conversion
 
 

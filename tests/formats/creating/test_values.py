@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from policytool.formats import casting, creating, format_detection
 from policytool.formats.creating import values as _values
 from policytool.formats.document import Tensor
-from policytool.formats.edits import WriteOptions
+from policytool.formats.edits import Content, Placement, WriteOptions
 from policytool.formats.hdf5 import groups as _hdf5
-from policytool.formats.new_model import Content, Placement
 from policytool.formats.stored_values import open_values
 from policytool.support.errors import ModelFileError
 from tests.helpers.marks import SLOW, THOROUGH, examples

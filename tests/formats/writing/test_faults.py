@@ -27,8 +27,7 @@ import numpy as np
 import pytest
 
 from policytool.formats import creating, format_detection, rewriting
-from policytool.formats.edits import WriteOptions
-from policytool.formats.new_model import Content
+from policytool.formats.edits import Content, WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.formats import format_detection
-from policytool.formats.new_model import Placement
+from policytool.formats.edits import Placement
 from policytool.migration.convert import decoding
 from policytool.migration.convert.architecture import walk
 from policytool.migration.convert.compiled import Compiled, compile_config, names

@@ -16,7 +16,7 @@ import policytool
 from policytool.formats import format_detection
 from policytool.formats.creating.values import stored_blocks
 from policytool.formats.document import Tensor
-from policytool.formats.new_model import Assembly, Placement
+from policytool.formats.edits import Assembly, Placement
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
 from policytool.migration.convert.log import Log

@@ -24,7 +24,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
-    from policytool.formats.new_model import Placement, StoredGroup
+    from policytool.formats.edits import Placement, StoredGroup
     from policytool.model.loaded_model import LoadedModel
 
 

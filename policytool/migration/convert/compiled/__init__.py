@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.new_model import Placement
+from policytool.formats.edits import Placement
 from policytool.migration.convert.architecture import references
 from policytool.migration.convert.compiled import names, optimizer, state
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter

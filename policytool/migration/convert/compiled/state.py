@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.new_model import Placement
+from policytool.formats.edits import Placement
 from policytool.model.optimizer_variables import (
     ALWAYS_IN_NEW,
     ITERATIONS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.new_model import Placement, StoredGroup
+from policytool.formats.edits import Placement, StoredGroup
 from policytool.migration.convert.variables import _containers, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder
 from policytool.migration.convert.variables._holders import walk

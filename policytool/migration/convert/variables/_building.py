@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
-from policytool.formats.new_model import Assembly
+from policytool.formats.edits import Assembly
 from policytool.migration.convert.architecture import BACKWARD, Role, Unit, backward_twin
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored

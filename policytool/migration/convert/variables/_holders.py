@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.document import Tensor
-    from policytool.formats.new_model import Assembly
+    from policytool.formats.edits import Assembly
     from policytool.migration.convert.architecture import Unit
     from policytool.releases.layer_variables import VariableSlot
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Tensor
-from policytool.formats.new_model import Assembly
+from policytool.formats.edits import Assembly
 from policytool.migration.convert.architecture import walk
 from policytool.model.tree import NOT_WEIGHTS
 from policytool.releases.layer_classes import layer_facts
