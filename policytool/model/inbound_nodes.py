@@ -88,7 +88,7 @@ def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, 
     order of the config; nothing for a model of any release.
 
     A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts
-    its call there in Keras 3.0 (:mod:`policytool.migration.convert._numbering`): of these, any call
+    its call there in Keras 3.0 (:mod:`policytool.migration.convert.decoding`): of these, any call
     stands for the first.
 
     :param from_zero: whether all calls count from 0, as loaders of Keras 3 read the HDF5 of Keras 2

@@ -5,11 +5,20 @@ From a file's config to a model that belongs to no generation:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._numbering import from_keras2, from_keras3
-from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.architecture import (
+    Network,
+    ObjectKind,
+    Role,
+    Thing,
+    Unit,
+    references,
+    replace_references,
+    rewire,
+)
 from policytool.model import inbound_nodes
 from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
 from policytool.model.model_cache import once_per_model
@@ -29,6 +38,93 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.keras_objects import KerasObject
     from policytool.support.text.jsontext import Json
+
+
+_SHAPE = "batch_input_shape"
+
+
+def from_keras2(network: Network) -> Network:
+    """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
+    used = _used_calls(network)
+    first = {
+        unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used
+    }
+    return rewire(network, lambda reference: _less(reference, first.get(reference.layer, 0)))
+
+
+def from_keras3(network: Network) -> Network:
+    """Return a network of Keras 3 whose outputs count each layer's calls from 0."""
+    first = {unit.name: int(_is_functional(unit)) for unit in network.units}
+    network = replace(
+        network,
+        outputs=replace_references(
+            network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))
+        ),
+    )
+    used = _used_calls(network)
+    over = {
+        unit.name: max(used[unit.name]) + 1 - max(len(unit.calls), 1)
+        for unit in network.units
+        if unit.name in used
+    }
+    return rewire(network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0)))
+
+
+def _used_calls(network: Network) -> dict[str, set[int]]:
+    """Return, by layer, the numbers of the calls that something takes a result of."""
+    used: dict[str, set[int]] = defaultdict(set)
+    every = (
+        argument
+        for unit in network.units
+        for call in unit.calls
+        for argument in (*call.args, *call.kwargs.values())
+    )
+    for argument in (*every, network.outputs):
+        for reference in references(argument):
+            used[reference.layer].add(reference.call)
+    return used
+
+
+def first_calls_keras2(network: Network) -> dict[str, int]:
+    """Return the number that Keras 2 gives to each unit's first call."""
+    return {unit.name: int(has_graph(unit)) for unit in network.units}
+
+
+def first_outputs_keras3(network: Network) -> dict[str, int]:
+    """
+    Return the number that Keras 3.3 and later give to each unit's first call in ``output_layers``.
+    """
+    return {unit.name: int(_is_functional(unit)) for unit in network.units}
+
+
+def _less(reference: Reference, first: int) -> Reference:
+    return replace(reference, call=max(reference.call - first, 0))
+
+
+def _first(numbers: set[int], unit: Unit) -> int:
+    if unit.role is not Role.MODEL or 0 in numbers:
+        return 0
+    return 1 if max(numbers) >= len(unit.calls) else int(has_graph(unit))
+
+
+def _is_functional(unit: Unit) -> bool:
+    return unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
+
+
+def has_graph(unit: Unit) -> bool:
+    """
+    Return whether a nested model has a graph before it is called: a functional one, or a Sequential
+    that knows its input's shape.
+    """
+    if unit.role is not Role.MODEL or unit.network is None:
+        return False
+    if not unit.network.is_chain:
+        return True
+    first = next(iter(unit.network.units), None)
+    return first is not None and (
+        first.class_name == INPUT_CLASS or first.config.get(_SHAPE) is not None or has_graph(first)
+    )
+
 
 _KINDS: Final = {
     "_initializer": ObjectKind.INITIALIZER,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._numbering import first_calls_keras2, first_outputs_keras3
 from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.decoding import first_calls_keras2, first_outputs_keras3
 from policytool.model.calls import (
     CONSTANT,
     SLICE,

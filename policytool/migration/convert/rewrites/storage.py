@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._numbering import has_graph
 from policytool.migration.convert.architecture import Unit, walk
+from policytool.migration.convert.decoding import has_graph
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
