@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from policytool.commands.batch.task import Caching, Task
 from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
-from policytool.formats.input_identity import InputIdentity, input_identity
-from policytool.formats.remote_identity import remote_identity
+from policytool.formats.input_identity import InputIdentity, input_identity, remote_identity
 from policytool.model import reading
 from policytool.model.model import Layer, Model  # TASK evaluates annotations
 from policytool.support import steps

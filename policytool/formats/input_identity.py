@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.formats.saved_model.files import GRAPH
-from policytool.support.files import listings
+from policytool.support.errors import ModelFileError
+from policytool.support.files import listings, opening
+from policytool.support.files.remote_path import ZIP
+from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from policytool.support.files.remote_path import RemotePath
+
 
 _FILES: Final = 10_000
 """Files and directories in a model; real ones have a few dozen."""
@@ -147,3 +153,62 @@ def _row(name: str, status: os.stat_result) -> Row:
         status.st_ino,
         status.st_dev,
     )
+
+
+_INDEX: Final = ".index"
+"""The suffix of the index of a checkpoint, whose values lie in files beside it."""
+
+_REMOTE_FILES: Final = 10_000
+"""Files and directories in a model; real ones have a few dozen."""
+
+_RemoteRow = tuple[str, int | None, str]
+
+
+class _UnclearListingError(Exception):
+    """The listing does not tell what would be read."""
+
+
+def remote_identity(path: RemotePath) -> InputIdentity | None:
+    """
+    Return the identity of the model at a URL; None if the server gives no exact version of a file,
+    if it has too many files, or for a member of an archive.
+    """
+    if path.protocol == ZIP:
+        return None
+    try:
+        rows = list(_remote_rows(path))
+    except (_UnclearListingError, ModelFileError, OSError):  # reading it shows what is wrong
+        return None
+    return InputIdentity(json.dumps([path.shown, rows]), 0)
+
+
+def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
+    """
+    Yield what identifies each file that decides a result: of a checkpoint, those beside its index.
+
+    :raises OSError: if there is no such file.
+    """
+    if opening.is_directory(path):
+        yield from _remote_rows_below(path)
+    elif path.name.endswith(_INDEX):
+        start = path.name.removesuffix(_INDEX)
+        for name in sorted(opening.names(path.parent)):
+            if name.startswith(f"{start}.") and opening.is_file(path.parent / name):
+                yield _remote_row(path.parent / name, name)
+    else:
+        yield _remote_row(path, "")
+
+
+def _remote_rows_below(root: RemotePath) -> Iterator[_RemoteRow]:
+    """Yield what identifies each file and directory below a directory."""
+    for number, (name, path, is_directory) in enumerate(tree(root)):
+        if number >= _REMOTE_FILES:
+            raise _UnclearListingError
+        yield (name, None, "") if is_directory else _remote_row(path, name)
+
+
+def _remote_row(path: RemotePath, name: str) -> _RemoteRow:
+    found = opening.identity(path)
+    if not isinstance(found, opening.RemoteIdentity) or not found.is_exact:
+        raise _UnclearListingError
+    return (name, found.size, found.version)

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import s3fs
 
-from policytool.formats import format_detection, remote_identity
+from policytool.formats import format_detection, input_identity
 from policytool.support.files import remote_path
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
@@ -177,10 +177,10 @@ def test_time_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     fsspec.filesystem("memory").pipe("/kept/model.keras", keras_zip(tmp_path / "m").read_bytes())
     path = remote_path.parse("memory://kept/model.keras")
-    assert remote_identity.remote_identity(path) is None
+    assert input_identity.remote_identity(path) is None
     assert came_from_cache("memory://kept/model.keras") == (0, 1)
     assert came_from_cache("memory://kept/model.keras") == (0, 1)
-    assert remote_identity.remote_identity(remote_path.parse("zip://a::b.zip")) is None
+    assert input_identity.remote_identity(remote_path.parse("zip://a::b.zip")) is None
 
 
 @pytest.mark.parametrize(("etag", "found"), [('"one"', 1), ('W/"one"', 0), ("", 0)])
