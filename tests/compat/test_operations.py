@@ -16,9 +16,8 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import conversion_plan, decoding, encoding
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.conftest import COMPAT

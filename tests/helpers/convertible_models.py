@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.conversion_plan import rewrite_model
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 
 if TYPE_CHECKING:

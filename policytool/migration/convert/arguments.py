@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit, map_units
-from policytool.migration.convert.log import display_value
+from policytool.migration.convert.target import display_value
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Policy, PolicyMap
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Value
-    from policytool.migration.convert.log import Log
-    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.target import Log, Target
     from policytool.support.text.jsontext import Json
 
 _LAYERS = "layers"

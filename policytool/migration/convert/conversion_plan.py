@@ -18,10 +18,9 @@ from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.architecture import count_calls
 from policytool.migration.convert.compiled import compile_config
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.proofs import agreeing_releases, proofs
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning import notes as remarks

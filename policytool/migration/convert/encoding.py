@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Value
-    from policytool.migration.convert.log import Log
-    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.target import Log, Target
     from policytool.model.calls import Argument
     from policytool.support.text.jsontext import Json
 

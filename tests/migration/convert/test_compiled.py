@@ -21,9 +21,8 @@ from policytool.migration.convert.compiled.optimizer import (
     for_target,
     serialize,
 )
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.model.optimizer_variables import Style
 from policytool.releases.policy import Dynamic

@@ -12,8 +12,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding, encoding
-from policytool.migration.convert.log import Log
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.releases.releases import LOADERS
 from tests.helpers.cases import for_each

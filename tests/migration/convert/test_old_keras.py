@@ -19,9 +19,8 @@ from policytool.formats.document import Tensor
 from policytool.formats.edits import Assembly, Placement
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, _keras1_weights
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.reports.plans._conversion import stored_values_words
 from tests.helpers.paths import FIXTURES

@@ -9,10 +9,9 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import conversion_plan, decoding, encoding
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.rewrites.operations import FUNCTIONS
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.migration.result_dtypes import promoted_dtype
 from policytool.model import reading
 from policytool.releases import keras_operations

@@ -8,9 +8,8 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import arguments, decoding
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, Rewrite
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from tests.helpers.marks import THOROUGH

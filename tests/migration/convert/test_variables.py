@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
 from policytool.migration.convert.conversion_plan import rewrite_model
-from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
-from policytool.migration.convert.target import Target
+from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
-from policytool.migration.convert.log import display_value
+from policytool.migration.convert.target import display_value
 from policytool.releases import keras_objects
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.log import Log
-    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.target import Log, Target
     from policytool.support.text.jsontext import Json
 
 _BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})

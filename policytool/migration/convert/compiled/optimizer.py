@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
-from policytool.migration.convert.log import display_value
+from policytool.migration.convert.target import display_value
 from policytool.migration.planning import optimizer_state, optimizers
 from policytool.migration.planning.optimizers import Dialect
 from policytool.model import optimizer_config, optimizer_variables
@@ -23,9 +23,8 @@ from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.log import Log
     from policytool.migration.convert.rewrites import ConversionContext
-    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.target import Log, Target
     from policytool.support.text.jsontext import Json
 
 _KIND: Final = "optimizers"

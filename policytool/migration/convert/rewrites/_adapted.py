@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.log import display_value
+from policytool.migration.convert.target import display_value
 from policytool.model.tree import LAYERS
 from policytool.releases import generations
 from policytool.releases.naming import snake_case

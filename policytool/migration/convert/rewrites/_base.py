@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.log import Log
-    from policytool.migration.convert.target import Target
+    from policytool.migration.convert.target import Log, Target
     from policytool.model.loaded_model import LoadedModel
 
 

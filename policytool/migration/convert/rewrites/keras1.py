@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit, map_units
-from policytool.migration.convert.log import display_value
 from policytool.migration.convert.rewrites import _keras1_tables as tables
 from policytool.migration.convert.rewrites import _keras1_weights as weights
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.migration.convert.target import display_value
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
 
