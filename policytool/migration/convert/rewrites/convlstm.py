@@ -6,7 +6,7 @@ from typing import Final
 
 from policytool.migration.convert.architecture import Network, Unit, walk
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.tensor_shapes import Sizes, image_sizes
+from policytool.migration.convert.tensor_dtypes import Sizes, image_sizes
 
 _CLASSES: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
 
