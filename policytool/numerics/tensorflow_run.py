@@ -322,7 +322,7 @@ class TensorFlowRun:
         if conversion is None:
             return None
         from policytool.migration.convert import decoding
-        from policytool.migration.convert.proofs import agreeing_releases
+        from policytool.migration.convert.conversion_plan import agreeing_releases
 
         writer = self.loaded.origins[-1].id
         sources = agreeing_releases(decoding.decode(self.loaded), writer, self.loaded.loaders)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.migration.convert.proofs import agreeing_releases
+from policytool.migration.convert.conversion_plan import agreeing_releases
 from policytool.model.model import Verdict
 from policytool.numerics.verification import disagreeing_release
 from policytool.releases import layer_changes
