@@ -18,10 +18,9 @@ from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
 from policytool.migration.convert.compiled import compile_config
-from policytool.migration.convert.masks.expressions import MaskTable
+from policytool.migration.convert.masks.expressions import MaskTable, plain_config
 from policytool.migration.convert.masks.flow import MaskFlow, has_masks
 from policytool.migration.convert.masks.fully_masked import differing_attentions
-from policytool.migration.convert.masks.propagation import plain_config
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables

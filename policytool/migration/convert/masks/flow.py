@@ -35,8 +35,6 @@ from policytool.migration.convert.masks.expressions import (
     MaskOperations,
     MaskTable,
     Scope,
-)
-from policytool.migration.convert.masks.propagation import (
     fails,
     output_masks,
     read_masks,

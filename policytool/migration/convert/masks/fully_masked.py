@@ -18,8 +18,12 @@ from policytool.migration.convert.architecture import (
     named_arguments,
     references,
 )
-from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskOperations
-from policytool.migration.convert.masks.propagation import fully_masked_result
+from policytool.migration.convert.masks.expressions import (
+    Mask,
+    MaskOp,
+    MaskOperations,
+    fully_masked_result,
+)
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import follow
 from policytool.releases.layer_classes import Category, layer_facts

@@ -6,7 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit, named_arguments, prune, walk
-from policytool.migration.convert.masks.expressions import MaskTable, is_mask_operation
+from policytool.migration.convert.masks.expressions import (
+    MaskTable,
+    fully_masked_result,
+    is_mask_operation,
+)
 from policytool.migration.convert.masks.flow import (
     EXPLICIT,
     GIVEN_MASKS,
@@ -17,7 +21,6 @@ from policytool.migration.convert.masks.flow import (
     is_softmax,
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
-from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.masks._values import (
     can_select,

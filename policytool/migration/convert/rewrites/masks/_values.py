@@ -25,10 +25,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import is_attention, named_arguments
-from policytool.migration.convert.masks.expressions import CAST
+from policytool.migration.convert.masks.expressions import CAST, read_masks, rule_of
 from policytool.migration.convert.masks.flow import is_softmax
 from policytool.migration.convert.masks.fully_masked import attending_masks
-from policytool.migration.convert.masks.propagation import read_masks, rule_of
 from policytool.migration.convert.rewrites.masks._writing import (
     MaskBuilder,
     change_networks,
