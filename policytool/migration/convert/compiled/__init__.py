@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement
 from policytool.migration.convert.architecture import references
-from policytool.migration.convert.compiled import names, optimizer, state
+from policytool.migration.convert.compiled import losses, optimizer, state
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
 from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError
 from policytool.migration.convert.variables import stored_dtype
@@ -159,7 +159,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
     given = value if isinstance(value, dict) else {}
     target, told = context.target, context.log
     try:
-        loss = LossWriter(target, told, names.LOSSES).loss(given.get("loss"))
+        loss = LossWriter(target, told, losses.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
         told.caution(
             "loss-lost",
@@ -168,7 +168,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
             "optimizer=model.optimizer",
         )
         loss = None
-    speller = LossWriter(target, told, names.METRICS)
+    speller = LossWriter(target, told, losses.METRICS)
     metrics, weighted = (
         _flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics")
     )

@@ -8,13 +8,84 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.compiled import names
 from policytool.migration.convert.target import display_value
-from policytool.releases import keras_objects
+from policytool.releases import keras_objects, training_names
+from policytool.releases.training_names import LOSSES, METRICS
 
 if TYPE_CHECKING:
     from policytool.migration.convert.target import Log, Target
     from policytool.support.text.jsontext import Json
+
+
+__all__ = ["LOSSES", "METRICS"]
+
+ALIASES: Final[tuple[tuple[str, ...], ...]] = (
+    ("mean_squared_error", "mse"),
+    ("mean_absolute_error", "mae"),
+    ("mean_absolute_percentage_error", "mape"),
+    ("mean_squared_logarithmic_error", "msle"),
+    ("binary_crossentropy", "bce"),
+    ("kl_divergence", "kullback_leibler_divergence", "kld"),
+    ("huber", "huber_loss"),
+    ("log_cosh", "logcosh"),
+    ("cosine_similarity", "cosine_proximity"),
+)
+"""Names of one function in releases of Keras, the newest first."""
+
+CLASSES: Final = {
+    "kl_divergence": {LOSSES: "KLDivergence", METRICS: "KLDivergence"},
+    "log_cosh": {LOSSES: "LogCosh", METRICS: "LogCoshError"},
+}
+"""The classes of functions whose names are not those of the class in snake case."""
+
+
+def name_in(target: Target, kind: str, name: str) -> str | None:
+    """
+    Return the name that a target finds a function by: the one given, else another of its names;
+    None where it finds none.
+    """
+    family = next((family for family in ALIASES if name.lower() in family), (name,))
+    return next(
+        (
+            found
+            for found in (name, *family)
+            if training_names.finds(target.loader, target.container, kind, found)
+        ),
+        None,
+    )
+
+
+def class_of(target: Target, kind: str, name: str) -> str | None:
+    """
+    Return the class that computes what a function of that name does; None where the target has
+    none.
+    """
+    canonical = next((family[0] for family in ALIASES if name.lower() in family), name)
+    found = CLASSES.get(canonical, {}).get(kind) or "".join(
+        word.capitalize() for word in canonical.split("_")
+    )
+    return found if arguments(target, kind, found) is not None else None
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Return whether some release has a class of that name."""
+    return training_names.is_class(kind, name)
+
+
+def arguments(target: Target, kind: str, class_name: str) -> frozenset[str] | None:
+    """
+    Return what a class of losses, metrics or schedules takes in a target; None where the target
+    does not have it.
+    """
+    return training_names.arguments(target.loader, kind, class_name)
+
+
+def schedule_arguments(target: Target, class_name: str) -> frozenset[str] | None:
+    """
+    Return what a learning-rate schedule takes in a target; None where the target does not have it.
+    """
+    return arguments(target, training_names.SCHEDULES, class_name)
+
 
 _BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
 """
@@ -28,7 +99,7 @@ _BY_SHAPE_IN_KERAS3: Final = frozenset({"accuracy", "acc"})
 _WRAPPERS: Final = frozenset(
     {"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"}
 )
-_MODULES: Final = {names.LOSSES: "keras.losses", names.METRICS: "keras.metrics"}
+_MODULES: Final = {LOSSES: "keras.losses", METRICS: "keras.metrics"}
 _SAID_ELSEWHERE: Final = frozenset({"fn", "dtype"})
 """The function of a class is the class's own, and its dtype that of the loader's policy."""
 
@@ -60,7 +131,7 @@ class LossWriter:
     @property
     def word(self) -> str:
         """What a sentence calls one."""
-        return "loss" if self.kind == names.LOSSES else "metric"
+        return "loss" if self.kind == LOSSES else "metric"
 
     def loss(self, value: Json) -> Json:
         """
@@ -127,13 +198,13 @@ class LossWriter:
         Return a function; the name that a metric had in reports is kept where a class can carry it.
         """
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
-        if self.kind == names.METRICS and function in by_shape:
+        if self.kind == METRICS and function in by_shape:
             return function
-        if names.is_known(self.kind, function):
+        if is_known(self.kind, function):
             return self._object(function, {})
-        found = names.name_in(self.target, self.kind, function)
-        if self.kind == names.METRICS and found != name:
-            class_name = names.class_of(self.target, self.kind, function)
+        found = name_in(self.target, self.kind, function)
+        if self.kind == METRICS and found != name:
+            class_name = class_of(self.target, self.kind, function)
             if class_name is not None:
                 return self._object(class_name, {"name": name})
         if found is None:
@@ -150,11 +221,11 @@ class LossWriter:
         return found
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
-        taken = names.arguments(self.target, self.kind, class_name)
+        taken = arguments(self.target, self.kind, class_name)
         if taken is None:
             whose = (
                 "does not have"
-                if names.is_known(self.kind, class_name)
+                if is_known(self.kind, class_name)
                 else "cannot find a Keras class named"
             )
             raise LeftOutError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.compiled import names
+from policytool.migration.convert.compiled import losses
 from policytool.migration.convert.target import display_value
 from policytool.migration.planning import optimizer_state, optimizers
 from policytool.migration.planning.optimizers import Dialect
@@ -288,7 +288,7 @@ def _convert_decay(
 def _schedule(value: Json, target: Target) -> Json:
     schedule = keras_objects.read(value)
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
-    taken = names.schedule_arguments(target, class_name)
+    taken = losses.schedule_arguments(target, class_name)
     if taken is None or not isinstance(settings, dict):
         raise LostError(f"{target.name} does not have the learning-rate schedule {class_name}")
     refused = [
