@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement
 from policytool.migration.convert.architecture import references
-from policytool.migration.convert.compiled import losses, optimizer, state
+from policytool.migration.convert.compiled import losses, optimizer
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
 from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError
 from policytool.migration.convert.variables import stored_dtype
@@ -60,7 +60,7 @@ class Compiled:
     compiled.
     """
 
-    state: tuple[Placement, ...] = ()
+    optimizer: tuple[Placement, ...] = ()
     """
     The optimizer's variables: below ``optimizer_weights`` in HDF5, below the root of
     ``model.weights.h5`` in an archive.
@@ -227,7 +227,7 @@ def _state(
         reason = _state_obstacle(found, target)
         if reason is not None:
             raise UnmappedError(reason)
-        variables = state.place_state(
+        variables = optimizer.place_state(
             found, stored, _trainable_order(order, weights), target.release, source.style
         )
     except UnmappedError as error:
