@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Placement, StoredGroup
 from policytool.migration.convert.variables import _containers, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder
-from policytool.migration.convert.variables._holders import walk
+from policytool.migration.convert.variables._containers import walk
 from policytool.migration.convert.variables._sources import Sources
 from policytool.model.tree import path_of
 from policytool.releases import dtype_support, dtypes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
-    from policytool.migration.convert.variables._holders import Holder, Stored
+    from policytool.migration.convert.variables._containers import Holder, Stored
 
 _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
 

@@ -17,7 +17,7 @@ from policytool.formats.document import Layout
 from policytool.formats.edits import Assembly
 from policytool.migration.convert.architecture import BACKWARD, Role, Unit, backward_twin
 from policytool.migration.convert.variables import _subclassed
-from policytool.migration.convert.variables._holders import Holder, Stored
+from policytool.migration.convert.variables._containers import Holder, Stored
 from policytool.migration.convert.variables._sources import assemble, shape_of
 from policytool.model.tree import LAYERS
 from policytool.releases.layer_classes import layer_facts

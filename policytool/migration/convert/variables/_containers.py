@@ -13,18 +13,22 @@ shared layers stand at their first place.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
 from policytool.releases.naming import snake_case
+from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.formats.document import Tensor
+    from policytool.formats.edits import Assembly
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.target import Target
-    from policytool.migration.convert.variables._holders import Holder, Stored
+    from policytool.releases.layer_variables import VariableSlot
 
 
 _CELL: Final = ("cell",)
@@ -172,3 +176,54 @@ def _base(unit: Unit) -> str:
     """
     is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
     return snake_case(_FUNCTIONAL if is_graph and not unit.custom else unit.class_name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """A variable that the target has, and where its values come from."""
+
+    slot: VariableSlot
+    shape: tuple[int, ...]
+    dtype: str
+    source: Tensor | None = None
+    made_of: Assembly | None = None
+    fill: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    again: bool = False
+    """Whether the layer above has the variable too: HDF5 then has it there alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A layer of the target's model."""
+
+    unit: Unit
+    name: str
+    """As it is built: with ``forward_`` in a Bidirectional."""
+
+    attribute: str
+    """What the layer above holds it by."""
+
+    listed: bool
+    """Whether that is a list, whose members are told by their classes."""
+
+    own: tuple[Stored, ...] = ()
+    below: tuple[Holder, ...] = field(default=())
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the layer is not frozen."""
+        return self.unit.config.get("trainable") is not False
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it, or one below it, has variables."""
+        return bool(self.own) or any(holder.has_weights for holder in self.below)
+
+
+def walk(holder: Holder) -> Iterator[Holder]:
+    """Yield a holder and all below it."""
+    spend(1, walk="holders of variables")
+    yield holder
+    for inner in holder.below:
+        yield from walk(inner)
