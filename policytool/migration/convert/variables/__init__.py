@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement, StoredGroup
 from policytool.migration.convert.variables import _containers, _subclassed
-from policytool.migration.convert.variables._building import HolderBuilder
+from policytool.migration.convert.variables._building import HolderBuilder, Sources
 from policytool.migration.convert.variables._containers import walk
-from policytool.migration.convert.variables._sources import Sources
 from policytool.model.tree import path_of
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
