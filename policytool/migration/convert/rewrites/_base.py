@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Role, map_units
+from policytool.migration.convert.architecture import Network, Role, Unit, map_units, rewire
+from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.target import Log, Target
     from policytool.model.loaded_model import LoadedModel
 
@@ -115,3 +116,166 @@ def layer_rewrite(
         )
 
     return declare
+
+
+_TIME_DISTRIBUTED = "TimeDistributed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """A layer as several, each of one input and one output."""
+
+    unit: Unit
+    """What is left of the layer: it keeps its name, its site, and its calls."""
+
+    before: tuple[Unit, ...] = ()
+    after: tuple[Unit, ...] = ()
+    joint: int | None = None
+    """
+    The place in :attr:`after` of the layer that takes the output of :attr:`unit` too, beside that
+    of the one before it.
+    """
+
+    @property
+    def fits_a_chain(self) -> bool:
+        """Whether a Sequential can hold it: layers of one input each, and no operations."""
+        return self.joint is None and all(unit.role is not Role.OPERATION for unit in self.after)
+
+
+def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
+    """Return a layer that is put beside another one, and has its policy."""
+    return Unit(
+        class_name=class_name,
+        name=f"{unit.name}_{suffix}",
+        config={"trainable": True, "dtype": unit.config.get("dtype"), **config},
+        path=unit.path,
+    )
+
+
+def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
+    """
+    Return the model with layers split, those of a TimeDistributed around it: what is put beside
+    them works on each element by itself.
+
+    Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
+    and so are joints and operations in a chain.
+    """
+
+    def change(unit: Unit) -> Unit:
+        network = unit.network
+        if network is None:
+            return unit
+        names = {member.name for member in network.units}
+        splits = {}
+        for member in network.units:
+            found = _through(member, split)
+            if found is not None and (found.fits_a_chain or not network.is_chain):
+                splits[member.name] = _with_unique_names(found, names)
+        if not splits:
+            return unit
+        return replace(
+            unit,
+            network=_chain(network, splits) if network.is_chain else _functional(network, splits),
+        )
+
+    return map_units(root, change)
+
+
+def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
+    """Return how a layer is split, or the one that a TimeDistributed holds."""
+    inner = unit.config.get("layer")
+    if unit.class_name != _TIME_DISTRIBUTED or not isinstance(inner, Unit):
+        return split(unit)
+    found = _through(inner, split)
+    if found is None:
+        return None
+    around = replace(found, unit=unit.with_config(layer=found.unit))
+    return replace(
+        around,
+        before=_rename(around.before, inner, unit),
+        after=_rename(around.after, inner, unit),
+    )
+
+
+def _rename(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
+    return tuple(replace(one, name=outer.name + one.name.removeprefix(inner.name)) for one in units)
+
+
+def _with_unique_names(split: Split, names: set[str]) -> Split:
+    """Return a split whose new layers have names that no other has."""
+
+    def fresh(unit: Unit) -> Unit:
+        name = unit.name
+        while name in names:
+            name = f"{name}_"
+        names.add(name)
+        return replace(unit, name=name)
+
+    return replace(
+        split,
+        before=tuple(fresh(unit) for unit in split.before),
+        after=tuple(fresh(unit) for unit in split.after),
+    )
+
+
+def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
+    units: list[Unit] = []
+    for unit in network.units:
+        found = splits.get(unit.name)
+        units += (unit,) if found is None else (*found.before, found.unit, *found.after)
+    return replace(network, units=tuple(units))
+
+
+def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
+    def redirect(reference: Reference) -> Reference:
+        found = splits.get(reference.layer)
+        return (
+            replace(reference, layer=found.after[-1].name)
+            if found is not None and found.after and reference.output == 0
+            else reference
+        )
+
+    units: list[Unit] = []
+    network = rewire(network, redirect)
+    for unit in network.units:
+        found = splits.get(unit.name)
+        units += (unit,) if found is None else _with_calls(unit, found)
+    return replace(network, units=tuple(units))
+
+
+def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
+    """Return the layers of a split with their calls, each after the one before."""
+    calls = len(unit.calls)
+    before: list[Unit] = []
+    last: str | None = None
+    for one in split.before:
+        taken = tuple(
+            Call(
+                args=(
+                    unit.calls[index].args[0]
+                    if last is None
+                    else Reference(layer=last, call=index),
+                )
+            )
+            for index in range(calls)
+        )
+        before.append(replace(one, calls=taken))
+        last = one.name
+    own = unit.calls
+    if last is not None:
+        own = tuple(
+            replace(call, args=(Reference(layer=last, call=index), *call.args[1:]))
+            for index, call in enumerate(unit.calls)
+        )
+    after: list[Unit] = []
+    previous = unit.name
+    for number, one in enumerate(split.after):
+        both = split.joint == number
+        found = [Reference(layer=previous, call=index) for index in range(calls)]
+        taken = tuple(
+            Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))
+            for index, reference in enumerate(found)
+        )
+        after.append(replace(one, calls=taken))
+        previous = one.name
+    return (*before, replace(split.unit, calls=own), *after)

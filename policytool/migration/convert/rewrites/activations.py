@@ -14,8 +14,13 @@ from policytool.migration.convert.architecture import (
     map_units,
     walk,
 )
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
+from policytool.migration.convert.rewrites._base import (
+    ConversionContext,
+    Split,
+    layer_beside,
+    rewrite,
+    splice,
+)
 from policytool.migration.convert.rewrites.operations import to_keras2
 from policytool.migration.plan import WEIGHT_REWRITE
 from policytool.model.calls import Call, Reference

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Recipe, Unit, map_units
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._splicing import layer_beside
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_beside, rewrite
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:

@@ -12,8 +12,13 @@ from policytool.migration.convert.rewrites._adapted import (
     stored_vocabularies,
     with_vocabulary,
 )
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
+from policytool.migration.convert.rewrites._base import (
+    ConversionContext,
+    Split,
+    layer_beside,
+    rewrite,
+    splice,
+)
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, known_arguments
 from policytool.releases.layer_classes import layer_facts
