@@ -124,7 +124,7 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
         stack.enter_context(steps.budget(" or ".join(both)))
         opened = Opened(reason="--no-values is set")
         if values:
-            from policytool.formats.stored_values import open_values
+            from policytool.formats.format_detection import open_values
 
             stored = [
                 stack.enter_context(open_values(side.path, side.subject.document)) for side in sides

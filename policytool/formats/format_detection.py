@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Format
     from policytool.formats.document import Document
+    from policytool.formats.stored_values.base import Values
     from policytool.support.files.remote_path import AnyPath
 
 
@@ -166,3 +167,18 @@ def is_model(path: AnyPath) -> bool:
         return format_of(Probe(path, str(path))) is not None
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def open_values(path: AnyPath, document: Document) -> Iterator[Values | None]:
+    """
+    Open the values of the document's variables; None where its format stores none.
+
+    :raises ModelFileError: where a file with values is truncated or damaged where it begins.
+    """
+    probe = Probe(path, document.path)
+    # the document's own format is "weights" for what is stored in several ways
+    detected = format_of(probe)
+    opener = detected.open_values if detected is not None else None
+    with opening.without_collection(path), contextlib.ExitStack() as stack:
+        yield opener(probe, document, stack) if opener is not None else None

@@ -1,9 +1,13 @@
 """
-What tells, from names and statuses, whether a model is the one that was read before.
+What tells, from names and statuses, or from a server's listing, whether a model is the one that was
+read before.
 
-Nothing is opened, and no link inside a model is followed to a directory. The identity contains all
-that decides a result beside the request: the model's files, and what lies beside it under its own
-name, such as the shards of a checkpoint and the file that a suggested command would write.
+Nothing is opened, and no link inside a model is followed to a directory. Of remote models only
+versions of contents count, such as etags: a time that a server gives has a resolution of a second.
+
+The identity contains all that decides a result beside the request: the model's files, and what lies
+beside it under its own name, such as the shards of a checkpoint and the file that a suggested
+command would write.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ class InputIdentity(NamedTuple):
 
 
 class _UnclearError(Exception):
-    """The statuses do not tell what would be read."""
+    """The statuses, or the listing, do not tell what would be read."""
 
 
 def input_identity(path: Path) -> InputIdentity | None:
@@ -158,14 +162,7 @@ def _row(name: str, status: os.stat_result) -> Row:
 _INDEX: Final = ".index"
 """The suffix of the index of a checkpoint, whose values lie in files beside it."""
 
-_REMOTE_FILES: Final = 10_000
-"""Files and directories in a model; real ones have a few dozen."""
-
 _RemoteRow = tuple[str, int | None, str]
-
-
-class _UnclearListingError(Exception):
-    """The listing does not tell what would be read."""
 
 
 def remote_identity(path: RemotePath) -> InputIdentity | None:
@@ -177,7 +174,7 @@ def remote_identity(path: RemotePath) -> InputIdentity | None:
         return None
     try:
         rows = list(_remote_rows(path))
-    except (_UnclearListingError, ModelFileError, OSError):  # reading it shows what is wrong
+    except (_UnclearError, ModelFileError, OSError):  # reading it shows what is wrong
         return None
     return InputIdentity(json.dumps([path.shown, rows]), 0)
 
@@ -202,13 +199,13 @@ def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
 def _remote_rows_below(root: RemotePath) -> Iterator[_RemoteRow]:
     """Yield what identifies each file and directory below a directory."""
     for number, (name, path, is_directory) in enumerate(tree(root)):
-        if number >= _REMOTE_FILES:
-            raise _UnclearListingError
+        if number >= _FILES:
+            raise _UnclearError
         yield (name, None, "") if is_directory else _remote_row(path, name)
 
 
 def _remote_row(path: RemotePath, name: str) -> _RemoteRow:
     found = opening.identity(path)
     if not isinstance(found, opening.RemoteIdentity) or not found.is_exact:
-        raise _UnclearListingError
+        raise _UnclearError
     return (name, found.size, found.version)

@@ -14,7 +14,7 @@ from typing import Final
 
 from policytool.formats.edits import (  # noqa: TC001  # for the codec
     Cast,
-    Content,  # noqa: TC001  # for the codec
+    Content,  # for the codec
     Edit,
     StateSlot,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.formats import casting
-from policytool.formats.stored_values import ValuesError, open_values
+from policytool.formats.format_detection import open_values
+from policytool.formats.stored_values import ValuesError
 from policytool.model.tree import NOT_WEIGHTS
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from policytool.formats import FORMATS, format_detection
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.edits import WriteOptions
-from policytool.formats.stored_values import ValuesError, open_values
+from policytool.formats.format_detection import open_values
+from policytool.formats.stored_values import ValuesError
 from policytool.formats.writing import Output, WriteError, write_output
 from policytool.formats.writing.failures import differs, report_failures
 from policytool.support.errors import ModelFileError

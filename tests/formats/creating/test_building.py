@@ -15,7 +15,7 @@ from h5py import h5a, h5t
 from policytool.formats import creating, format_detection
 from policytool.formats.document import Tensor
 from policytool.formats.edits import Content, Placement, StoredGroup
-from policytool.formats.stored_values import open_values
+from policytool.formats.format_detection import open_values
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED

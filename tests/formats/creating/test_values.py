@@ -21,8 +21,8 @@ from policytool.formats import casting, creating, format_detection
 from policytool.formats.creating import values as _values
 from policytool.formats.document import Tensor
 from policytool.formats.edits import Content, Placement, WriteOptions
+from policytool.formats.format_detection import open_values
 from policytool.formats.hdf5 import groups as _hdf5
-from policytool.formats.stored_values import open_values
 from policytool.support.errors import ModelFileError
 from tests.helpers.marks import SLOW, THOROUGH, examples
 from tests.helpers.small_models import sequential

@@ -17,8 +17,9 @@ import pytest
 
 from policytool.formats import casting, format_detection
 from policytool.formats.document import Document, Tensor
+from policytool.formats.format_detection import open_values
 from policytool.formats.hdf5 import datasets
-from policytool.formats.stored_values import ValuesError, open_values
+from policytool.formats.stored_values import ValuesError
 from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import values as tfjs_values
 from tests.conftest import UNPACKED
