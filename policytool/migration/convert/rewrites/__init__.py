@@ -29,7 +29,6 @@ from policytool.migration.convert.rewrites import (
     policies,
     preprocessing,
     shapes,
-    storage,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
@@ -46,7 +45,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.spectral,
     masks.masks,
     policies.policies,
-    storage.storage,
+    naming.storage,
     naming.naming,
     calls.calls,
     activations.activation_operations,
