@@ -6,7 +6,7 @@ import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.stored_values.base import ValuesError
+from policytool.formats.stored_values import ValuesError
 from policytool.support import limits
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Format, Probe
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
 
 _NAMES: Final = frozenset({"idf_weights", "summary"})
 """What a lookup holds its weights by, and a Discretization what it has seen."""

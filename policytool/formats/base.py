@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
     from policytool.formats.rewriting.base import Rewriter
-    from policytool.formats.stored_values.base import OpenValues
+    from policytool.formats.stored_values import OpenValues
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Format
     from policytool.formats.document import Document
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
     from policytool.support.files.remote_path import AnyPath
 
 

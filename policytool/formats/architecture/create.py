@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Content, Counted
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:

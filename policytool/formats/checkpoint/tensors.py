@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policytool.formats.checkpoint.bundle import BundleError
-from policytool.formats.stored_values.base import ValuesError
+from policytool.formats.stored_values import ValuesError
 from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.checkpoint.bundle import Bundle, Entry
     from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.stored_values import Array
 
 _STRING: Final = "string"
 

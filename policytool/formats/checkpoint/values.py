@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array, Values
+    from policytool.formats.stored_values import Array, Values
 
 
 def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document, Tensor
     from policytool.formats.edits import Content, Counted
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
     from policytool.support.text.jsontext import Json
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from policytool.formats import casting
-from policytool.formats.stored_values.base import BLOCK, ValuesError
+from policytool.formats.stored_values import BLOCK, ValuesError
 from policytool.formats.stored_values.numbers import numpy_dtype
 from policytool.formats.writing.failures import WriteError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Assembly, Placement
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
 
     Array = npt.NDArray[Any]
 

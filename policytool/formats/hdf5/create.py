@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
 
 _BACKEND: Final = "backend"
 _TENSORFLOW: Final = "tensorflow"

@@ -12,7 +12,7 @@ from h5py import h5d, h5s, h5t
 from policytool.formats import casting
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.links import dataset_at, group_at
-from policytool.formats.stored_values.base import BLOCK, ValuesError
+from policytool.formats.stored_values import BLOCK, ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from h5py import h5g
 
     from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.stored_values import Array
 
     Slab = tuple[tuple[int, ...], tuple[int, ...]]
     """Where a block begins, and its shape."""

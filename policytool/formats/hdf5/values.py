@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5 import datasets as _hdf5
 from policytool.formats.hdf5 import library
 from policytool.formats.hdf5.read import WEIGHTS
-from policytool.formats.stored_values.base import ValuesError, by_number
+from policytool.formats.stored_values import ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array, Values
+    from policytool.formats.stored_values import Array, Values
     from policytool.support.files.remote_path import AnyPath
 
 _LARGE: Final = 64 * 2**20

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document
-    from policytool.formats.stored_values.base import Values
+    from policytool.formats.stored_values import Values
 
 
 def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:

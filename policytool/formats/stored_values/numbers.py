@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policytool.formats import casting
-from policytool.formats.stored_values.base import ValuesError
+from policytool.formats.stored_values import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.formats.stored_values.base import Array, DType
+    from policytool.formats.stored_values import Array, DType
 
 _EIGHT_BITS: Final = frozenset({"float8_e4m3fn", "float8_e5m2"})
 

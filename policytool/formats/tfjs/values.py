@@ -10,7 +10,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.stored_values.base import BLOCK, ValuesError, by_number
+from policytool.formats.stored_values import BLOCK, ValuesError, by_number
 from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import read as tfjs
 from policytool.support.errors import ModelFileError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array, Values
+    from policytool.formats.stored_values import Array, Values
     from policytool.support.files.remote_path import AnyPath
 
 _STRING: Final = "string"
