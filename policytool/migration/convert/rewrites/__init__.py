@@ -16,7 +16,6 @@ from policytool.migration.convert.rewrites import (
     activations,
     applications,
     calls,
-    code,
     convlstm,
     directions,
     keras1,
@@ -34,7 +33,7 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     applications.applications,
-    code.code,
+    naming.code,
     keras1.keras1,
     keras2.keras2,
     preprocessing.preprocessing,

@@ -19,6 +19,7 @@ from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
     _Lacking = tuple[Unit, str, str]
     """
-        A layer that the target cannot have, the refusal's code, and what goes on with the sentence
-        about it.
-        """
+            A layer that the target cannot have, the refusal's code, and what goes on with the sentence
+            about it.
+            """
 
 
 _SLASH: Final = "/"
@@ -308,3 +309,60 @@ def _in_bfloat16(root: Unit, context: ConversionContext) -> Iterator[Unit]:
         )  # Keras 2 has the variables of those in float32 under any 16-bit policy
         if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
             yield unit
+
+
+_LIBRARIES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
+"""
+Whose modules hold classes that no release exports, such as ``LayerScale`` of
+keras.src.applications.convnext.
+"""
+
+_FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
+
+
+@rewrite(
+    after=("applications",),  # of those, no class is someone else's
+    applies=lambda context: context.crosses,
+)
+def code(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports layers whose results are unknown: layers that contain code, custom layers, and layers
+    that require TensorFlow feature columns.
+    """
+    own: dict[str, Unit] = {}
+    for unit in walk(root):
+        if unit.custom:
+            if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
+                message = (
+                    f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
+                    f"{context.target.name} cannot import"
+                )
+                context.log.refuse("class", unit, message)
+            own.setdefault(unit.class_name, unit)
+        elif unit.class_name == "Lambda":
+            reason = (
+                "contains Python bytecode or a function name, which the other library reads "
+                "differently"
+            )
+            context.log.refuse(
+                "lambda",
+                unit,
+                (
+                    f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
+                    "save the model again"
+                ),
+            )
+        elif unit.class_name in _FEATURES and context.to_keras3:
+            context.log.refuse(
+                "class",
+                unit,
+                f"{unit.path} ({unit.class_name}): {context.target.name} has no feature columns",
+            )
+    if own:
+        names = join_first(sorted(own), 4)
+        message = (
+            f"{names}: when you load the model, pass versions of these classes for "
+            f"{context.target.name} as custom_objects; predictions depend on their code"
+        )
+        context.log.caution("custom-classes", None, message)
+    return root
