@@ -9,6 +9,7 @@ what a single one would (Boldo and Melquiond, "When double rounding is odd").
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,16 @@ import ml_dtypes
 import numpy as np
 
 from policytool.formats.edits import Counts
+from policytool.formats.stored_values import ValuesError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+    from collections.abc import Iterable, Iterator
+
+    from policytool.formats.stored_values import Array, DType
+
 
 __all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "convert", "count"]
 
@@ -154,3 +160,32 @@ def _counts(source: Array, before: str, result: Array, after: str) -> Counts:
         subnormal=int(np.count_nonzero((other > 0) & (other < _SMALLEST_NORMAL[after]))),
         flushed=int(np.count_nonzero((one != 0) & (other == 0))),
     )
+
+
+_EIGHT_BITS: Final = frozenset({"float8_e4m3fn", "float8_e5m2"})
+
+
+def numpy_dtype(name: str) -> DType:
+    """
+    Return NumPy's dtype of a Keras name.
+
+    :raises ValuesError: for one that NumPy and ml_dtypes lack.
+    """
+    if name in DTYPES:
+        return DTYPES[name]
+    try:
+        return np.dtype("u1" if name in _EIGHT_BITS else name)
+    except TypeError as error:
+        raise ValuesError(f"values of dtype {name} cannot be read") from error
+
+
+def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
+    """Yield bytes as values, those of an element that a chunk cuts in two with the next."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk if rest else chunk
+        count = len(data) // dtype.itemsize
+        if count:
+            found = np.frombuffer(data, dtype=dtype, count=count)
+            yield found if sys.byteorder == "little" else found.byteswap()
+        rest = data[count * dtype.itemsize :]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.checkpoint.bundle import BundleError
 from policytool.formats.stored_values import ValuesError
-from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

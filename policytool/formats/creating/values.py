@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from policytool.formats import casting
+from policytool.formats.casting import numpy_dtype
 from policytool.formats.stored_values import BLOCK, ValuesError
-from policytool.formats.stored_values.numbers import numpy_dtype
 from policytool.formats.writing.failures import WriteError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.stored_values import BLOCK, ValuesError, by_number
-from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import read as tfjs
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from policytool.formats import casting, format_detection
+from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.document import Document, Tensor
 from policytool.formats.format_detection import open_values
 from policytool.formats.hdf5 import datasets
 from policytool.formats.stored_values import ValuesError
-from policytool.formats.stored_values.numbers import arrays_of_chunks, numpy_dtype
 from policytool.formats.tfjs import values as tfjs_values
 from tests.conftest import UNPACKED
 from tests.helpers import small_models
