@@ -15,7 +15,6 @@ from typing import Final
 from policytool.migration.convert.rewrites import (
     activations,
     applications,
-    calls,
     directions,
     keras1,
     keras2,
@@ -45,7 +44,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     policies.policies,
     naming.storage,
     naming.naming,
-    calls.calls,
+    keras2.calls,
     activations.activation_operations,
     operations.operations,
     directions.directions,
