@@ -14,17 +14,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit, map_units, prune
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites.operations import (
-    casts,
-    composed,
-    node_defs,
-    slicing,
-    to_keras2,
-    to_keras3,
-    transposing,
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    map_units,
+    prune,
+    replace_references,
+    used_layers,
 )
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations._building import (
     LAMBDA,
     SLICING,
@@ -32,15 +31,20 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsayableError,
 )
 from policytool.migration.convert.tensor_dtypes import TensorDtypes, module_of, of_network
+from policytool.model.calls import Call, Reference
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.function_operations import rows_by_function
+from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Value
-    from policytool.model.calls import Call, Reference
+    from policytool.model.calls import Argument
+
 
 FUNCTIONS: Final = frozenset({*rows_by_function(), *composed.COMPOSED, slicing.FUNCTION})
 """The functions of TensorFlow that are known here."""
@@ -90,14 +94,14 @@ def _network(network: Network, context: ConversionContext) -> Network:
         network = replace(network, units=tuple(map(_with_dtype_in_config, network.units)))
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if context.crosses and not context.to_keras3:
-        network, swaps = transposing.fold_swaps(network)
+        network, swaps = fold_swaps(network)
     dtypes = of_network(network, None if context.from_keras3 else context.loaded.loader)
     if (
         context.from_keras3
         and context.target.loader != CASTING
         and (context.crosses or context.source_release == CASTING)
     ):
-        network, gone = casts.drop_casts(network, dtypes, first_alone=not context.to_keras3)
+        network, gone = drop_casts(network, dtypes, first_alone=not context.to_keras3)
         for unit in gone:
             context.log.change(
                 "cast-dropped",
@@ -110,7 +114,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
         network = replace(
             network,
             units=tuple(
-                transposing.with_flags(new, swaps[new.name]) if new.name in swaps else new
+                with_flags(new, swaps[new.name]) if new.name in swaps else new
                 for unit in network.units
                 for new in _convert(unit, names, dtypes, context)
             ),
@@ -328,3 +332,122 @@ def _judge_left(network: Network, context: ConversionContext) -> None:
 
 
 __all__ = ["CASTING", "FUNCTIONS", "operations"]
+
+
+CAST = "Cast"
+
+
+def drop_casts(
+    network: Network, dtypes: TensorDtypes, *, first_alone: bool
+) -> tuple[Network, tuple[Unit, ...]]:
+    """
+    Return the network without the casts that the layers behind them do, and those casts.
+
+    :param first_alone: whether layers cast their first argument alone, as Keras 2 does
+    """
+    casts = {
+        unit.name: unit
+        for unit in network.units
+        if unit.role is Role.OPERATION and unit.class_name == CAST and len(unit.calls) == 1
+    }
+    floats = {
+        name: unit
+        for name, unit in casts.items()
+        if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS
+    }
+    units = tuple(_rewire(unit, floats, first_alone=first_alone) for unit in network.units)
+    used = used_layers(replace(network, units=units))
+    gone = tuple(unit for name, unit in floats.items() if name not in used)
+    names = {unit.name for unit in gone}
+    return replace(network, units=tuple(unit for unit in units if unit.name not in names)), gone
+
+
+def _source(unit: Unit) -> Argument:
+    arguments = (*unit.calls[0].args, *unit.calls[0].kwargs.values())
+    return arguments[0] if arguments and isinstance(arguments[0], Reference) else None
+
+
+def _rewire(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
+    policy = unit.config.get("dtype")
+    if (
+        unit.role is not Role.LAYER
+        or unit.class_name == INPUT_CLASS
+        or not isinstance(policy, Policy)
+    ):
+        return unit
+
+    def change(reference: Reference) -> Argument:
+        cast = casts.get(reference.layer)
+        return (
+            _source(cast)
+            if cast is not None and cast.config.get("dtype") == policy.compute_dtype
+            else reference
+        )
+
+    calls = tuple(
+        Call(
+            args=tuple(
+                replace_references(item, change) if number == 0 or not first_alone else item
+                for number, item in enumerate(call.args)
+            ),
+            kwargs={
+                key: item if first_alone else replace_references(item, change)
+                for key, item in call.kwargs.items()
+            },
+        )
+        for call in unit.calls
+    )
+    return replace(unit, calls=calls)
+
+
+_SWAP: Final = "Swapaxes"
+_FLAGS: Final = ("transpose_a", "transpose_b")
+
+
+def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]]:
+    """
+    Return a network of Keras 3 whose products take the matrices before they are transposed, and by
+    the name of such a product which of them are.
+    """
+    sources = {unit.name: _source_of_swap(unit) for unit in network.units}
+    flags: dict[str, Mapping[str, bool]] = {}
+    units = []
+    for unit in network.units:
+        swapped = [
+            sources.get(one.layer) if isinstance(one, Reference) else None
+            for one in (unit.calls[0].args if _is_product(unit) else ())
+        ]
+        if any(swapped):
+            flags[unit.name] = {
+                flag: True for flag, source in zip(_FLAGS, swapped, strict=True) if source
+            }
+            call = unit.calls[0]
+            args = tuple(new or old for new, old in zip(swapped, call.args, strict=True))
+            unit = replace(unit, calls=(replace(call, args=args),))  # noqa: PLW2901  # as it is now
+        units.append(unit)
+    found = replace(network, units=tuple(units))
+    return (prune(found, lambda one: one.class_name == _SWAP) if flags else network), flags
+
+
+def with_flags(unit: Unit, flags: Mapping[str, bool]) -> Unit:
+    """Return the layer of a product in Keras 2 with the flags of its matrices."""
+    calls = tuple(Call(args=call.args, kwargs={**call.kwargs, **flags}) for call in unit.calls)
+    return replace(unit, calls=calls)
+
+
+def _is_product(unit: Unit) -> bool:
+    return (
+        unit.class_name == "Matmul"
+        and not unit.custom
+        and len(unit.calls) == 1
+        and len(unit.calls[0].args) == len(_FLAGS)
+    )
+
+
+def _source_of_swap(unit: Unit) -> Reference | None:
+    """Return what an operation swaps the last two axes of; None for any other unit."""
+    if unit.class_name != _SWAP or unit.custom or len(unit.calls) != 1:
+        return None
+    axes = {unit.config.get("axis1"), unit.config.get("axis2")}
+    source = next(iter(unit.calls[0].args), None)
+    return source if axes == {-1, -2} and isinstance(source, Reference) else None
