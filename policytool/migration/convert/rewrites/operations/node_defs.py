@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import references, used_layers
-from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     FLOAT32,
     LAMBDA,
@@ -97,7 +97,7 @@ def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
     if op in _SLICES:
         calls = tuple(_slice_call(op, attributes, _inputs(unit, call)) for call in unit.calls)
         return replace(
-            unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
+            unit, class_name=SLICING, config={**config, "function": _building.FUNCTION}, calls=calls
         )
     if op not in OPS:
         raise UnsayableError(

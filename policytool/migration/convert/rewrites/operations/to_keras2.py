@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import (
+    _building,
     composed_functions,
     einsum_products,
-    slicing,
 )
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
@@ -100,7 +100,7 @@ def _put(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     if unit.class_name == "GetItem":
-        return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
+        return _building.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsayableError(
             "swaps axes of a tensor of unknown rank; policytool does not convert this"

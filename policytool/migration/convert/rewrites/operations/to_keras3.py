@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import references
-from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
     OperationBuilder,
@@ -35,7 +35,7 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes)
     :raises UnsayableError: where there are none
     """
     if unit.class_name == SLICING:
-        return slicing.put3(builder, call)
+        return _building.put3(builder, call)
     function = str(unit.config.get("function"))
     compose = COMPOSED.get(function)
     if compose is not None:
