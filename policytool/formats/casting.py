@@ -5,6 +5,8 @@ NumPy has no bfloat16, and ml_dtypes casts float64 to it by way of float32, whic
 2**-8 + 2**-40 becomes 1 instead of 1.0078125. So bfloat16 is made here from the bits of float32,
 and float64 is first brought to float32 by rounding to odd, after which the second rounding gives
 what a single one would (Boldo and Melquiond, "When double rounding is odd").
+
+Values are stored little-endian, one after another; :func:`arrays_of_chunks` makes arrays of them.
 """
 
 from __future__ import annotations
@@ -20,13 +22,9 @@ from policytool.formats.edits import Counts
 from policytool.formats.stored_values import ValuesError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.stored_values import Array, DType
-
 
 __all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "convert", "count"]
 
