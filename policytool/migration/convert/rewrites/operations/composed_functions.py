@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
-from policytool.migration.convert.rewrites.operations.activation_functions import ACTIVATIONS
 from policytool.migration.convert.tensor_dtypes import module_of
 from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -20,6 +20,115 @@ if TYPE_CHECKING:
     from policytool.model.calls import Argument
 
     Compose = Callable[[OperationBuilder, Unit, Reference, str], Reference]
+    from collections.abc import Sequence
+
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.tensor_dtypes import TensorDtypes
+    from policytool.model.calls import Call
+
+    Activation = Callable[[OperationBuilder, Mapping[str, Value], Reference], Reference]
+
+
+def _number(config: Mapping[str, Value], key: str, default: float | None = None) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnsayableError(f"has a {key} that is not a number; policytool does not convert this")
+    return float(value)
+
+
+def _celu(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    alpha = _number(config, "alpha", 1.0)
+    below = builder.function("math.minimum", x, {"y": 0.0})
+    curve = builder.function("math.expm1", builder.function("math.divide", below, {"y": alpha}))
+    scaled = builder.function("math.multiply", curve, {"y": alpha})
+    return builder.function("math.add", builder.function("nn.relu", x), {"y": scaled})
+
+
+def _glu(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    halves = builder.function("split", x, {"num_or_size_splits": 2, "axis": _axis(config)})
+    gate = builder.function("math.sigmoid", replace(halves, output=1))
+    return builder.function("math.multiply", halves, {"y": gate})
+
+
+def _axis(config: Mapping[str, Value]) -> int:
+    return int(_number(config, "axis", -1))
+
+
+def _squareplus(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    squares = builder.function("math.square", x)
+    root = builder.function(
+        "math.sqrt", builder.function("math.add", squares, {"y": _number(config, "b", 4)})
+    )
+    return builder.function("math.divide", builder.function("math.add", x, {"y": root}), {"y": 2.0})
+
+
+def _soft_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    end = _number(config, "threshold", 0.5)
+    inner = _clip(builder, x, -end, end)
+    return builder.function("math.subtract", x, {"y": inner})
+
+
+def _hard_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    sizes = builder.function("math.abs", x)
+    outside = builder.function("math.greater", sizes, {"y": _number(config, "threshold", 0.5)})
+    return builder.function("where", outside, {"x": x, "y": builder.function("zeros_like", x)})
+
+
+def _threshold(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    above = builder.function("math.greater", x, {"y": _number(config, "threshold")})
+    filled = builder.function(
+        "math.add", builder.function("zeros_like", x), {"y": _number(config, "default_value")}
+    )
+    return builder.function("where", above, {"x": x, "y": filled})
+
+
+def _tanh_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    del config
+    return builder.function("math.subtract", x, {"y": builder.function("math.tanh", x)})
+
+
+def _sparse_plus(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    """Return ``clip(x + 1, 0, 2)² / 4 + relu(x - 1)``: a parabola between -1 and 1, then x."""
+    del config
+    bent = _clip(builder, builder.function("math.add", x, {"y": 1.0}), 0.0, 2.0)
+    curve = builder.function("math.divide", builder.function("math.square", bent), {"y": 4.0})
+    line = builder.function("nn.relu", builder.function("math.subtract", x, {"y": 1.0}))
+    return builder.function("math.add", curve, {"y": line})
+
+
+def _hard_tanh(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+    del config
+    return _clip(builder, x, -1.0, 1.0)
+
+
+def _sparse_sigmoid(
+    builder: OperationBuilder, config: Mapping[str, Value], x: Reference
+) -> Reference:
+    del config
+    moved = builder.function("math.add", x, {"y": 1.0})
+    return _clip(builder, builder.function("math.divide", moved, {"y": 2.0}), 0.0, 1.0)
+
+
+def _clip(builder: OperationBuilder, x: Reference, low: float, high: float) -> Reference:
+    return builder.function("clip_by_value", x, {"clip_value_min": low, "clip_value_max": high})
+
+
+ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType(
+    {
+        "Celu": _celu,
+        "Glu": _glu,
+        "Squareplus": _squareplus,
+        "SoftShrink": _soft_shrink,
+        "HardShrink": _hard_shrink,
+        "Threshold": _threshold,
+        "TanhShrink": _tanh_shrink,
+        "SparsePlus": _sparse_plus,
+        "HardTanh": _hard_tanh,
+        "SparseSigmoid": _sparse_sigmoid,
+    }
+)
+"""By the class of an operation in ``nn`` of Keras 3 (keras/src/backend/tensorflow/nn.py)."""
+
 
 _EPSILON: Final = 1e-7
 """What ``keras.config.epsilon()`` is unless a program sets another."""
@@ -228,3 +337,118 @@ _FUNCTIONS: Final[Mapping[tuple[str, str], Compose]] = MappingProxyType(
         **{("nn", name): _activation(name) for name in ACTIVATIONS},
     }
 )
+
+
+CLASS_NAME = "Einsum"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Term:
+    """A tensor, and a letter for each axis of it."""
+
+    tensor: Reference
+    letters: str
+
+
+def put_einsum(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
+) -> Reference:
+    """
+    Add the functions that compute what an equation says, and return the result.
+
+    :raises UnsayableError: for an equation that takes more than that
+    """
+    equation = str(unit.config.get("subscripts")).replace(" ", "")
+    before, arrow, result = equation.partition("->")
+    letters = before.split(",")
+    tensors = [one for one in call.args if isinstance(one, Reference)]
+    kinds = {dtypes.of(one) for one in tensors}
+    if len(kinds) != 1 or not kinds <= set(names_of_dtypes.FLOATS):
+        raise UnsayableError(
+            "is an Einsum of tensors that do not share a float dtype, which "
+            "policytool does not convert"
+        )
+    if (
+        not arrow
+        or "." in equation
+        or len(tensors) != len(letters)
+        or len(tensors) != len(call.args)
+        or len(tensors) not in (1, 2)
+        or any(len(set(part)) != len(part) for part in (*letters, result))
+    ):
+        raise UnsayableError(
+            f"is an Einsum with the equation {equation}, which policytool cannot convert to a "
+            "product"
+        )
+    terms = [
+        _Term(tensor=tensor, letters=part) for tensor, part in zip(tensors, letters, strict=True)
+    ]
+    return _arranged(builder, _product(builder, terms, result), result).tensor
+
+
+def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> _Term:
+    """Return the product of two terms, with the axes that each has alone summed before."""
+    if len(terms) == 1:
+        return _summed(builder, terms[0], set(result))
+    first, second = (
+        _summed(builder, term, {*result, *other.letters})
+        for term, other in zip(terms, reversed(terms), strict=True)
+    )
+    shared = [one for one in first.letters if one in second.letters]
+    batch = "".join(one for one in shared if one in result)
+    gone = "".join(one for one in shared if one not in result)
+    left = "".join(one for one in first.letters if one not in shared)
+    right = "".join(one for one in second.letters if one not in shared)
+    if max(len(gone), len(left), len(right)) <= 1:
+        return _matrices(builder, (first, second), (batch, left, gone, right))
+    if batch:
+        raise UnsayableError(
+            "is an Einsum with batch axes that is not a plain matrix product; policytool does not "
+            "convert this"
+        )
+    axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
+    found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
+    return _Term(tensor=found, letters=left + right)
+
+
+def _summed(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
+    axes = [axis for axis, letter in enumerate(term.letters) if letter not in kept]
+    if not axes:
+        return term
+    total = builder.function("math.reduce_sum", term.tensor, {"axis": [*axes]})
+    return _Term(tensor=total, letters="".join(one for one in term.letters if one in kept))
+
+
+def _matrices(
+    builder: OperationBuilder, terms: tuple[_Term, _Term], axes: tuple[str, str, str, str]
+) -> _Term:
+    """Return a product of matrices; a term without rows or columns gets an axis of one for it."""
+    batch, left, gone, right = axes
+    sides = []
+    for term, ends in zip(terms, ((left, gone), (gone, right)), strict=True):
+        arranged = _arranged(builder, term, batch + "".join(ends)).tensor
+        if not ends[0]:
+            arranged = builder.function("expand_dims", arranged, {"axis": -2 if ends[1] else -1})
+        if not ends[1]:
+            arranged = builder.function("expand_dims", arranged, {"axis": -1})
+        sides.append(arranged)
+    found = builder.function("linalg.matmul", sides[0], {"b": sides[1]})
+    lone = [axis for axis, letter in ((-2, left), (-1, right)) if not letter]
+    if lone:
+        found = builder.function("squeeze", found, {"axis": [*lone]})
+    return _Term(tensor=found, letters=batch + left + right)
+
+
+def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
+    """
+    Return a term with its axes in this order.
+
+    :raises UnsayableError: where it has not all of them
+    """
+    if set(letters) != set(term.letters):
+        raise UnsayableError("is an Einsum whose result has an axis that no input has")
+    if letters == term.letters:
+        return term
+    order = [term.letters.index(one) for one in letters]
+    turned = builder.function("transpose", term.tensor, {"perm": [*order]})
+    return _Term(tensor=turned, letters=letters)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import references
-from policytool.migration.convert.rewrites.operations import (
-    _building,
-    composed_functions,
-    einsum_products,
-)
+from policytool.migration.convert.rewrites.operations import _building, composed_functions
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
@@ -105,8 +101,8 @@ def _put(
         raise UnsayableError(
             "swaps axes of a tensor of unknown rank; policytool does not convert this"
         )
-    if unit.class_name == einsum_products.CLASS_NAME:
-        return einsum_products.put_einsum(builder, unit, call, dtypes)
+    if unit.class_name == composed_functions.CLASS_NAME:
+        return composed_functions.put_einsum(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
     composed = composed_functions.put_composed(builder, unit, first, dtypes.of(first))
     if composed is not None:
