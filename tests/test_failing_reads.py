@@ -19,7 +19,7 @@ from policytool.formats.document import Document
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import values as keras_values
-from policytool.formats.writing.companions import Companions
+from policytool.formats.writing import Companions
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from policytool.support.files.atomic import _placing

@@ -20,7 +20,7 @@ from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result,
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.saved_model.files import GRAPH
-from policytool.formats.writing.failures import WriteError, already_exists, report_failures
+from policytool.formats.writing import WriteError, already_exists, report_failures
 from policytool.numerics.tensorflow_run import TensorFlowTools  # noqa: TC001  # as above
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError

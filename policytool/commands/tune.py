@@ -12,7 +12,7 @@ from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.migration_preview import check_migratable
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
 from policytool.formats import discovery
-from policytool.formats.writing.flow import check_output
+from policytool.formats.writing import check_output
 from policytool.migration import short_options
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable

@@ -9,7 +9,7 @@ from policytool.formats.architecture import read as layout
 from policytool.formats.base import is_serialised, writer_of
 from policytool.formats.creating.base import Creator, ascii_json, read_back
 from policytool.formats.document import Document
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:

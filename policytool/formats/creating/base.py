@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:

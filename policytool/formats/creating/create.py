@@ -13,8 +13,7 @@ from policytool.formats.document import Tensor
 from policytool.formats.edits import WriteOptions
 from policytool.formats.format_detection import open_values
 from policytool.formats.stored_values import ValuesError
-from policytool.formats.writing import Output, WriteError, write_output
-from policytool.formats.writing.failures import differs, report_failures
+from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
@@ -45,7 +44,7 @@ def build(
     place, or what was there stays. :attr:`policytool.formats.edits.Written.counts` has what casts
     did to values, by the path of the placement.
 
-    :raises ModelFileError: as :func:`policytool.formats.writing.flow.write_output` does; with the
+    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does; with the
         codes of reading, where the source is damaged.
     """
 

@@ -12,7 +12,7 @@ import numpy as np
 from policytool.formats import casting
 from policytool.formats.casting import numpy_dtype
 from policytool.formats.stored_values import BLOCK, ValuesError
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

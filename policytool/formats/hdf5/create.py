@@ -13,7 +13,7 @@ from policytool.formats.creating.base import Creator, ascii_json, flat, read_bac
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

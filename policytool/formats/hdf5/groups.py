@@ -16,7 +16,7 @@ from policytool.formats.hdf5.datasets import spaces
 from policytool.formats.hdf5.library import attribute_names
 from policytool.formats.hdf5.links import group_at
 from policytool.formats.hdf5.rewriting.attributes import stored_text
-from policytool.formats.writing.failures import WriteError, differs
+from policytool.formats.writing import WriteError, differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
 from policytool.formats.rewriting.base import Rewriter, edit_texts
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.keras_archive import file_names
 from policytool.formats.rewriting.texts import TextChange
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence

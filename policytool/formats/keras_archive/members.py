@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.hdf5.rewriting import storage
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range
 from policytool.support.files.random_access import member_start, positioned_read

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.text import jsonedit
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS
 from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting.base import Changes
-from policytool.formats.writing import Output, WriteError, write_output
-from policytool.formats.writing.failures import differs, report_failures
+from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import same_bytes
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted, Written
     from policytool.formats.rewriting.base import FileChange, Rewriter
-    from policytool.formats.writing import OutputPlace
-    from policytool.formats.writing.flow import AnyOutput
+    from policytool.formats.writing import AnyOutput, OutputPlace
 
 _DEFAULT_OPTIONS: Final = WriteOptions()
 
@@ -64,7 +62,7 @@ def write(
     The target is complete and compared with the source, or what it was before. Of a directory in
     which one file changes in place, that file alone is replaced, and its backup lies beside it.
 
-    :raises ModelFileError: as :func:`policytool.formats.writing.flow.write_output` does.
+    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does.
     """
     entry, rewriter = _rewriter(document_format, source)
 

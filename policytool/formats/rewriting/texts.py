@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool.formats.rewriting.base import Rewriter, edit_texts, refuse_casts
-from policytool.formats.writing.failures import WriteError, differs
+from policytool.formats.writing import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.rewriting.base import edit_texts
 from policytool.formats.saved_model.files import GRAPH, KERAS
-from policytool.formats.writing.failures import WriteError, differs
+from policytool.formats.writing import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range, equal

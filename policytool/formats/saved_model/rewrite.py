@@ -11,7 +11,7 @@ from policytool.formats.rewriting.base import Changes, FileChange, Rewriter, edi
 from policytool.formats.saved_model import metadata as _metadata
 from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.formats.saved_model.metadata import MetadataChange
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

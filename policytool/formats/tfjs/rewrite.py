@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from policytool.formats.rewriting import texts
 from policytool.formats.tfjs.read import PART, escapes, shards
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:

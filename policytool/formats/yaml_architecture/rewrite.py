@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.rewriting import texts
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.formats.yaml_architecture.read import PART
 from policytool.support.text import yaml_emitter, yamltext
 from policytool.support.text.jsonedit import EditError, same

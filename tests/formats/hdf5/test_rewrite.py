@@ -25,7 +25,7 @@ from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.rewriting import Changes
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support.errors import ModelFileError
 from tests.helpers.changes import cast, casts, document_of, dtype_edit, edit
 from tests.helpers.marks import THOROUGH, examples

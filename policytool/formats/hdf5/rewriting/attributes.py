@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from h5py import h5a, h5s, h5t
 
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 from policytool.support import limits
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from policytool.formats.hdf5 import datasets
 from policytool.formats.hdf5.links import address, dataset_at, group_at, links, text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.rebuild import by_address
-from policytool.formats.writing.failures import differs
+from policytool.formats.writing import differs
 from policytool.support.files.byte_ranges import Range, equal
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from h5py import h5d, h5g, h5l, h5o
 
 from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links, text
 from policytool.formats.hdf5.rewriting import attributes, tensors
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from policytool.formats.casting import Counts
 from policytool.formats.hdf5 import datasets
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import attributes
-from policytool.formats.writing.failures import WriteError
+from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
