@@ -1,7 +1,7 @@
 """
 Where every model is written, whether it is edited, created or re-exported: drafted, brought to the
 disk, read back, compared, verified, and renamed to its place. What is written is an
-:class:`~policytool.formats.writing.flow.Output`.
+:class:`~policytool.formats.writing.Output`.
 """
 
 from __future__ import annotations
@@ -466,6 +466,3 @@ def _like(source: Path) -> Path:
     if not source.is_dir():
         return source
     return next((file for file in sorted(source.iterdir()) if file.is_file()), source)
-
-
-__all__ = ["Output", "OutputPlace", "WriteError", "write_output"]
