@@ -128,18 +128,18 @@ def command(
         report_option.check_place(
             f"--write-baseline {write_baseline}",
             write_baseline,
-            [path for one in every if one.exact and isinstance(path := one.path, Path)],
+            [path for source in every if source.exact and isinstance(path := source.path, Path)],
         )
     report_option.check(
         report, every, [file for file in (baseline, write_baseline) if file is not None]
     )
     if terminal.skip_unrecognized:  # named files count as those found in directories
-        every = [replace(one, exact=False) for one in every]
+        every = [replace(source, exact=False) for source in every]
     if terminal.format == json_lines.FORMAT:
         audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
-    found = shards.part(every, terminal.shard)
+    inputs = shards.part(every, terminal.shard)
     quiet, selected = terminal.quiet, selectors.selectors(arguments.select or (), "--select")
     _say(selectors.unused_words(selected, question), quiet=quiet)
     _say(stand_ins(question.target_names), quiet=quiet)
@@ -157,7 +157,7 @@ def command(
         question=question, kept=fleets.open_cache(cache), every=every, terminal=terminal
     )
     unplanned = replace(question, plans_commands=False)
-    first = baselines.renaming_candidates(remembered, found) if fix or diff else found
+    first = baselines.renaming_candidates(remembered, inputs) if fix or diff else inputs
     results = track(
         parallel.run_all(
             auditing.TASK,
@@ -183,9 +183,9 @@ def command(
         audit, migrations = fixing.collect(
             track(
                 parallel.run_all(
-                    fixing.TASK, found, request, terminal.jobs, scheduler=terminal.scheduler
+                    fixing.TASK, inputs, request, terminal.jobs, scheduler=terminal.scheduler
                 ),
-                len(found),
+                len(inputs),
                 terminal.progress,
                 "audit",
             )
@@ -211,7 +211,7 @@ def command(
         ending,
         tally_of(audit.audited, passing),
         audit.passed_over,
-        _failure_code((one.code for one in audit.failures), unwritten, not_fixed=not_fixed),
+        _failure_code((failure.code for failure in audit.failures), unwritten, not_fixed=not_fixed),
     )
 
 
@@ -237,11 +237,11 @@ def _print_lines(
     known = baselines.known_findings(remembered)
     tally = AuditTally(passing=replace(passing, known=known.by_path))
     terminal, files = ending.terminal, ending.terminal.report
-    asked = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
+    options_text = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
     none = Exit.CLEAN if terminal.no_models_ok else Exit.NO_MODEL
     names = shards.names(ending.every)
     with LinesReport(
-        "audit", names, asked, terminal.shard, no_model=none, counts=audit_lines.COUNTS
+        "audit", names, options_text, terminal.shard, no_model=none, counts=audit_lines.COUNTS
     ) as lines:
         stream = audit_lines.stream(lines, results, ending.question, known, tally)
         kept = auditing.collect(result for result in stream if files)
@@ -275,8 +275,8 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
     if changes is None:
         report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
     else:
-        found = Migrations(migrations=changes, failures=())
-        report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, found, view, color)
+        migrations = Migrations(migrations=changes, failures=())
+        report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)
 
 
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
@@ -349,8 +349,8 @@ def _failure_code(
     codes: Iterable[str], unwritten: Sequence[str], *, not_fixed: bool = False
 ) -> Exit | None:
     """Return the exit code for what could not be read, fixed or written; None if all could."""
-    found = tuple(codes)
-    return of_failures(found) if found or unwritten or not_fixed else None
+    failure_codes = tuple(codes)
+    return of_failures(failure_codes) if failure_codes or unwritten or not_fixed else None
 
 
 def _code(tally: AuditTally, fail_on: str) -> Exit:
@@ -366,7 +366,7 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     options.troubles(audit.failures)
     for fixed in audit.fixed:
         if fixed.outcome is FixOutcome.FAILED:
-            reasons = dict.fromkeys(one.reason for one in fixed.left)
+            reasons = dict.fromkeys(unfixed.reason for unfixed in fixed.left)
             messages.error(f"not fixed: {'; '.join(reasons)}", path=fixed.path)
     options.troubles((), unwritten)
 
@@ -375,7 +375,7 @@ def _left(audit: Audit) -> Iterator[str]:
     """Yield the findings that would not be fixed, which a diff does not show, with reasons."""
     for fixed in audit.fixed:
         for (rule, reason), count in Counter(
-            (one.finding.rule, one.reason) for one in fixed.left
+            (unfixed.finding.rule, unfixed.reason) for unfixed in fixed.left
         ).items():
             yield (
                 f"{fixed.path}: {rule} would not be fixed ({count} "
@@ -388,8 +388,8 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
     if skipped:
         yield left_out(skipped)
     if verbose:
-        for one in tally.idle():
-            yield f"the suppression of {one} matches no finding ({one.reason})"
+        for suppression in tally.idle():
+            yield f"the suppression of {suppression} matches no finding ({suppression.reason})"
         if gone := tally.outdated_count(baselines.exists):
             findings = "finding" if gone == 1 else "findings"
             verb = "occurs" if gone == 1 else "occur"
@@ -401,8 +401,8 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
 
 def _expired(passing: Suppressions) -> Iterator[str]:
     """Yield the suppressions that no longer work."""
-    for one in expired_suppressions(passing.suppressions, passing.today):
-        yield f"the suppression of {one} expired on {one.expires} and has no effect ({one.reason})"
+    for suppression in expired_suppressions(passing.suppressions, passing.today):
+        yield f"the suppression of {suppression} expired on {suppression.expires} and has no effect ({suppression.reason})"
 
 
 def _unmatched(tally: AuditTally) -> Iterator[str]:

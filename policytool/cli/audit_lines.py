@@ -51,12 +51,12 @@ def options_text(
     question: AuditOptions, passing: Suppressions, baseline: Baseline, fail_on: str
 ) -> str:
     """Return what was asked, as the same text on all machines."""
-    asked = [
+    parts = [
         *(question, fail_on, baseline.findings),
-        [(one.toml(), _base(one.path)) for one in passing.suppressions],
-        [(str(one), _base(one.pattern)) for one in passing.per_file],
+        [(suppression.toml(), _base(suppression.path)) for suppression in passing.suppressions],
+        [(str(ignore), _base(ignore.pattern)) for ignore in passing.per_file],
     ]
-    return codec.encode(asked)
+    return codec.encode(parts)
 
 
 def stream(
@@ -86,7 +86,7 @@ def stream(
         else result
         for result in results
     )
-    for result in lines.write_all(counted, lambda one: one.path, values):
+    for result in lines.write_all(counted, lambda audited: audited.path, values):
         if isinstance(result, Failure):
             options.troubles((result,))
         elif result is not None:
@@ -97,12 +97,12 @@ def stream(
 def _counts(audited: Audited) -> Mapping[str, int]:
     """Return what one model adds to the counts."""
     severities = Counter(finding.severity for finding in audited.findings)
-    found = (
+    numbers = (
         not audited.findings,
         *(severities[severity] for severity in Severity),
         len(audited.suppressed),
     )
-    return dict(zip(COUNTS, map(int, found), strict=True))
+    return dict(zip(COUNTS, map(int, numbers), strict=True))
 
 
 def _base(pattern: PathPattern | None) -> str:

@@ -54,7 +54,7 @@ def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
 
 
 def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> PerFileIgnore:
-    words = tuple(one.text for one in selectors.selectors(rules, option))
+    words = tuple(selector.text for selector in selectors.selectors(rules, option))
     return PerFileIgnore(
         pattern=_pattern(glob, folder, option),
         words=words,
@@ -71,7 +71,7 @@ def _pattern(glob: str, folder: Path, what: str) -> PathPattern:
 def _words(value: object, what: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise UsageError(f"{what} must be a list of strings")
     return tuple(value)
 
@@ -108,7 +108,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         )
     rules = _words(entry["rules"], f"{what} rules")
     return Suppression(
-        words=tuple(one.text for one in selectors.selectors(rules, what)),
+        words=tuple(selector.text for selector in selectors.selectors(rules, what)),
         rules=selectors.ids_of(rules, what),
         reason=reason.strip(),
         path=_pattern(path, folder, what) if path is not None else None,

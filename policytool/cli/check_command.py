@@ -93,7 +93,7 @@ def command(
             report_option.check_place(
                 "--save-inputs",
                 save_inputs,
-                [*(found.local_path for found in paths if found.exact), *read],
+                [*(source.local_path for source in paths if source.exact), *read],
             )
         report_option.check(
             terminal.report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
@@ -124,15 +124,15 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     directory where none is named, the one that it holds.
     """
     named = [[path] for path in (model, other) if path is not None] or [[]]
-    found = [_one(list(discovery.inputs(paths)), planned) for paths in named]
-    return [one for several in found for one in several] if all(found) else []
+    groups = [_one(list(discovery.inputs(paths)), planned) for paths in named]
+    return [source for several in groups for source in several] if all(groups) else []
 
 
-def _one(found: list[Input], planned: Options) -> list[Input]:
+def _one(inputs: list[Input], planned: Options) -> list[Input]:
     return (
-        found
-        if len(found) == 1 and found[0].exact
-        else the_one_model(found, planned, Destination(write=False))
+        inputs
+        if len(inputs) == 1 and inputs[0].exact
+        else the_one_model(inputs, planned, Destination(write=False))
     )
 
 

@@ -25,11 +25,11 @@ def answer(cli: click.Command, program: str, variable: str) -> int:
 
 def script(cli: click.Command, program: str, shell: str) -> str:
     """Return what a shell has to run so that it completes."""
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise LookupError(shell)
-    made = found(cli, {}, program, f"_{program.upper()}_COMPLETE")
-    return made.source_template % made.source_vars()
+    completion = completion_class(cli, {}, program, f"_{program.upper()}_COMPLETE")
+    return completion.source_template % completion.source_vars()
 
 
 def files(

@@ -36,19 +36,21 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
     lists the parts that one of the file formats cannot store.
     """
     report_option.check(terminal.report, comparison.inputs(a, b))
-    found = Differences(
+    differences = Differences(
         outcome=comparison.try_diff(a, b, values=arguments.values, layer=arguments.layer),
         everything=terminal.all,
     )
-    unwritten = report_option.write_reports(terminal.report, DIFFERENCE_REPORTERS, found)
+    unwritten = report_option.write_reports(terminal.report, DIFFERENCE_REPORTERS, differences)
     view = options.view(terminal.color)
-    report_option.print_report(DIFFERENCE_REPORTERS, terminal.format, found, view, terminal.color)
-    options.troubles(found.outcome.failures, unwritten)
-    compared = found.outcome.comparison
+    report_option.print_report(
+        DIFFERENCE_REPORTERS, terminal.format, differences, view, terminal.color
+    )
+    options.troubles(differences.outcome.failures, unwritten)
+    compared = differences.outcome.comparison
     if compared is not None and terminal.verbose and not terminal.quiet:
         messages.note(
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
-        return of_failures(failure.code for failure in found.outcome.failures)
+        return of_failures(failure.code for failure in differences.outcome.failures)
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

@@ -59,10 +59,10 @@ def of_failures(codes: Iterable[str]) -> Exit:
 
     :param codes: the codes of the files' failures; none if only a report could not be written
     """
-    found = frozenset(codes)
-    if INTERNAL in found:
+    failure_codes = frozenset(codes)
+    if INTERNAL in failure_codes:
         return Exit.BUG
-    return Exit.USAGE if USAGE in found else Exit.FAILURE
+    return Exit.USAGE if USAGE in failure_codes else Exit.FAILURE
 
 
 def code_of(error: BaseException) -> int:

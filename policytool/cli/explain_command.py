@@ -50,14 +50,16 @@ def command(
     TEXT is a message or a whole traceback, or - to read it from stdin. Shows at most 3 entries, the
     most likely first.
     """
-    found = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
-    (reporter,) = (one for one in EXPLANATION_REPORTERS if one.name == terminal.format)
+    explanation = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
+    (reporter,) = (
+        candidate for candidate in EXPLANATION_REPORTERS if candidate.name == terminal.format
+    )
     click.echo(
-        reporter.render(found, options.view(terminal.color)),
+        reporter.render(explanation, options.view(terminal.color)),
         nl=False,
         color=terminal.color != "never",
     )
-    if not found.matches:
+    if not explanation.matches:
         messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")
         return Exit.NO_MODEL
     return Exit.CLEAN

@@ -33,8 +33,8 @@ class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         """Return the shard that a text names."""
         if isinstance(value, Shard):
             return value
-        found = _FORM.fullmatch(str(value).strip())
-        index, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        match = _FORM.fullmatch(str(value).strip())
+        index, count = (int(match[1]), int(match[2])) if match is not None else (0, 0)
         if not 1 <= index <= count <= MOST:
             self.fail(
                 f"{value!r} does not have the form I/N with 1 <= I <= N <= {MOST:,}, such as 3/16",

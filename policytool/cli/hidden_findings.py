@@ -35,26 +35,29 @@ def sentences(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
 
 def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
     counts = {_KEYS[by]: count for by, count in tally.suppressed.items()}
-    found = {
+    settings_counts = {
         key: count
         for key, count in sorted(counts.items())
         if settings.found_source(key.replace("-", "_"))
     }
-    if found:
-        yield f"{', '.join(f'{count} by {key!r}' for key, count in found.items())}"
+    if settings_counts:
+        yield f"{', '.join(f'{count} by {key!r}' for key, count in settings_counts.items())}"
 
 
 def _skipped_rules(question: AuditOptions) -> Iterator[str]:
     """Yield how many rules are not checked that would be without the file."""
-    given: dict[str, tuple[selectors.Selector, ...]] = {
+    selectors_by_key: dict[str, tuple[selectors.Selector, ...]] = {
         key: ()
         if settings.found_source(key)
         else selectors.selectors(click.get_current_context().params[key], f"--{key}")
         for key in ("select", "ignore")
     }
-    without = replace(question, rules=selectors.select_rules(given["select"], given["ignore"]))
+    without = replace(
+        question,
+        rules=selectors.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
+    )
     if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
-        keys = [repr(key) for key in given if settings.found_source(key)]
+        keys = [repr(key) for key in selectors_by_key if settings.found_source(key)]
         yield (
             f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
             f"{' and '.join(keys)}"
@@ -64,8 +67,8 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
 def _exit_code_changes(tally: AuditTally) -> Iterator[str]:
     """Yield that the exit code would be another without the file."""
     fail_on = click.get_current_context().params["fail_on"]
-    found = tally.worst
-    if found is None or not settings.found_source("fail_on") or found.rank > Severity.WARNING.rank:
+    worst = tally.worst
+    if worst is None or not settings.found_source("fail_on") or worst.rank > Severity.WARNING.rank:
         return
-    if fail_on not in set(Severity) or found.rank > Severity(fail_on).rank:
+    if fail_on not in set(Severity) or worst.rank > Severity(fail_on).rank:
         yield f"'fail-on' is {fail_on!r}, so the reported findings do not affect the exit code"

@@ -82,7 +82,7 @@ def command(
     )
     every = options.inputs(paths, null=terminal.null, remote=True)
     report_option.check(terminal.report, every)
-    found = shards.part(every, terminal.shard)
+    inputs = shards.part(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)
     ending = _Ending(every=every, kept=kept, terminal=terminal)
     if terminal.summary:
@@ -94,15 +94,15 @@ def command(
         return _finish(ending, counts, codes, unwritten)
     fixes: dict[str, inspection.SuggestedFix] = {}
     with_fix = (
-        len(found) == 1
-        and not isinstance(found[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _PAGES & {terminal.format, *(one.format for one in terminal.report)}
+        len(inputs) == 1
+        and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
+        and _PAGES & {terminal.format, *(file.format for file in terminal.report)}
     )
     models: Iterable[Model | inspection.Failure | None]
     if with_fix:
         with_fixes = parallel.run_all(
             suggested_conversion.TASK,
-            found,
+            inputs,
             None,
             terminal.jobs,
             scheduler=terminal.scheduler,
@@ -111,10 +111,10 @@ def command(
         models = suggested_conversion.models(with_fixes, fixes)
     else:
         models = parallel.run_all(
-            inspection.TASK, found, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
+            inspection.TASK, inputs, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
         )
     results = inspection.check_selection(
-        track(models, len(found), terminal.progress, "inspect"), selection
+        track(models, len(inputs), terminal.progress, "inspect"), selection
     )
     if terminal.format == json_lines.FORMAT:
         return _print_lines(ending, results, selection)
@@ -131,7 +131,7 @@ def command(
         "failures": len(inspected.failures),
         "skipped": inspected.passed_over,
     }
-    return _finish(ending, counts, [one.code for one in inspected.failures], unwritten)
+    return _finish(ending, counts, [failure.code for failure in inspected.failures], unwritten)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*SUMMARY_REPORTERS, 
 
 
 def run(
-    found: Sequence[Input], how: InspectCommandLine, cache: ResultCache | None
+    inputs: Sequence[Input], how: InspectCommandLine, cache: ResultCache | None
 ) -> tuple[Mapping[str, int], Sequence[str], Sequence[str]]:
     """
     Print the summary of models, and return how many there were, the codes of failures, and which
@@ -30,16 +30,16 @@ def run(
 
     :raises UsageError: for a format that a summary does not have.
     """
-    formats = {how.format, *(one.format for one in how.report)}
+    formats = {how.format, *(file.format for file in how.report)}
     names = [reporter.name for reporter in REPORTERS]
     if missing := formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=how.releases == "all")
     results = parallel.run_all(
-        summaries.TASK, found, request, how.jobs, scheduler=how.scheduler, cache=cache
+        summaries.TASK, inputs, request, how.jobs, scheduler=how.scheduler, cache=cache
     )
     summary = summaries.summarize(
-        track(results, len(found), how.progress, "inspect"),
+        track(results, len(inputs), how.progress, "inspect"),
         request,
         keeps_records=bool(WITH_ROWS & formats),
     )
@@ -52,4 +52,4 @@ def run(
         "failures": len(summary.failures),
         "skipped": summary.passed_over,
     }
-    return counts, [one.code for one in summary.failures], unwritten
+    return counts, [failure.code for failure in summary.failures], unwritten

@@ -104,7 +104,7 @@ class LinesReport(LineWriter):
     def write_all(
         self,
         results: Iterable[Value | Failure | None],
-        shown: Callable[[Value], str],
+        display_path: Callable[[Value], str],
         values: Callable[[Value], tuple[Mapping[str, Any], Mapping[str, int]]],
     ) -> Iterator[Value | Failure | None]:
         """
@@ -125,20 +125,20 @@ class LinesReport(LineWriter):
                 self.counts["skipped"] += 1
                 yield None
                 continue
-            made = (
+            outcome = (
                 result
                 if isinstance(result, Failure)
-                else isolated(shown(result), functools.partial(line, position, result))
+                else isolated(display_path(result), functools.partial(line, position, result))
             )
-            if isinstance(made, Failure):
-                self.write(json_lines.failure(position, made))
+            if isinstance(outcome, Failure):
+                self.write(json_lines.failure(position, outcome))
                 self.counts["failures"] += 1
-                self.failure_codes.add(made.code)
-                yield made
+                self.failure_codes.add(outcome.code)
+                yield outcome
                 continue
-            self.write(made[0])
+            self.write(outcome[0])
             self.counts["models"] += 1
-            self.counts.update(made[1])
+            self.counts.update(outcome[1])
             yield result
 
     def end(self, code: int) -> None:

@@ -15,10 +15,10 @@ _COMMAND: Final = "run: policytool "
 
 def error(text: str, *, path: str = "", code: str = "") -> None:
     """Print an error on stderr; ``text`` may be a predicate of the path, as in "is truncated"."""
-    shown = (
+    message = (
         f"{path}: {_sentences(text.removeprefix('is '))}" if path else _capital(_sentences(text))
     )
-    click.echo(escape(f"error: {shown}{f' [{code}]' if code else ''}"), err=True)
+    click.echo(escape(f"error: {message}{f' [{code}]' if code else ''}"), err=True)
 
 
 def warning(text: str) -> None:

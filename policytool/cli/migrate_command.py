@@ -125,10 +125,13 @@ def command(
                     "the plan (--to, --set, ...)"
                 )
             plans = saved_plans_in(terminal.plan, tuple(listed))
-            remote_migration.check((one.path for one in plans), destination)
+            remote_migration.check((saved.path for saved in plans), destination)
             every: Sequence[object] = plans
-            names = [one.display_path for one in plans]
-            sources, suffixes = [one.path for one in plans], [one.plan.suffix for one in plans]
+            names = [saved.display_path for saved in plans]
+            sources, suffixes = (
+                [saved.path for saved in plans],
+                [saved.plan.suffix for saved in plans],
+            )
             part = shards.part(plans, terminal.shard)
             running = migrate_saved(
                 part,
@@ -147,14 +150,14 @@ def command(
                 else the_one_model(discovery.inputs([]), planned, destination, _OR_ALL)
             )
             report_option.check(report, inputs, others)
-            remote_migration.check((one.path for one in inputs), destination)
+            remote_migration.check((model.path for model in inputs), destination)
             every = inputs = without_outputs(inputs, planned.suffix, destination)
             names = shards.names(inputs)
-            sources, suffixes = [one.path for one in inputs], [planned.suffix] * len(inputs)
-            found = shards.part(inputs, terminal.shard)
+            sources, suffixes = [model.path for model in inputs], [planned.suffix] * len(inputs)
+            shard_inputs = shards.part(inputs, terminal.shard)
             running = track(
                 migrate_all(
-                    found,
+                    shard_inputs,
                     planned,
                     destination,
                     tools,
@@ -163,7 +166,7 @@ def command(
                     parts=parts,
                     several=len(inputs) > 1,
                 ),
-                len(found),
+                len(shard_inputs),
                 terminal.progress,
                 "migrate",
             )
@@ -181,8 +184,8 @@ def command(
             return _print_lines(
                 lines, running, terminal, lambda: fleets.no_model(every, terminal.shard)
             )
-        found_all, skipped = _collect(running)
-    code = _report(found_all, terminal, skipped=skipped)
+        migrations, skipped = _collect(running)
+    code = _report(migrations, terminal, skipped=skipped)
     return fleets.no_model(every, terminal.shard) if code == Exit.NO_MODEL else code
 
 
@@ -218,18 +221,18 @@ def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
     Return all results, and how many inputs were no models; where something ends the call before,
     say what was written.
     """
-    found = SpilledValues(Migration)
+    migrations = SpilledValues(Migration)
     try:
-        failures, skipped = take(results, found.append)
+        failures, skipped = take(results, migrations.append)
     except BaseException:
-        for one in found:
-            if one.written is not None:
+        for migration in migrations:
+            if migration.written is not None:
                 messages.note(
-                    f"{one.plan.path} was already written: "
-                    f"{display_path(one.target or one.written.target)}"
+                    f"{migration.plan.path} was already written: "
+                    f"{display_path(migration.target or migration.written.target)}"
                 )
         raise
-    return Migrations(migrations=found.all(), failures=failures), skipped
+    return Migrations(migrations=migrations.all(), failures=failures), skipped
 
 
 def _print_lines(
@@ -244,10 +247,10 @@ def _print_lines(
         return plan_values(migration), {_count_name(migration.status): 1}
 
     def printed() -> Iterator[Result]:
-        for result in lines.write_all(results, lambda one: one.plan.path, values):
-            one = _migrations(result)
-            _troubles(one, refusals=True)
-            _notes(one.migrations, quiet=terminal.quiet)
+        for result in lines.write_all(results, lambda migration: migration.plan.path, values):
+            migrations = _migrations(result)
+            _troubles(migrations, refusals=True)
+            _notes(migrations.migrations, quiet=terminal.quiet)
             yield result
 
     with lines:
@@ -276,18 +279,18 @@ def _migrations(result: Result) -> Migrations:
     )
 
 
-def _report(found: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
+def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Show what happened and return the exit code."""
     name, color = _DIFF if terminal.diff else terminal.format, terminal.color
-    unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, found)
-    report_option.print_report(PLAN_REPORTERS, name, found, options.view(color), color)
+    unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
+    report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
     options.troubles((), unwritten)
-    _troubles(found, refusals=name != "table")
-    _notes(found.migrations, quiet=terminal.quiet)
-    counts = Counter(migration.status for migration in found.migrations)
+    _troubles(migrations, refusals=name != "table")
+    _notes(migrations.migrations, quiet=terminal.quiet)
+    counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}
-    _summary(statuses, len(found.failures), skipped, terminal)
-    codes = [failure.code for failure in found.failures]
+    _summary(statuses, len(migrations.failures), skipped, terminal)
+    codes = [failure.code for failure in migrations.failures]
     return _code(statuses, codes, unwritten, check=terminal.check)
 
 
@@ -306,13 +309,13 @@ def _code(
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 
 
-def _troubles(found: Migrations, *, refusals: bool) -> None:
+def _troubles(migrations: Migrations, *, refusals: bool) -> None:
     """
     Say on stderr what could not be done; refusals only where the report on stdout is not for
     people.
     """
-    options.troubles(found.failures)
-    for migration in found.migrations if refusals else ():
+    options.troubles(migrations.failures)
+    for migration in migrations.migrations if refusals else ():
         for refusal in migration.plan.refusals:
             messages.error(refusal.message, path=migration.plan.path, code=refusal.code)
 
@@ -336,5 +339,7 @@ def _summary(
         messages.note(left_out(skipped, weights=True))
     several = sum(statuses.values()) + failures + skipped > 1
     if terminal.verbose or several:
-        said = ", ".join(f"{count} {status.value}" for status, count in statuses.items() if count)
-        messages.note((said or "no models") + (f", {failures} failed" if failures else ""))
+        summary = ", ".join(
+            f"{count} {status.value}" for status, count in statuses.items() if count
+        )
+        messages.note((summary or "no models") + (f", {failures} failed" if failures else ""))

@@ -40,7 +40,7 @@ def command(terminal: ReferenceArguments, *, name: str | None) -> int:
     """
     Explain all dtype policies, or one policy (NAME) and its format in each release.
     """
-    found = (
+    policies = (
         [policy.policy_from_name(name)]
         if name
         else [policy.policy_from_name(listed) for listed in policy.LISTED]
@@ -48,16 +48,21 @@ def command(terminal: ReferenceArguments, *, name: str | None) -> int:
     view = options.view(terminal.color)
     if terminal.format == "json":
         text = json.dumps(
-            {"version": 1, "policies": [_facts(one, formats=name is not None) for one in found]},
+            {
+                "version": 1,
+                "policies": [
+                    _facts(dtype_policy, formats=name is not None) for dtype_policy in policies
+                ],
+            },
             indent=2,
         )
     else:
-        text = "\n".join(_one(found[0], view) if name else _all(found, view))
+        text = "\n".join(_one(policies[0], view) if name else _all(policies, view))
     click.echo(text, color=terminal.color != "never")
     return Exit.CLEAN
 
 
-def _all(found: list[Policy], view: View) -> list[str]:
+def _all(policies: list[Policy], view: View) -> list[str]:
     columns = (
         Column(title="policy", minimum=26),
         Column(title="compute", minimum=8),
@@ -67,13 +72,13 @@ def _all(found: list[Policy], view: View) -> list[str]:
         Column(title="use instead", minimum=11),
     )
     rows = []
-    for one in found:
-        life = policy.lifecycle(one)
+    for dtype_policy in policies:
+        life = policy.lifecycle(dtype_policy)
         rows.append(
             (
-                Cell(text=one.name),
-                Cell(text=one.compute_dtype or "input's"),
-                Cell(text=one.variable_dtype or "input's"),
+                Cell(text=dtype_policy.name),
+                Cell(text=dtype_policy.compute_dtype or "input's"),
+                Cell(text=dtype_policy.variable_dtype or "input's"),
                 Cell(text=life.introduced),
                 Cell(text=life.removed or "", tone=Tone.BAD),
                 Cell(text=life.replacement or ""),
@@ -92,58 +97,61 @@ def _all(found: list[Policy], view: View) -> list[str]:
     ]
 
 
-def _one(found: Policy, view: View) -> list[str]:
-    life = policy.lifecycle(found)
-    casts = found.should_cast_variables and found.compute_dtype
+def _one(explained: Policy, view: View) -> list[str]:
+    life = policy.lifecycle(explained)
+    casts = explained.should_cast_variables and explained.compute_dtype
     facts = [
         (
-            f"computes in {found.compute_dtype or 'the dtype of its first input'}"
+            f"computes in {explained.compute_dtype or 'the dtype of its first input'}"
             f"{',' if casts else ' and'} stores variables in "
-            f"{found.variable_dtype or 'the dtype of its first input'}"
+            f"{explained.variable_dtype or 'the dtype of its first input'}"
             f"{', and casts them before use' if casts else ''}"
         ),
         f"since {life.introduced}"
         + (f", deprecated in {life.deprecated}" if life.deprecated else "")
         + (f", an error since {life.removed}" if life.removed else ""),
     ]
-    if found.quantization:
+    if explained.quantization:
         facts.append(
-            f"quantized in mode {found.quantization.mode} from {found.quantization.source}"
+            f"quantized in mode {explained.quantization.mode} from {explained.quantization.source}"
         )
     if life.replacement:
         facts.append(f"replacement: {life.replacement}")
-    if found.name == "mixed_float16":
+    if explained.name == "mixed_float16":
         facts.append(
             "losses are scaled dynamically: by the policy in TF 2.0 to 2.3 and in the experimental "
             "API up to TF 2.8, and by the optimizer in TF 2.4 and later"
         )
-    lines = [view.paint(found.name, "title")]
+    lines = [view.paint(explained.name, "title")]
     for fact in facts:
         lines += wrap("", fact, view)
     lines.append("")
     longest = max(len(generation.title) for generation in GENERATIONS) + 2
     for generation in GENERATIONS:
-        spelled, style = _spelling(generation, found)
-        lines += wrap(f"{generation.title:{longest}}", spelled, view, style)
+        format_text, style = _spelling(generation, explained)
+        lines += wrap(f"{generation.title:{longest}}", format_text, view, style)
     return lines
 
 
-def _spelling(generation: Generation, found: Policy) -> tuple[str, str]:
+def _spelling(generation: Generation, dtype_policy: Policy) -> tuple[str, str]:
     try:
-        return json.dumps(generation.render(found)), ""
+        return json.dumps(generation.render(dtype_policy)), ""
     except SpellingError as error:
         return f"not supported: {error}", "dim"
 
 
-def _facts(found: Policy, *, formats: bool) -> dict[str, Any]:
-    life = policy.lifecycle(found)
+def _facts(dtype_policy: Policy, *, formats: bool) -> dict[str, Any]:
+    life = policy.lifecycle(dtype_policy)
     facts: dict[str, Any] = {
-        "name": found.name,
-        "compute_dtype": found.compute_dtype,
-        "variable_dtype": found.variable_dtype,
-        "should_cast_variables": found.should_cast_variables,
-        "quantization": {"mode": found.quantization.mode, "source": found.quantization.source}
-        if found.quantization
+        "name": dtype_policy.name,
+        "compute_dtype": dtype_policy.compute_dtype,
+        "variable_dtype": dtype_policy.variable_dtype,
+        "should_cast_variables": dtype_policy.should_cast_variables,
+        "quantization": {
+            "mode": dtype_policy.quantization.mode,
+            "source": dtype_policy.quantization.source,
+        }
+        if dtype_policy.quantization
         else None,
         "introduced": life.introduced,
         "deprecated": life.deprecated,
@@ -151,12 +159,14 @@ def _facts(found: Policy, *, formats: bool) -> dict[str, Any]:
         "replacement": life.replacement,
     }
     if formats:
-        facts["formats"] = {generation.id: _render(generation, found) for generation in GENERATIONS}
+        facts["formats"] = {
+            generation.id: _render(generation, dtype_policy) for generation in GENERATIONS
+        }
     return facts
 
 
-def _render(generation: Generation, found: Policy) -> dict[str, Any]:
+def _render(generation: Generation, dtype_policy: Policy) -> dict[str, Any]:
     try:
-        return {"value": generation.render(found)}
+        return {"value": generation.render(dtype_policy)}
     except SpellingError as error:
         return {"error": str(error)}

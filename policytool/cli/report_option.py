@@ -123,7 +123,7 @@ def check(
     """
     file = settings.file_in_effect()
     needed = [
-        *(path for found in inputs if found.exact and isinstance(path := found.path, Path)),
+        *(path for source in inputs if source.exact and isinstance(path := source.path, Path)),
         *(path for path in others if isinstance(path, Path)),
         *([file] if file is not None else []),
     ]
@@ -205,7 +205,7 @@ def check_binary(
 def write_reports(
     files: Iterable[ReportFile],
     reporters: Sequence[Renders[Value_contra]],
-    found: Value_contra,
+    report_data: Value_contra,
     *,
     variables: bool = False,
     suppressed: bool = True,
@@ -220,9 +220,11 @@ def write_reports(
         option = f"--report {report}"
         reporter = _reporter(reporters, report.format)
         if report.is_directory and reporter.render_directory is not None:
-            failed += _write_directory(option, report.path, reporter.render_directory(found, view))
+            failed += _write_directory(
+                option, report.path, reporter.render_directory(report_data, view)
+            )
         else:
-            failed += _write_pieces(option, report.path, _pieces(reporter, found, view))
+            failed += _write_pieces(option, report.path, _pieces(reporter, report_data, view))
     return failed
 
 
@@ -249,23 +251,23 @@ def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[
 def print_report(
     reporters: Sequence[Renders[Value_contra]],
     name: str,
-    found: Value_contra,
+    report_data: Value_contra,
     view: View,
     color: str,
 ) -> None:
     """Print the report of a name; a signal that asks this process to end waits for its end."""
     with interrupts.deferred():
-        for piece in _pieces(_reporter(reporters, name), found, view):
+        for piece in _pieces(_reporter(reporters, name), report_data, view):
             click.echo(piece, nl=False, color=color != "never")  # flushes each piece
 
 
 def _pieces(
-    reporter: Renders[Value_contra], found: Value_contra, view: View
+    reporter: Renders[Value_contra], report_data: Value_contra, view: View
 ) -> Iterable[str | bytes]:
     """Return a report in pieces, in one if it is made as a whole."""
     if reporter.pieces is not None:
-        return reporter.pieces(found, view)
-    return (reporter.render(found, view),)
+        return reporter.pieces(report_data, view)
+    return (reporter.render(report_data, view),)
 
 
 def _reporter(reporters: Sequence[Renders[Value_contra]], name: str) -> Renders[Value_contra]:

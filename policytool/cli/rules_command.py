@@ -48,18 +48,25 @@ def command(terminal: ReferenceArguments, *, rule: str | None) -> int:
     List the audit rules, or explain one RULE (ID or name) with its rationale, sources and an
     example.
     """
-    found = rules.RULES if rule is None else (rule_from_text(rule),)
+    selected_rules = rules.RULES if rule is None else (rule_from_text(rule),)
     view = options.view(terminal.color)
     if terminal.format == "json":
         click.echo(
             json_text(
-                {"version": 1, "rules": [rule_reference.values(one) for one in found]},
+                {
+                    "version": 1,
+                    "rules": [rule_reference.values(selected) for selected in selected_rules],
+                },
                 unicode=view.unicode,
             ),
             nl=False,
         )
         return Exit.CLEAN
-    lines = _all(found, view) if rule is None else rule_reference.as_lines(found[0], view)
+    lines = (
+        _all(selected_rules, view)
+        if rule is None
+        else rule_reference.as_lines(selected_rules[0], view)
+    )
     click.echo("\n".join(lines), color=terminal.color != "never")
     return Exit.CLEAN
 
@@ -71,25 +78,25 @@ def rule_from_text(text: str) -> Rule:
     :raises UsageError: for any other text; the message has the one that is like it.
     """
     by = {key: rule for rule in rules.RULES for key in (rule.id.lower(), rule.name)}
-    asked = text.lower().replace("_", "-")
-    if asked in by:
-        return by[asked]
+    normalized = text.lower().replace("_", "-")
+    if normalized in by:
+        return by[normalized]
     known = [word for rule in rules.RULES for word in (rule.id, rule.name)]
     raise UsageError(
-        f"unknown rule {text!r}{did_you_mean(asked, known)} Run `policytool rules` for a list"
+        f"unknown rule {text!r}{did_you_mean(normalized, known)} Run `policytool rules` for a list"
     )
 
 
-def _all(found: Sequence[Rule], view: View) -> list[str]:
+def _all(listed_rules: Sequence[Rule], view: View) -> list[str]:
     """
     Return a line a rule, with what it looks for beside it where there is room and below it where
     there is not.
     """
-    longest = max(len(rule.name) for rule in found)
+    longest = max(len(rule.name) for rule in listed_rules)
     column = "finding" if view.width >= _WIDE else ""
     title = f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{column}"
     lines = [view.paint(title.rstrip(), "title")]
-    for rule in found:
+    for rule in listed_rules:
         fix = rule.fix.value if rule.fix else ""
         label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{fix:8}"
         summary = rule_reference.plain(rule.summary) + (

@@ -84,7 +84,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         listed = (
             isinstance(item, list)
             and name in _repeatable(context)
-            and all(isinstance(one, str) for one in item)
+            and all(isinstance(text, str) for text in item)
         )
         if not listed and not isinstance(item, str | int | float | bool):
             raise UsageError(f"{file.path}: the key {key!r} must be a string, number or boolean")
@@ -194,14 +194,14 @@ def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> N
             f"{file.path}: the key {short(key)!r} or its value contains a NUL character, which no "
             "option allows"
         )
-    for one in (
+    for nested in (
         (*item, *item.values())
         if isinstance(item, dict)
         else item
         if isinstance(item, list)
         else ()
     ):
-        _check_value(file, key, one, deep + 1)
+        _check_value(file, key, nested, deep + 1)
 
 
 def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:

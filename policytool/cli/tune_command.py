@@ -101,11 +101,11 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     return _exit(results, is_unwritten=bool(unwritten))
 
 
-def _one(found: list[Input], planned: Options) -> list[Input]:
+def _one(inputs: list[Input], planned: Options) -> list[Input]:
     return (
-        found
-        if len(found) == 1 and found[0].exact
-        else the_one_model(found, planned, Destination(write=False))
+        inputs
+        if len(inputs) == 1 and inputs[0].exact
+        else the_one_model(inputs, planned, Destination(write=False))
     )
 
 
@@ -128,8 +128,8 @@ def _run(
         return Tunings(failures=(failure,))
 
 
-def _exit(found: Tunings, *, is_unwritten: bool) -> int:
-    tuning, migration = found.tuning, found.migration
+def _exit(tunings: Tunings, *, is_unwritten: bool) -> int:
+    tuning, migration = tunings.tuning, tunings.migration
     if tuning is not None and tuning.ending is Ending.INTERRUPTED:
         return Exit.INTERRUPTED
     if tuning is None or is_unwritten or _is_blocked(migration):

@@ -53,39 +53,39 @@ class Audit:
     """
 
 
-def attempt(found: Input, options: AuditOptions) -> Audited | Failure | None:
+def attempt(source: Input, options: AuditOptions) -> Audited | Failure | None:
     """
     Return what was found in an input, its failure, or None for what was found and is no model.
     """
     try:
-        return audit_input(found, options)
+        return audit_input(source, options)
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
 
 
 TASK: Final = Task(
-    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+    module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
 """The audit of one file."""
 
 
-def audit_input(found: Input, options: AuditOptions) -> Audited:
+def audit_input(source: Input, options: AuditOptions) -> Audited:
     """
     Return what the rules find in one model.
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    with steps.budget(found.display_path):
-        return audit_model(read_model(found), found.path, options)
+    with steps.budget(source.display_path):
+        return audit_model(read_model(source), source.path, options)
 
 
-def read_model(found: Input) -> RuleInput:
+def read_model(source: Input) -> RuleInput:
     """
     Return one model as rules look at it.
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    document = format_detection.document(found.path, found.display_path)
+    document = format_detection.document(source.path, source.display_path)
     if document.config_part is None:
         return rules.RuleInput(model=reading.model_of(document), document=document, loaded=None)
     loaded = reading.load_model(document)
@@ -101,31 +101,31 @@ def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audite
     if any(rule.needs is Needs.WEIGHTS for rule in rules.chosen_rules(options)):
         case = _with_values(case, path, options)
     model = case.model
-    found = tuple(rules.findings(case, options))
+    findings = tuple(rules.findings(case, options))
     return Audited(
         path=model.path,
         config_file=case.document.config_file,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
-        findings=found,
-        commands=commands(case, path, found, options),
+        findings=findings,
+        commands=commands(case, path, findings, options),
         signatures=model.signatures,
     )
 
 
 def commands(
-    case: RuleInput, path: AnyPath, found: tuple[Finding, ...], options: AuditOptions
+    case: RuleInput, path: AnyPath, findings: tuple[Finding, ...], options: AuditOptions
 ) -> tuple[ModelCommand, ...]:
     """Return the commands after which a model passes; nothing for one that passes already."""
-    failing = any(fails(finding, options.fail_on) for finding in found)
+    failing = any(fails(finding, options.fail_on) for finding in findings)
     if not failing or not options.plans_commands:
         return ()
     if isinstance(path, RemotePath) and path.shown != path.url:
         return ()  # a report does not show the whole URL, and a command needs it
     from policytool.commands import model_command  # plans of conversions; few models need them
 
-    return model_command.plan_commands(case, path, found, options)
+    return model_command.plan_commands(case, path, findings, options)
 
 
 def without_idle_commands(audited: Audited, options: AuditOptions) -> Audited:
@@ -159,20 +159,20 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
     )
 
 
-def audit(path: str, asked: AuditOptions) -> Audit:
+def audit(path: str, options: AuditOptions) -> Audit:
     """
     Return what is found in the saved model at ``path``.
 
     :raises ModelFileError: for what is no model that can be read.
     """
     return Audit(
-        audited=(audit_input(discovery.one(path, remote=True), asked),),
-        rules=rules.chosen_rules(asked),
-        releases=checked_releases(asked),
+        audited=(audit_input(discovery.one(path, remote=True), options),),
+        rules=rules.chosen_rules(options),
+        releases=checked_releases(options),
     )
 
 
-def _with_values(case: RuleInput, path: AnyPath, asked: AuditOptions) -> RuleInput:
+def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleInput:
     """
     Return the case with what its stored values are, and what becomes of them.
 
@@ -180,7 +180,7 @@ def _with_values(case: RuleInput, path: AnyPath, asked: AuditOptions) -> RuleInp
     """
     from policytool.rules import stored_values  # NumPy, and h5py for most files
 
-    libraries = libraries_of(case.loaded.loader, asked.targets) if case.loaded is not None else ()
+    libraries = libraries_of(case.loaded.loader, options.targets) if case.loaded is not None else ()
     counts, unread = stored_values.count_values(
         path,
         case.document,

@@ -43,15 +43,17 @@ class AuditTally:
     def add(self, audited: Audited) -> None:
         """Count a model, in which what is suppressed is set apart."""
         self.models += 1
-        found = [one for one in (self.worst, worst(audited.findings)) if one is not None]
-        self.worst = min(found, key=lambda one: one.rank, default=None)
-        self.suppressed.update(one.by for one in audited.suppressed)
+        severities = [
+            severity for severity in (self.worst, worst(audited.findings)) if severity is not None
+        ]
+        self.worst = min(severities, key=lambda severity: severity.rank, default=None)
+        self.suppressed.update(suppressed.by for suppressed in audited.suppressed)
         every = all_of(audited)
-        here = self.passing.of_model(audited)
+        suppressions = self.passing.of_model(audited)
         for finding in every:
-            self._used.update(here.meant_for(finding))
-        if here.exceeded:
-            self.unmatched.append((audited.path, here.exceeded))
+            self._used.update(suppressions.meant_for(finding))
+        if suppressions.exceeded:
+            self.unmatched.append((audited.path, suppressions.exceeded))
         known = self.passing.known.get(audited.path)
         if known is not None and audited.path not in self._seen:
             self._seen.add(audited.path)
@@ -60,9 +62,9 @@ class AuditTally:
     def idle(self) -> tuple[Suppression, ...]:
         """Return the suppressions that work and are meant for nothing that was found."""
         return tuple(
-            one
-            for number, one in enumerate(self.passing.suppressions)
-            if number not in self._used and not one.is_expired(self.passing.today)
+            suppression
+            for number, suppression in enumerate(self.passing.suppressions)
+            if number not in self._used and not suppression.is_expired(self.passing.today)
         )
 
     def outdated_count(self, exists: Callable[[str], bool]) -> int:
@@ -79,7 +81,7 @@ class AuditTally:
 
 def tally_of(every: Iterable[Audited], passing: Suppressions) -> AuditTally:
     """Return the counts of models in which what is suppressed is set apart."""
-    found = AuditTally(passing=passing)
+    tally = AuditTally(passing=passing)
     for audited in every:
-        found.add(audited)
-    return found
+        tally.add(audited)
+    return tally

@@ -60,7 +60,7 @@ def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Inp
     known = baseline.fingerprints
     if all(map(exists, known)):
         return []
-    return [found for found in inputs if found.display_path not in known]
+    return [source for source in inputs if source.display_path not in known]
 
 
 def with_baseline(

@@ -40,7 +40,9 @@ _OTHER_MIXED: Final = {
 """The policy to try if one does not suit a model: more range, or more precision."""
 
 
-def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
+def check(
+    model: Input, other: Input | None, options: CheckOptions, tools: TensorFlowTools
+) -> Check:
     """
     Return how far the candidate is from the reference: a model under another policy, or a second
     file. A check that fails is run again, to find the origin and the layers to keep in float32.
@@ -50,41 +52,43 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     :raises WorkerError: where the child process cannot do it.
     """
     with tools.hand_over() as hand_over:
-        return _check(model, other, wanted, tools, hand_over)
+        return _check(model, other, options, tools, hand_over)
 
 
 def _check(
     model: Input,
     other: Input | None,
-    wanted: CheckOptions,
+    options: CheckOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Check:
     """Do the same with the copies of a hand-over."""
     start = time.monotonic()
-    if wanted.save_inputs is not None:
+    if options.save_inputs is not None:
         from policytool.support.files import atomic  # only where a file is written
 
-        atomic.remove_stale(wanted.save_inputs.absolute().parent)
-    measured = measure(model, other, wanted, tools, hand_over)
-    found = measured.check
-    if not found.is_equal and any(run.is_troubled for run in found.runs):
-        found = _explain((model, other), wanted, measured, (tools, hand_over), start)
+        atomic.remove_stale(options.save_inputs.absolute().parent)
+    measured = measure(model, other, options, tools, hand_over)
+    result = measured.check
+    if not result.is_equal and any(run.is_troubled for run in result.runs):
+        result = _explain((model, other), options, measured, (tools, hand_over), start)
     if other is not None or measured.source is None:
-        return found
-    everything = every_layer.options(wanted, found)
+        return result
+    everything = every_layer.options(options, result)
     if everything is not None:
-        said = every_layer.note(
-            found, lambda: measure(model, None, everything, tools, hand_over).check
+        note = every_layer.note(
+            result, lambda: measure(model, None, everything, tools, hand_over).check
         )
-        found = replace(found, notes=(*found.notes, *([said] if said is not None else [])))
+        result = replace(result, notes=(*result.notes, *([note] if note is not None else [])))
     with steps.budget(model.display_path):
-        return replace(found, migration=migration_options(found, measured.source, wanted.candidate))
+        return replace(
+            result, migration=migration_options(result, measured.source, options.candidate)
+        )
 
 
 def _explain(
     inputs: tuple[Input, Input | None],
-    wanted: CheckOptions,
+    options: CheckOptions,
     measured: Measured,
     means: tuple[TensorFlowTools, HandOver],
     start: float,
@@ -94,30 +98,30 @@ def _explain(
 
     :param start: when the check began, whose time limits that of its trials
     """
-    found = measured.check
-    if not _is_explicable(found):
-        return replace(found, runs=tuple(map(origins.with_nan_of_reference, found.runs)))
+    failed = measured.check
+    if not _is_explicable(failed):
+        return replace(failed, runs=tuple(map(origins.with_nan_of_reference, failed.runs)))
 
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again; the first time, with nothing kept, as a diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
-        candidate = replace(wanted.candidate, assignments=(*wanted.candidate.assignments, *added))
-        asked = replace(
-            wanted.for_candidate(candidate),
+        candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
+        trial_options = replace(
+            options.for_candidate(candidate),
             isolated=True,
             diagnosis=not kept,
-            exponents=wanted.exponents and not kept,
+            exponents=options.exponents and not kept,
         )
-        return measure(*inputs, asked, *means).check
+        return measure(*inputs, trial_options, *means).check
 
     def other_trial(policy: str) -> Check:
         """Run the check with the other mixed policy, of which only the outputs matter."""
-        asked = wanted.for_candidate(replace(wanted.candidate, to=policy))
-        return measure(*inputs, asked, *means).check
+        trial_options = options.for_candidate(replace(options.candidate, to=policy))
+        return measure(*inputs, trial_options, *means).check
 
-    policy = _OTHER_MIXED.get(wanted.candidate.to or "")
+    policy = _OTHER_MIXED.get(options.candidate.to or "")
     return check_trials.explain(
-        found,
+        failed,
         Choices.of(measured.candidate)
         if inputs[1] is None and measured.candidate is not None
         else None,
@@ -132,18 +136,18 @@ def _explain(
     )
 
 
-def migration_options(found: Check, source: LoadedModel, candidate: Options) -> Options | None:
+def migration_options(check: Check, source: LoadedModel, candidate: Options) -> Options | None:
     """
     Return the options of ``migrate`` with which nothing that was measured speaks against it; None
     if there are none, or they change nothing, as with all layers in float32.
     """
-    if any(run.missing for run in found.runs):
+    if any(run.missing for run in check.runs):
         return None
     options = replace(
         candidate,
         retrace=source.document.format == "savedmodel" and bool(source.document.nodes),
     )
-    advice = found.advice
+    advice = check.advice
     if advice is not None and advice.policy is not None:
         options = replace(options, to=advice.policy)
     elif advice is not None and advice.layers:
@@ -152,7 +156,7 @@ def migration_options(found: Check, source: LoadedModel, candidate: Options) -> 
         )
     elif any(
         not run.holds if run.is_on_data else run.is_troubled and _shows_error(run)
-        for run in found.runs
+        for run in check.runs
     ):
         return None
     if options.to is None and not options.assignments:
@@ -161,23 +165,23 @@ def migration_options(found: Check, source: LoadedModel, candidate: Options) -> 
     return None if plan.is_empty else options
 
 
-def _is_explicable(found: Check) -> bool:
+def _is_explicable(check: Check) -> bool:
     """Return whether layers were measured, and an output shows an error."""
-    return all(run.rewrite is None and not run.missing for run in found.runs) and any(
-        run.is_troubled and _shows_error(run) for run in found.runs
+    return all(run.rewrite is None and not run.missing for run in check.runs) and any(
+        run.is_troubled and _shows_error(run) for run in check.runs
     )
 
 
 def _shows_error(run: CheckRun) -> bool:
     return (run.is_on_data and run.has_changes) or any(
-        one.ruling is not Ruling.NOTHING for one in run.verdict.deciding
+        judgement.ruling is not Ruling.NOTHING for judgement in run.verdict.deciding
     )
 
 
 def check_files(
     model: str,
     other: str | None,
-    wanted: CheckOptions,
+    options: CheckOptions,
     process: TensorFlowArguments,
 ) -> Check:
     """Do the same as :func:`check`, with a child process for this call alone."""
@@ -185,7 +189,7 @@ def check_files(
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
         try:
-            return check(inputs[0], inputs[1] if other is not None else None, wanted, tools)
+            return check(inputs[0], inputs[1] if other is not None else None, options, tools)
         except WorkerError as error:
             error.path = inputs[-1].display_path
             raise
@@ -198,4 +202,4 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     :raises WorkerError: where there is no TensorFlow.
     """
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
-    return tuple(codec.read(TensorFlowDevice, found) for found in answer["devices"])
+    return tuple(codec.read(TensorFlowDevice, device) for device in answer["devices"])

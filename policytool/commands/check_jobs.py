@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_job(
     sides: tuple[PreparedSide, PreparedSide],
     original: CheckSource,
-    wanted: CheckOptions,
+    options: CheckOptions,
     tools: TensorFlowTools,
 ) -> dict[str, Any]:
     """Return the job of running both models; ``original`` is the candidate's file, unchanged."""
@@ -33,21 +33,22 @@ def check_job(
         "job": "check",
         "reference": sides[0].job,
         "candidate": sides[1].job,
-        "inputs": _inputs_job(wanted),
-        "metric": _metric_job(wanted.metric) if wanted.metric is not None else None,
-        "isolated": wanted.isolated or (wanted.earlier is not None and wanted.earlier.has_layers),
-        "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
-        if wanted.gradients and original.loaded is not None
+        "inputs": _inputs_job(options),
+        "metric": _metric_job(options.metric) if options.metric is not None else None,
+        "isolated": options.isolated
+        or (options.earlier is not None and options.earlier.has_layers),
+        "gradients": {**recorded_training.recorded_training(original.loaded), "seed": options.seed}
+        if options.gradients and original.loaded is not None
         else None,
-        "timing": wanted.timing,
-        "tf32": wanted.tf32,
-        "exponents": wanted.exponents,
-        "diagnosis": wanted.diagnosis,
-        "overflow_probe": wanted.probes_overflow,
-        "deterministic": wanted.deterministic,
-        "device": wanted.device,
+        "timing": options.timing,
+        "tf32": options.tf32,
+        "exponents": options.exponents,
+        "diagnosis": options.diagnosis,
+        "overflow_probe": options.probes_overflow,
+        "deterministic": options.deterministic,
+        "device": options.device,
         "custom_objects": list(tools.custom_objects),
-        "path": _module_path(wanted, tools),
+        "path": _module_path(options, tools),
         "registered": custom_classes.names(sites),
         "needed": []
         if tools.trust
@@ -63,13 +64,13 @@ def check_job(
     }
 
 
-def _inputs_job(wanted: CheckOptions) -> dict[str, Any]:
+def _inputs_job(options: CheckOptions) -> dict[str, Any]:
     """Return what a job says of the inputs."""
-    is_function = isinstance(wanted.inputs, UserFunction)
+    is_function = isinstance(options.inputs, UserFunction)
     bounds = {"batches": limits.INPUT_BATCHES, "bytes": limits.INPUT_BYTES}
     return {
-        "file": str(wanted.inputs.resolve()) if isinstance(wanted.inputs, Path) else None,
-        "function": str(wanted.inputs) if is_function else None,
+        "file": str(options.inputs.resolve()) if isinstance(options.inputs, Path) else None,
+        "function": str(options.inputs) if is_function else None,
         "directory": str(Path.cwd()),
         "most": {
             **{name: bound.value for name, bound in bounds.items()},
@@ -79,34 +80,36 @@ def _inputs_job(wanted: CheckOptions) -> dict[str, Any]:
                 for name, bound in bounds.items()
             },
         },
-        "extremes": wanted.inputs is None,
-        "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
-        "batches": wanted.batches,
-        "batch_size": wanted.batch_size,
-        "seed": wanted.seed,
+        "extremes": options.inputs is None,
+        "save": str(options.save_inputs.absolute()) if options.save_inputs is not None else None,
+        "batches": options.batches,
+        "batch_size": options.batch_size,
+        "seed": options.seed,
     }
 
 
-def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
+def _metric_job(task_metric: WantedMetric) -> dict[str, Any]:
     """Return what a job says of the task's own metric."""
-    is_function = isinstance(wanted.metric, UserFunction)
+    is_function = isinstance(task_metric.metric, UserFunction)
     return {
-        "labels": str(wanted.labels.resolve()) if wanted.labels is not None else None,
-        "name": None if is_function else wanted.metric,
-        "function": str(wanted.metric) if is_function else None,
+        "labels": str(task_metric.labels.resolve()) if task_metric.labels is not None else None,
+        "name": None if is_function else task_metric.metric,
+        "function": str(task_metric.metric) if is_function else None,
         "directory": str(Path.cwd()),
     }
 
 
-def _module_path(wanted: CheckOptions, tools: TensorFlowTools) -> list[str]:
+def _module_path(options: CheckOptions, tools: TensorFlowTools) -> list[str]:
     """Return the directories in which the child finds the user's modules."""
-    named = [wanted.inputs, wanted.metric.metric if wanted.metric is not None else None]
-    own = [str(Path.cwd())] if any(isinstance(one, UserFunction) for one in named) else []
+    named = [options.inputs, options.metric.metric if options.metric is not None else None]
+    own = (
+        [str(Path.cwd())] if any(isinstance(candidate, UserFunction) for candidate in named) else []
+    )
     return [*dict.fromkeys([*tools.path, *own])]
 
 
 def graph_job(
-    inputs: tuple[Input, Input], sides: tuple[PreparedSide, PreparedSide], wanted: CheckOptions
+    inputs: tuple[Input, Input], sides: tuple[PreparedSide, PreparedSide], options: CheckOptions
 ) -> dict[str, Any]:
     """
     Return what a job says of a model that runs as a graph: TensorFlow's rewrite of the whole graph
@@ -122,19 +125,19 @@ def graph_job(
             "TensorFlow's rewrite of the graph; use --to mixed_bfloat16"
         )
         raise ModelFileError(which.display_path, "graph", message)
-    if wanted.candidate.to is None:
+    if options.candidate.to is None:
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, to which the policies of the file "
             "do not apply; set a policy with --to mixed_bfloat16 or --to mixed_float16"
         )
-    if wanted.candidate.assignments or wanted.reference is not None:
+    if options.candidate.assignments or options.reference is not None:
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, which TensorFlow rewrites as a "
             "whole; --set and --reference apply only to layers"
         )
-    if wanted.metric is not None:
+    if options.metric is not None:
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, for which --metric is not available"
         )
     side = {"how": check_sides.GRAPH, "path": sides[0].job["path"], "family": KERAS2}
-    return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
+    return {"reference": side, "candidate": {**side, "policy": options.candidate.to}}

@@ -58,7 +58,7 @@ class Measured:
 def measure(
     model: Input,
     other: Input | None,
-    wanted: CheckOptions,
+    options: CheckOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Measured:
@@ -71,26 +71,26 @@ def measure(
     :raises WorkerError: where the child process cannot do it.
     """
     with steps.budget(model.display_path):
-        return _measure(model, other, wanted, tools, hand_over)
+        return _measure(model, other, options, tools, hand_over)
 
 
 def _measure(
     model: Input,
     other: Input | None,
-    wanted: CheckOptions,
+    options: CheckOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Measured:
-    check_readable(wanted)
+    check_readable(options)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
     first = check_sides.read_source(model, hand_over)
     crash_guard.about((other or model).display_path, _LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
-    weights = check_sides.read_weights(wanted.weights, first, second, hand_over=hand_over)
+    weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
-        reference = reference_options(first, wanted, two=other is not None)
+        reference = reference_options(first, options, two=other is not None)
         sides = [
             check_sides.prepare_side(
                 first,
@@ -101,28 +101,28 @@ def _measure(
             ),
             check_sides.prepare_side(
                 second,
-                wanted.candidate,
+                options.candidate,
                 (hand_over, _make_directory(folder, "candidate")),
                 weights,
             ),
         ]
         if other is None:
-            _check_differ(model, sides, wanted)
-        found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
-        found = replace(
-            found,
-            is_alike=found.is_alike
+            _check_differ(model, sides, options)
+        check = _run((model, other or model), (sides[0], sides[1]), second, options, tools)
+        check = replace(
+            check,
+            is_alike=check.is_alike
             and other is None
-            and not any(run.rewrite for run in found.runs)
+            and not any(run.rewrite for run in check.runs)
             and _same_policies(*sides),
-            comparison=regressions.compare(found, wanted.earlier)
-            if wanted.earlier is not None and not any(run.missing for run in found.runs)
+            comparison=regressions.compare(check, options.earlier)
+            if options.earlier is not None and not any(run.missing for run in check.runs)
             else None,
         )
-        return Measured(check=found, source=second.loaded, candidate=sides[1].loaded)
+        return Measured(check=check, source=second.loaded, candidate=sides[1].loaded)
 
 
-def check_readable(wanted: CheckOptions) -> None:
+def check_readable(options: CheckOptions) -> None:
     """
     Make sure that the child can read the files that it reads, before it takes its seconds to start;
     of a checkpoint the name without its suffix is enough.
@@ -130,11 +130,11 @@ def check_readable(wanted: CheckOptions) -> None:
     :raises ModelFileError: for what is not there, and for what is no regular file, which the child
         would wait for.
     """
-    labels = wanted.metric.labels if wanted.metric is not None else None
+    labels = options.metric.labels if options.metric is not None else None
     for option, path in (
-        ("--inputs", wanted.inputs),
+        ("--inputs", options.inputs),
         ("--labels", labels),
-        ("--weights", wanted.weights),
+        ("--weights", options.weights),
     ):
         if (
             not isinstance(path, Path)
@@ -155,21 +155,21 @@ def check_readable(wanted: CheckOptions) -> None:
             ) from error
 
 
-def reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
+def reference_options(source: CheckSource, options: CheckOptions, *, two: bool) -> Options:
     """
     Return what the reference's policies are to be: those asked for, else float32 for every layer,
     or float64 where the file has that.
     """
-    spelled = Options(target=wanted.candidate.target)
-    if source.loaded is None or (two and wanted.reference is None):
-        return spelled
+    reference = Options(target=options.candidate.target)
+    if source.loaded is None or (two and options.reference is None):
+        return reference
     widest = (
         FLOAT64
         if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
         else FLOAT32
     )
     return replace(
-        spelled, to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW
+        reference, to=options.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW
     )
 
 
@@ -179,24 +179,24 @@ def _make_directory(scratch: Path, name: str) -> Path:
     return directory
 
 
-def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions) -> None:
+def _check_differ(model: Input, sides: list[PreparedSide], options: CheckOptions) -> None:
     """Make sure that there is something to compare."""
-    one, other = sides
-    if one.is_graph or one.dequantized or not _same_policies(one, other):
+    reference, candidate = sides
+    if reference.is_graph or reference.dequantized or not _same_policies(reference, candidate):
         return
-    if wanted.candidate.to is None and not wanted.candidate.assignments:
+    if options.candidate.to is None and not options.candidate.assignments:
         message = (
             f"{model.display_path} already has the policies of the reference "
-            f"({one.policy}) and would be compared with itself; set the policy of the "
+            f"({reference.policy}) and would be compared with itself; set the policy of the "
             "candidate with --to POLICY"
         )
         raise UsageError(message)
 
 
-def _same_policies(one: PreparedSide, other: PreparedSide) -> bool:
+def _same_policies(reference: PreparedSide, candidate: PreparedSide) -> bool:
     policies = [
         [layer.policy for layer in side.loaded.layers] if side.loaded is not None else []
-        for side in (one, other)
+        for side in (reference, candidate)
     ]
     return policies[0] == policies[1]
 
@@ -205,22 +205,22 @@ def _run(
     inputs: tuple[Input, Input],
     sides: tuple[PreparedSide, PreparedSide],
     original: CheckSource,
-    wanted: CheckOptions,
+    options: CheckOptions,
     tools: TensorFlowTools,
 ) -> Check:
     """
     Let the child run both sides, as a graph where their code is not at hand, and judge what it
     measured.
     """
-    job = check_job(sides, original, wanted, tools)
+    job = check_job(sides, original, options, tools)
     notes: list[CheckNote] = []
-    if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
+    if options.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
-            f"--gradients cannot compare {' with '.join(found.display_path for found in inputs)}, "
+            f"--gradients cannot compare {' with '.join(model.display_path for model in inputs)}, "
             "a Keras 2 model with a Keras 3 model; check each model separately"
         )
     if any(side.is_graph for side in sides):
-        answer = tools.worker.run({**job, **graph_job(inputs, sides, wanted)})
+        answer = tools.worker.run({**job, **graph_job(inputs, sides, options)})
     else:
         try:
             answer = tools.worker.run(job)
@@ -229,7 +229,7 @@ def _run(
                 error.code not in _NO_CODE
                 or inputs[0] is not inputs[1]
                 or sides[1].job["how"] != "rebuilt"
-                or wanted.candidate.to is None
+                or options.candidate.to is None
             ):
                 raise
             notes.append(
@@ -238,28 +238,28 @@ def _run(
                     message=f"the model runs as the graph in the file, because {error}",
                 )
             )
-            answer = _run_as_graph(error, {**job, **graph_job(inputs, sides, wanted)}, tools)
+            answer = _run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
     notes += [CheckNote(code=note["code"], message=note["message"]) for note in answer["notes"]]
     notes += (
-        _unmeasured_notes(wanted)
-        if any(found.get("rewrite") is not None for found in answer["runs"])
+        _unmeasured_notes(options)
+        if any(run.get("rewrite") is not None for run in answer["runs"])
         else ()
     )
     runs = answers.runs_from_json(
         [_in_names_of_the_file(run, sides[0]) for run in answer["runs"]],
-        wanted.tolerances,
+        options.tolerances,
         Rule(
-            max_change=wanted.max_change,
-            kinds=wanted.output_kinds,
+            max_change=options.max_change,
+            kinds=options.output_kinds,
             loss=recorded_training.recorded_training(original.loaded)["loss"]
             if original.loaded is not None
             else None,
         ),
-        wanted.metric.max_drop if wanted.metric is not None else None,
+        options.metric.max_drop if options.metric is not None else None,
     )
     reference, candidate = (
-        replace(_side(found, side, library), backend=backend)
-        for found, side, library, backend in zip(
+        replace(_side(source, side, library), backend=backend)
+        for source, side, library, backend in zip(
             inputs, sides, answer["libraries"], answer["backends"], strict=True
         )
     )
@@ -285,10 +285,12 @@ def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping
         **run,
         "calls": [{**call, "path": paths.get(call["path"], call["path"])} for call in run["calls"]],
         **{
-            key: [{**one, "layer": paths.get(one["layer"], one["layer"])} for one in run[key]]
+            key: [
+                {**entry, "layer": paths.get(entry["layer"], entry["layer"])} for entry in run[key]
+            ]
             for key in ("missing", "fallbacks")
         },
-        **{key: [paths.get(one, one) for one in run[key]] for key in ("unmatched", "random")},
+        **{key: [paths.get(path, path) for path in run[key]] for key in ("unmatched", "random")},
         "overflow_probe": probe and {**probe, "path": paths.get(probe["path"], probe["path"])},
     }
 
@@ -312,30 +314,30 @@ def _run_as_graph(
         ) from other
 
 
-def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
+def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
     """Return what was asked for and is not measured of a graph."""
-    asked = [
+    option_names = [
         name
-        for name, given in (
-            ("--gradients", wanted.gradients),
-            ("--timing", wanted.timing),
-            ("--tf32", wanted.tf32),
+        for name, is_set in (
+            ("--gradients", options.gradients),
+            ("--timing", options.timing),
+            ("--tf32", options.tf32),
         )
-        if given
+        if is_set
     ]
     return (
         [
             CheckNote(
                 code="graph-alone",
-                message=f"{' and '.join(asked)} cannot measure a model that runs as a graph",
+                message=f"{' and '.join(option_names)} cannot measure a model that runs as a graph",
             )
         ]
-        if asked
+        if option_names
         else []
     )
 
 
-def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
+def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
     layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
         layer
@@ -344,7 +346,7 @@ def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
     ]
     plan = side.plan
     return CheckSide(
-        path=found.display_path,
+        path=source.display_path,
         policy=side.policy,
         policies=dict(Counter(_shown_policy(side, layer) for layer in floating)),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},

@@ -78,8 +78,8 @@ def explain(
         return failed
     kept = _find(search, diagnosis, choices) if choices is not None else None
     runs = [
-        _with_origin(run, found, choices, kept)
-        for run, found in zip(failed.runs, diagnosis.runs, strict=True)
+        _with_origin(run, diagnosed_run, choices, kept)
+        for run, diagnosed_run in zip(failed.runs, diagnosis.runs, strict=True)
     ]
     if choices is None or diagnosis.holds:
         return replace(failed, runs=tuple(runs))
@@ -108,9 +108,11 @@ def _with_origin(
         run = replace(run, calls=diagnosis.calls, verdict=diagnosis.verdict)
     charges = origins.charges(diagnosis)
     helped = [
-        one
-        for one in charges
-        if choices is not None and kept and kept_layers.units(diagnosis, one.call, choices) & kept
+        charge
+        for charge in charges
+        if choices is not None
+        and kept
+        and kept_layers.units(diagnosis, charge.call, choices) & kept
     ]
     first = next(iter([*helped, *charges]), None) or _first_kept(diagnosis, choices, kept)
     return replace(run, origin=origins.origin(diagnosis, first) if first is not None else None)
@@ -156,10 +158,10 @@ class _Search:
             self.is_exhausted = True
             return None
         start = time.monotonic()
-        found = self._known[kept] = self._attempt(lambda: self._trial(kept))
+        check = self._known[kept] = self._attempt(lambda: self._trial(kept))
         if kept:  # the diagnosis takes longer than the reserved trial
             self._latest = time.monotonic() - start
-        return found
+        return check
 
     def run_reserved(self, trial: Callable[[], Check]) -> bool:
         """Return whether the check passes in the reserved trial; False if there is no time."""
@@ -167,8 +169,8 @@ class _Search:
         if self._is_spent():
             return False
         self._others += 1
-        found = self._attempt(trial)
-        return found is not None and found.holds
+        check = self._attempt(trial)
+        return check is not None and check.holds
 
     def _is_spent(self) -> bool:
         """Return whether no trial is left in the budget, except for the reserved one."""
@@ -190,17 +192,17 @@ class _Search:
 
     def passes(self, kept: frozenset[str]) -> bool:
         """Return whether the check passes with these layers in float32."""
-        found = self.run(kept)
-        return found is not None and found.holds
+        check = self.run(kept)
+        return check is not None and check.holds
 
 
 def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
     """Return a set of layers with which the check passes; None if none was found."""
     everything = frozenset(choices.paths)
-    found = _follow_charges(search, diagnosis, choices)
-    if found is None and search.passes(everything):
-        found = _follow_losses(search, diagnosis, choices) or everything
-    return _shrink(search, found, _failed(diagnosis), choices) if found is not None else None
+    kept = _follow_charges(search, diagnosis, choices)
+    if kept is None and search.passes(everything):
+        kept = _follow_losses(search, diagnosis, choices) or everything
+    return _shrink(search, kept, _failed(diagnosis), choices) if kept is not None else None
 
 
 def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
@@ -261,13 +263,13 @@ def _shrink(
 def _grouped(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     """Return the layers in units that are kept or left out together, in the order of the model."""
     left = set(kept)
-    found: list[frozenset[str]] = []
+    units: list[frozenset[str]] = []
     for place, call in enumerate(run.calls):
         unit = kept_layers.units(run, place, choices, producers=False) & left
         if unit and not call.is_model:
-            found.append(frozenset(unit))
+            units.append(frozenset(unit))
             left -= unit
-    return [*found, *(frozenset({path}) for path in choices.paths if path in left)]
+    return [*units, *(frozenset({path}) for path in choices.paths if path in left)]
 
 
 def _failed(check: Check) -> CheckRun:

@@ -129,12 +129,12 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
         set()
         if destination.in_place
         else {
-            _target_or_none(one.path, suffix, destination, several=several, container=kind)
-            for one in inputs
+            _target_or_none(source.path, suffix, destination, several=several, container=kind)
+            for source in inputs
             for kind in kinds
         }
     )
-    return [found for found in inputs if found.exact or found.path not in outputs]
+    return [source for source in inputs if source.exact or source.path not in outputs]
 
 
 def output_path(
@@ -164,7 +164,7 @@ def places_of(
     if not destination.write:
         return frozenset()
     real = _real(source)
-    found: set[AnyPath] = set()
+    places: set[AnyPath] = set()
     for container in (None, *CONTAINERS):  # which one it will be is known once the file is read
         target = _target_or_none(source, suffix, destination, several=several, container=container)
         if target is not None:
@@ -177,8 +177,8 @@ def places_of(
                 if place.parent != real.parent
                 else set()
             )
-            found |= {real, place, aside, *shards}
-    return frozenset(found)
+            places |= {real, place, aside, *shards}
+    return frozenset(places)
 
 
 def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Destination) -> None:

@@ -88,9 +88,9 @@ def inputs(*paths: str) -> list[Input]:
     :raises UsageError: for a URL.
     """
     return [
-        found
+        source
         for path in paths
-        for found in itertools.islice(discovery.inputs([path], remote=True), 1)
+        for source in itertools.islice(discovery.inputs([path], remote=True), 1)
     ]
 
 
@@ -103,16 +103,16 @@ class _Read:
 
 
 def _read(path: str) -> _Read:
-    found = next(iter(inputs(path)), None)
-    if found is None or not found.exact:
+    source = next(iter(inputs(path)), None)
+    if source is None or not source.exact:
         raise ModelFileError(
             without_secrets(path),
             "no-model",
             "is a directory, but not a model; specify a model in this directory",
         )
-    with steps.budget(found.display_path):
-        document = format_detection.document(found.path, found.display_path)
-        return _Read(path=found.path, subject=comparing.compared_model(document))
+    with steps.budget(source.display_path):
+        document = format_detection.document(source.path, source.display_path)
+        return _Read(path=source.path, subject=comparing.compared_model(document))
 
 
 def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
@@ -140,11 +140,11 @@ def _pattern(
     paths = {
         path
         for subject in subjects
-        for held in subject.layers
-        for path in (held.layer.path, *held.layer.also_at)
+        for compared in subject.layers
+        for path in (compared.layer.path, *compared.layer.also_at)
     }
     if pattern in paths:
-        return lambda found: pattern in found
+        return lambda layer_paths: pattern in layer_paths
     check_pattern(pattern, f"--layer {pattern!r} is not a layer path and")
     with matching_in(subjects[0].document.path) as matcher:
         matching = {path for path in paths if matcher.fullmatch(pattern, path)}
@@ -154,4 +154,4 @@ def _pattern(
             f"--layer {pattern!r} matches no layer of {' or '.join(names)}; `policytool inspect` "
             "lists the layer paths"
         )
-    return lambda found: not matching.isdisjoint(found)
+    return lambda layer_paths: not matching.isdisjoint(layer_paths)

@@ -25,43 +25,47 @@ _LEAST: Final = 0.01
 """Smaller errors are not worth a note."""
 
 
-def options(wanted: CheckOptions, found: Check) -> CheckOptions | None:
+def options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
     """
     Return a check in which the kept layers follow the policy too; None where the user gave inputs,
     or nothing is kept. A plan keeps no layer for which the user decided.
     """
-    to = wanted.candidate.to
-    if to is None or wanted.inputs is not None or not found.candidate.kept:
+    to = check_options.candidate.to
+    if to is None or check_options.inputs is not None or not check.candidate.kept:
         return None
-    following = tuple(Assignment(pattern=path, policy=to) for path in found.candidate.kept)
+    following = tuple(Assignment(pattern=path, policy=to) for path in check.candidate.kept)
     candidate = replace(
-        wanted.candidate,
+        check_options.candidate,
         outputs=Outputs.FOLLOW,
-        assignments=(*wanted.candidate.assignments, *following),
+        assignments=(*check_options.candidate.assignments, *following),
     )
-    return wanted.for_candidate(candidate)
+    return check_options.for_candidate(candidate)
 
 
-def note(found: Check, measure: Callable[[], Check]) -> CheckNote | None:
+def note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
     """
     Return what happens if every layer follows the policy; None where it is much the same.
 
     :param measure: measures that
     """
-    prefix = f"if every layer followed {found.candidate.policy}, "
+    prefix = f"if every layer followed {check.candidate.policy}, "
     try:
         followed = measure()
     except (ModelFileError, UsageError, WorkerError) as error:
         return CheckNote(code="every-layer", message=f"{prefix}it could not run: {error}")
-    told = next(
+    difference = next(
         (
             text
-            for before, after in zip(found.runs, followed.runs, strict=True)
+            for before, after in zip(check.runs, followed.runs, strict=True)
             if (text := _difference(before, after)) is not None
         ),
         None,
     )
-    return CheckNote(code="every-layer", message=prefix + told) if told is not None else None
+    return (
+        CheckNote(code="every-layer", message=prefix + difference)
+        if difference is not None
+        else None
+    )
 
 
 def _difference(before: CheckRun, after: CheckRun) -> str | None:
@@ -80,5 +84,7 @@ def _difference(before: CheckRun, after: CheckRun) -> str | None:
 
 
 def _largest_error(run: CheckRun) -> float:
-    found = [one.accumulated.relative for one in run.outputs if one.accumulated is not None]
-    return max((one for one in found if one is not None), default=0.0)
+    errors = [
+        output.accumulated.relative for output in run.outputs if output.accumulated is not None
+    ]
+    return max((error for error in errors if error is not None), default=0.0)

@@ -81,43 +81,47 @@ class FixAttempt:
     """What would be written, for a diff."""
 
 
-def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
+def attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
     """
     Return what became of an input, and what is found in it then; its failure, or None for what was
     found and is no model.
     """
-    with steps.budget(found.display_path):
-        return _attempt(found, request)
+    with steps.budget(source.display_path):
+        return _attempt(source, request)
 
 
-def _attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
-    crash_guard.about(found.display_path, auditing.TASK.lost)
+def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
+    crash_guard.about(source.display_path, auditing.TASK.lost)
     try:
-        case = auditing.read_model(found)
+        case = auditing.read_model(source)
         unplanned = replace(request.audit_options, plans_commands=False)
-        audited = auditing.audit_model(case, found.path, unplanned)
+        audited = auditing.audit_model(case, source.path, unplanned)
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
-        return FixAttempt(audited=_with_commands(audited, case, found, request))
-    crash_guard.about(found.display_path, TASK.lost)
-    fixed, migration = _fix(case, found.local_path, before, request.options)
+        return FixAttempt(audited=_with_commands(audited, case, source, request))
+    crash_guard.about(source.display_path, TASK.lost)
+    fixed, migration = _fix(case, source.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
     if fixed.outcome is not FixOutcome.FIXED:
-        return FixAttempt(audited=_with_commands(audited, case, found, request), fixed=fixed)
+        return FixAttempt(audited=_with_commands(audited, case, source, request), fixed=fixed)
     try:
-        after = auditing.audit_input(found, request.audit_options)
+        after = auditing.audit_input(source, request.audit_options)
     except ModelFileError as error:  # someone else may have removed it meanwhile
         return Failure(path=error.path, code=error.code, message=error.message)
     return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
 
 
-def _with_commands(audited: Audited, case: RuleInput, found: Input, request: FixRequest) -> Audited:
+def _with_commands(
+    audited: Audited, case: RuleInput, source: Input, request: FixRequest
+) -> Audited:
     """Return the result of a model that stays as it is, with the command that makes it pass."""
     options = request.audit_options
-    return replace(audited, commands=auditing.commands(case, found.path, audited.findings, options))
+    return replace(
+        audited, commands=auditing.commands(case, source.path, audited.findings, options)
+    )
 
 
 def _fix(
@@ -152,20 +156,20 @@ def _fix(
         left = _all_left(merged, error.message)
         return FixedModel(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
     backup = done_by.written.backup if done_by.written is not None else None
-    shown = display_path(backup) if backup is not None else None
-    return replace(done, outcome=FixOutcome.FIXED, backup=shown), None
+    backup_path = display_path(backup) if backup is not None else None
+    return replace(done, outcome=FixOutcome.FIXED, backup=backup_path), None
 
 
-def places(found: Input, request: FixRequest) -> frozenset[AnyPath]:
+def places(source: Input, request: FixRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for a model."""
     destination = Destination(in_place=True, write=request.options.write)
-    return places_of(found.local_path, "", destination, several=False)
+    return places_of(source.local_path, "", destination, several=False)
 
 
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda found: found.display_path,
+    shown=lambda source: source.display_path,
     lost=(
         "may not have been fixed: the worker process {how}; the file is intact, either fixed or "
         "unchanged"
@@ -186,12 +190,12 @@ def collect(
     """
     attempts, failures, passed_over = divide(results)
     audit = Audit(
-        audited=tuple(one.audited for one in attempts),
+        audited=tuple(attempt.audited for attempt in attempts),
         failures=failures,
         passed_over=passed_over,
-        fixed=tuple(one.fixed for one in attempts if one.fixed is not None),
+        fixed=tuple(attempt.fixed for attempt in attempts if attempt.fixed is not None),
     )
-    return audit, tuple(one.migration for one in attempts if one.migration is not None)
+    return audit, tuple(attempt.migration for attempt in attempts if attempt.migration is not None)
 
 
 def _all_left(merged: Merged, reason: str) -> tuple[UnfixedFinding, ...]:
@@ -236,8 +240,8 @@ def _plan_fixes(
                 "migrate"
             ),
         )
-    held = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
-    return merged, held if held is not None else result
+    reason = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
+    return merged, reason if reason is not None else result
 
 
 def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
@@ -248,7 +252,8 @@ def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merge
     return replace(
         safe,
         left=tuple(
-            replace(one, reason=reason) if one.finding in taken else one for one in safe.left
+            replace(unfixed, reason=reason) if unfixed.finding in taken else unfixed
+            for unfixed in safe.left
         ),
     )
 
@@ -261,8 +266,8 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
 
 def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> FixedModel:
     """Return what was done to a written model with what is gone and what is still there."""
-    there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
-    still = {finding for finding in before.findings if _identity(finding) in there}
+    remaining = {_identity(finding) for finding in after.findings}  # no fix renames a layer
+    still = {finding for finding in before.findings if _identity(finding) in remaining}
     stays = (
         UnfixedFinding(finding=finding, reason="migrate applied the fix, but the finding remains")
         for finding in fixed.gone
@@ -279,7 +284,7 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
     return replace(
         fixed,
         gone=tuple(finding for finding in fixed.gone if finding not in still),
-        left=(*(one for one in fixed.left if one.finding in still), *stays),
+        left=(*(entry for entry in fixed.left if entry.finding in still), *stays),
         warnings=(
             *fixed.warnings,
             *(_vanished_message(rule, count) for rule, count in vanished.items()),

@@ -132,7 +132,7 @@ CACHING: Final[Caching[Input]] = Caching(
 """How results of reading a model are kept."""
 
 TASK: Final = Task(
-    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+    module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
 """Reading of one file."""
 

@@ -83,7 +83,7 @@ class Merged:
         """
         block = max(_LEAST_BLOCK, _BLOCKS // len(self.reports))
         streams = [_results(report, block) for report in self.reports]
-        for _, line in heapq.merge(*streams, key=lambda found: found[0]):
+        for _, line in heapq.merge(*streams, key=lambda numbered_line: numbered_line[0]):
             yield line
 
 
@@ -123,24 +123,24 @@ def _read_report(path: Path) -> ShardReport:
 
     :raises MergeError: if it is none, or is not complete.
     """
-    shown = display_path(path)
+    name = display_path(path)
     try:
         head, tail = opening.read_head(path, _SHORT), opening.read_tail(path, _SHORT)
     except OSError as error:
-        raise MergeError(f"report {shown} cannot be read: {error.strerror or error}") from error
+        raise MergeError(f"report {name} cannot be read: {error.strerror or error}") from error
     header = _object(head.partition(b"\n")[0])
     if header is None or not _is_header(header):
         raise MergeError(
-            f"report {shown} is not in JSON Lines; expected a file written with --format jsonl"
+            f"report {name} is not in JSON Lines; expected a file written with --format jsonl"
         )
     shard = _shard(header.pop("shard")) if "shard" in header else None
     last = _object(tail.removesuffix(b"\n").rpartition(b"\n")[2]) if tail[-1:] == b"\n" else None
     end = last.get("end") if last is not None else None
     if not isinstance(end, dict) or end.get("complete") is not True:
-        raise MergeError(f"report {shown} is incomplete; run the shard again")
+        raise MergeError(f"report {name} is incomplete; run the shard again")
     report = ShardReport(path=path, header=header, shard=shard, end=end)
     if not _is_end(end, len(range(report.first, header["inputs"]["count"], report.step))):
-        raise MergeError(f"the last line of report {shown} is damaged{_DAMAGED}")
+        raise MergeError(f"the last line of report {name} is damaged{_DAMAGED}")
     return report
 
 
@@ -160,28 +160,28 @@ def _object(line: bytes, place: str = "") -> dict[str, Any] | None:
     return value if isinstance(value, dict) and not repeated else None
 
 
-def _is_header(found: Mapping[str, Any]) -> bool:
-    if not found.keys() >= _HEADER or found["version"] != VERSION:
+def _is_header(header: Mapping[str, Any]) -> bool:
+    if not header.keys() >= _HEADER or header["version"] != VERSION:
         return False
-    tool, inputs, options = found["tool"], found["inputs"], found["options"]
+    tool, inputs, options = header["tool"], header["inputs"], header["options"]
     return (
-        isinstance(found["command"], str)
+        isinstance(header["command"], str)
         and isinstance(tool, dict)
         and isinstance(tool.get("version"), str)
         and isinstance(inputs, dict)
         and _is_count(inputs.get("count"))
         and isinstance(inputs.get("sha256"), str)
         and isinstance(options, dict)
-        and _is_count(found["exit_code_without_models"])
-        and found["exit_code_without_models"] in _WITHOUT_MODELS
-        and ("shard" not in found or _shard(found["shard"]) is not None)
+        and _is_count(header["exit_code_without_models"])
+        and header["exit_code_without_models"] in _WITHOUT_MODELS
+        and ("shard" not in header or _shard(header["shard"]) is not None)
     )
 
 
-def _shard(found: object) -> Shard | None:
-    if not isinstance(found, dict):
+def _shard(encoded: object) -> Shard | None:
+    if not isinstance(encoded, dict):
         return None
-    index, count = found.get("index"), found.get("count")
+    index, count = encoded.get("index"), encoded.get("count")
     if type(index) is not int or type(count) is not int or not 1 <= index <= count <= MOST:
         return None
     return Shard(index=index, count=count)
@@ -234,11 +234,11 @@ def _check_shards(reports: Sequence[ShardReport]) -> None:
 
     :raises MergeError: if it is not.
     """
-    for one, other in pairwise(reports):
-        if one.first == other.first:
+    for report, other in pairwise(reports):
+        if report.first == other.first:
             raise MergeError(
-                f"reports {display_path(one.path)} and {display_path(other.path)} are both from "
-                f"{_words(one)}; specify one of them"
+                f"reports {display_path(report.path)} and {display_path(other.path)} are both from "
+                f"{_words(report)}; specify one of them"
             )
     missing = sorted(set(range(reports[0].step)) - {report.first for report in reports})
     if missing:
@@ -254,21 +254,24 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
 
     :raises MergeError: for a line that does not belong there.
     """
-    shown, expected = display_path(report.path), report.first
-    found = dict.fromkeys(_KINDS, 0)
+    name, expected = display_path(report.path), report.first
+    counts = dict.fromkeys(_KINDS, 0)
     most: int = report.header["inputs"]["count"]
     has_ended = False
     for number, line in _numbered_lines(report.path, block):
         if number == 1:
             continue
         is_text = line.isascii() and line.decode().isprintable()  # as all lines are written
-        value = _object(line, f"report {shown} line {number}") if is_text else None
+        value = _object(line, f"report {name} line {number}") if is_text else None
         if value is None or has_ended:
-            raise MergeError(f"report {shown} line {number} is damaged{_DAMAGED}")
+            raise MergeError(f"report {name} line {number} is damaged{_DAMAGED}")
         if value == {"end": report.end}:
             has_ended = True
             continue
-        position, kind = value.get("input"), next((one for one in _KINDS if one in value), "")
+        position, kind = (
+            value.get("input"),
+            next((known_kind for known_kind in _KINDS if known_kind in value), ""),
+        )
         if (
             value.keys() != {"input", kind}
             or not isinstance(value[kind], dict)
@@ -276,12 +279,12 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
             or not expected <= position < most
             or (position - report.first) % report.step
         ):
-            raise MergeError(f"report {shown} line {number} is damaged{_DAMAGED}")
+            raise MergeError(f"report {name} line {number} is damaged{_DAMAGED}")
         expected = position + report.step
-        found[kind] += 1
+        counts[kind] += 1
         yield position, f"{line.decode()}\n"
-    if not has_ended or any(found[kind] != report.end[f"{kind}s"] for kind in _KINDS):
-        raise MergeError(f"report {shown} lacks lines that its last line counts{_DAMAGED}")
+    if not has_ended or any(counts[kind] != report.end[f"{kind}s"] for kind in _KINDS):
+        raise MergeError(f"report {name} lacks lines that its last line counts{_DAMAGED}")
 
 
 def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
@@ -290,7 +293,7 @@ def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
 
     :raises MergeError: for one that is too long, and for a file that cannot be read.
     """
-    shown, number, size = display_path(path), 0, 0
+    name, number, size = display_path(path), 0, 0
     rest: list[bytes] = []  # of the line that is not whole yet; joined once, not for each block
     try:
         for data in opening.blocks(path, block):
@@ -301,9 +304,9 @@ def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
                 rest, size = [], 0
             rest.append(last)
             size += len(last)
-            if beyond := limits.JSON_BYTES.exceeded_message(size, counting=True):
-                raise MergeError(f"report {shown} line {number + 1} has {beyond}")
+            if excess := limits.JSON_BYTES.exceeded_message(size, counting=True):
+                raise MergeError(f"report {name} line {number + 1} has {excess}")
     except OSError as error:
-        raise MergeError(f"report {shown} cannot be read: {error.strerror or error}") from error
+        raise MergeError(f"report {name} cannot be read: {error.strerror or error}") from error
     if size:
-        raise MergeError(f"report {shown} line {number + 1} is damaged{_DAMAGED}")
+        raise MergeError(f"report {name} line {number + 1} is damaged{_DAMAGED}")

@@ -107,26 +107,26 @@ class MigrateRequest:
     """Why no predictions are compared, for all of them; None if they are, or nobody expects it."""
 
 
-def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
+def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one input.
 
     :raises UsageError: for options that contradict the model.
     """
     try:
-        with steps.budget(found.display_path):
-            document = format_detection.document(found.path, found.display_path)
-            if document.config_part is None and not found.exact:
+        with steps.budget(source.display_path):
+            document = format_detection.document(source.path, source.display_path)
+            if document.config_part is None and not source.exact:
                 return None  # a glob matches weights next to models by accident
             migration_preview.check_migratable(
                 document, converts=request.options.target is not None
             )
-            return migrate_loaded(reading.load_model(document), found.path, request, tools)
+            return migrate_loaded(reading.load_model(document), source.path, request, tools)
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
     except WorkerError as error:
         return Failure(
-            path=found.display_path, code=error.code, message=str(error), details=error.details
+            path=source.display_path, code=error.code, message=str(error), details=error.details
         )
 
 
@@ -161,10 +161,10 @@ def migrate_loaded(
     return apply_plan(work, request.destination, several=request.several)
 
 
-def places(found: Input, request: MigrateRequest) -> frozenset[AnyPath]:
+def places(source: Input, request: MigrateRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for an input."""
     return places_of(
-        found.path, request.options.suffix, request.destination, several=request.several
+        source.path, request.options.suffix, request.destination, several=request.several
     )
 
 

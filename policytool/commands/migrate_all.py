@@ -80,7 +80,7 @@ def migrate_all(
             remote_migration.TASK,
             chosen,
             request,
-            lambda found: remote_migration.attempt(found, request, tools),
+            lambda source: remote_migration.attempt(source, request, tools),
         )
     else:
         yield from parallel.run_all(
@@ -122,7 +122,10 @@ def migrate_saved(
         tools = tools.decide_verification(None)
     if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
         yield from parallel.run_serially(
-            saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
+            saved_plans.TASK,
+            every,
+            request,
+            lambda saved: saved_plans.attempt(saved, request, tools),
         )
     else:
         yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
@@ -137,12 +140,12 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
         layer.
     """
     options, destination = migrate_options(arguments), migrate_destination(arguments)
-    found = discovery.one(path, remote=True)
-    remote_migration.check([found.path], destination)
+    model = discovery.one(path, remote=True)
+    remote_migration.check([model.path], destination)
     source, target = migrate_interpreters(arguments)
     with Worker(source) as worker, Worker(target) as other:
         tools = tensorflow.tools(arguments, worker, other, verify=arguments.verify)
-        result = next(migrate_all([found], options, destination, tools))
+        result = next(migrate_all([model], options, destination, tools))
     match result:
         case Migration() as done:
             return done
@@ -224,9 +227,11 @@ def the_one_model(
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
     read = list(parallel.run_all(inspect.TASK, candidates, None, None))
-    models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
+    models = [
+        candidate for candidate, result in zip(candidates, read, strict=True) if result is not None
+    ]
     if len(models) > 1:
-        listed = join_first([found.display_path for found in models], 10)
+        listed = join_first([model.display_path for model in models], 10)
         raise UsageError(f"found {len(models)} models ({listed}); specify one of them{several}")
     for result in read:
         # it would be again, and only after as long

@@ -174,7 +174,7 @@ def _count_losses(
         return tensorflow_run.count_casts(plan, loaded, source)
     from policytool.formats import rewriting  # h5py and ml_dtypes
 
-    return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
+    return rewriting.measure(source, plan.format, plan.casts, display_path=plan.path)
 
 
 def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:

@@ -43,7 +43,7 @@ MigrateLocal: TypeAlias = "Callable[[AnyPath, Destination], Result]"
 """Migrates what a path leads to."""
 
 
-def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
+def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one input, as :func:`policytool.commands.migrate.attempt` does.
 
@@ -51,13 +51,13 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
     """
 
     def act(path: AnyPath, destination: Destination) -> Result:
-        copy = replace(found, path=path, shown=found.display_path)
+        copy = replace(source, path=path, shown=source.display_path)
         # the output of a copy is named in full
         several = request.several and destination.output == request.destination.output
-        asked = replace(request, destination=destination, several=several)
-        return migrate.attempt(copy, asked, tools)
+        copy_request = replace(request, destination=destination, several=several)
+        return migrate.attempt(copy, copy_request, tools)
 
-    return with_local_copy(found.path, found.display_path, request.destination, act)
+    return with_local_copy(source.path, source.display_path, request.destination, act)
 
 
 def check(sources: Iterable[AnyPath], destination: Destination) -> None:
@@ -93,7 +93,7 @@ def _read_only(path: RemotePath) -> str:
 
 
 def with_local_copy(
-    source: AnyPath, shown: str, destination: Destination, act: MigrateLocal
+    source: AnyPath, display_path: str, destination: Destination, act: MigrateLocal
 ) -> Result:
     """
     Return what ``act`` returns for a model; if that or the output is remote, it is called for the
@@ -109,7 +109,7 @@ def with_local_copy(
     if not destination.write and not (planned.plan.casts and isinstance(source, RemotePath)):
         return planned
     try:
-        with report_failures(shown, Path(tempfile.gettempdir())):
+        with report_failures(display_path, Path(tempfile.gettempdir())):
             return _migrate_copy(source, planned, destination, act)
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
@@ -257,7 +257,7 @@ def _check_links(model: Path) -> None:
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda found: found.display_path,
+    shown=lambda source: source.display_path,
     lost=LOST,
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,

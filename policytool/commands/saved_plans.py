@@ -168,17 +168,17 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
         ) from error
 
 
-def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
+def pair(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
     """
     Return plans with the files that they are to be carried out on; without paths, each plan's own.
 
     :raises UsageError: for paths that there is no plan for.
     """
     if not paths:
-        return [SavedPlan(plan=plan, path=remote_path.from_text(plan.path)) for plan in found]
-    if len(found) == 1 and len(paths) == 1:
-        return [SavedPlan(plan=found[0], path=remote_path.from_text(paths[0]))]
-    named = {plan.path: plan for plan in found}
+        return [SavedPlan(plan=plan, path=remote_path.from_text(plan.path)) for plan in plans]
+    if len(plans) == 1 and len(paths) == 1:
+        return [SavedPlan(plan=plans[0], path=remote_path.from_text(paths[0]))]
+    named = {plan.path: plan for plan in plans}
     missing = [path for path in paths if path not in named]
     if missing:
         raise UsageError(
@@ -299,7 +299,7 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
     edits = [{**edit, "address": edit} for edit in item["edits"]]
     plan = codec.read(Plan, {**{name: item[key] for name, key in _READ.items()}, "edits": edits})
     if (
-        not {dtype for one in plan.casts for dtype in (one.before, one.after, one.through)}
+        not {dtype for cast in plan.casts for dtype in (cast.before, cast.after, cast.through)}
         <= _DTYPES
     ):
         raise TypeError("expected a float dtype")

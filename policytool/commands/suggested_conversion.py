@@ -62,7 +62,7 @@ def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | 
 
 
 TASK: Final = Task(
-    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+    module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
 """Reading of the only file, with its fix."""
 

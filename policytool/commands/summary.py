@@ -186,17 +186,17 @@ class FleetSummary:
         return sum(self.stored.values())
 
 
-def attempt(found: Input, request: SummaryRequest) -> ModelRecord | Failure | None:
+def attempt(source: Input, request: SummaryRequest) -> ModelRecord | Failure | None:
     """Return the record of an input, its failure, or None for what was found and is no model."""
     try:
-        with steps.budget(found.display_path):
-            return model_record(reading.read(found.path, found.display_path), request)
+        with steps.budget(source.display_path):
+            return model_record(reading.read(source.path, source.display_path), request)
     except ModelFileError as error:
-        return failure_of(found, error)
+        return failure_of(source, error)
 
 
 TASK: Final = Task(
-    module=__name__, attempt=attempt, shown=lambda found: found.display_path, caching=CACHING
+    module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
 """Reading of one file."""
 
@@ -336,9 +336,11 @@ class _Counts:
         self.loading[outcome.release, outcome.loading] += 1
         if outcome.reason is None:
             return
-        found = self.reasons.setdefault(outcome.release, Counter())
+        reason_counts = self.reasons.setdefault(outcome.release, Counter())
         other = (outcome.loading, None, OTHER)
-        found[_known((outcome.loading, outcome.cause, outcome.reason), found, other)] += 1
+        reason_counts[
+            _known((outcome.loading, outcome.cause, outcome.reason), reason_counts, other)
+        ] += 1
 
     def release(self, name: str) -> ReleaseCount:
         """Return how many models a release loads."""

@@ -58,7 +58,7 @@ _LOST: Final = "could not be tuned: the worker process {how}"
 
 def tune(
     model: Input,
-    wanted: TuneOptions,
+    options: TuneOptions,
     tools: TensorFlowTools,
     report: Report = lambda _: None,
 ) -> Tuning:
@@ -72,34 +72,34 @@ def tune(
     :raises WorkerError: where the child process cannot do it.
     """
     with tools.hand_over() as hand_over:
-        source = readable_source(model, wanted, hand_over)
-        return _search(source, _candidates(source, wanted), wanted, (tools, hand_over), report)
+        source = readable_source(model, options, hand_over)
+        return _search(source, _candidates(source, options), options, (tools, hand_over), report)
 
 
 def _search(
     source: CheckSource,
-    found: Candidates,
-    wanted: TuneOptions,
+    candidates: Candidates,
+    options: TuneOptions,
     means: tuple[TensorFlowTools, HandOver],
     report: Report,
 ) -> Tuning:
     start = time.monotonic()
     model = source.input
     record = (
-        tune_records.record_of(wanted.record, source.copy, found, wanted)
-        if wanted.record is not None
+        tune_records.record_of(options.record, source.copy, candidates, options)
+        if options.record is not None
         else None
     )
     known = record.read() if record is not None else ()
-    with TrialRuns(source, found, wanted, *means) as runs:
+    with TrialRuns(source, candidates, options, *means) as runs:
         report("reference")
-        everything = frozenset(found.paths)
+        everything = frozenset(candidates.paths)
         first = runs.measure(everything)  # what fails here does not depend on the set
         notes = _about_outputs(model, runs.not_comparable)
-        check, more = _diagnosis(model, found, wanted, *means)
-        measured = evidence.evidence(check, found.paths) if check is not None else {}
-        decided = evidence.decided(check, found.paths) if check is not None else {}
-        made = {frozenset(one.kept): one for one in (*known, first)}
+        check, more = _diagnosis(model, candidates, options, *means)
+        measured = evidence.evidence(check, candidates.paths) if check is not None else {}
+        decided = evidence.decided(check, candidates.paths) if check is not None else {}
+        known_trials = {frozenset(known_trial.kept): known_trial for known_trial in (*known, first)}
 
         def run(kept: frozenset[str]) -> Trial:
             best = search.best
@@ -110,8 +110,8 @@ def _search(
                 record.write((*trials.made, trial))
             return trial
 
-        trials = Trials(run, wanted.budget, tuple(made.values()), start=start)
-        search = Search(_hints(check, found, measured, runs.times, wanted), trials)
+        trials = Trials(run, options.budget, tuple(known_trials.values()), start=start)
+        search = Search(_hints(check, candidates, measured, runs.times, options), trials)
         try:
             ending = search.run()
         except KeyboardInterrupt:
@@ -121,7 +121,7 @@ def _search(
             search,
             ending,
             runs,
-            wanted,
+            options,
             measured=measured,
             decided=decided,
             resumed=len(known),
@@ -132,7 +132,7 @@ def _search(
 
 def tune_and_write(
     model: Input,
-    wanted: TuneOptions,
+    options: TuneOptions,
     destination: Destination,
     tools: TensorFlowTools,
     report: Report = lambda _: None,
@@ -149,10 +149,10 @@ def tune_and_write(
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
-        source = readable_source(model, wanted, hand_over)
+        source = readable_source(model, options, hand_over)
         # A search may take hours; what keeps its result from being written has to be said before
-        found = _candidates(source, wanted)
-        planned = _write(source, found, frozenset(), replace(destination, write=False), tools)
+        candidates = _candidates(source, options)
+        planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
         if planned.status is Status.BLOCKED:
             refusal = planned.plan.refusals[0]
             raise ModelFileError(model.display_path, refusal.code, refusal.message)
@@ -163,16 +163,16 @@ def tune_and_write(
                 model.display_path,
                 overwrite=destination.overwrite,
             )
-        tuning = _search(source, found, wanted, (tools, hand_over), report)
+        tuning = _search(source, candidates, options, (tools, hand_over), report)
         if not tuning.passed or tuning.best is None:
             return tuning, None
         report("writing")
-        return tuning, _write(source, found, frozenset(tuning.best.kept), destination, tools)
+        return tuning, _write(source, candidates, frozenset(tuning.best.kept), destination, tools)
 
 
 def tune_file(
     model: str,
-    wanted: TuneOptions,
+    options: TuneOptions,
     destination: Destination,
     process: TensorFlowArguments,
 ) -> tuple[Tuning, Migration | None]:
@@ -181,7 +181,7 @@ def tune_file(
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
         try:
-            return tune_and_write(source, wanted, destination, tools)
+            return tune_and_write(source, options, destination, tools)
         except WorkerError as error:
             error.path = source.display_path
             raise
@@ -189,7 +189,7 @@ def tune_file(
 
 def _write(
     source: CheckSource,
-    found: Candidates,
+    candidates: Candidates,
     kept: frozenset[str],
     destination: Destination,
     tools: TensorFlowTools,
@@ -198,7 +198,7 @@ def _write(
     loaded = _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
     request = MigrateRequest(
-        options=replace(found.keeping(kept), retrace=retrace),
+        options=replace(candidates.keeping(kept), retrace=retrace),
         destination=destination,
         parts=False,
     )
@@ -208,9 +208,9 @@ def _write(
         )
 
 
-def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:
+def _candidates(source: CheckSource, options: TuneOptions) -> Candidates:
     with steps.budget(source.input.display_path):
-        return candidates(_loaded(source), wanted.candidate, keep_rules=wanted.keep_rules)
+        return candidates(_loaded(source), options.candidate, keep_rules=options.keep_rules)
 
 
 def _loaded(source: CheckSource) -> LoadedModel:
@@ -257,14 +257,17 @@ def _about_margin(search: Search) -> tuple[CheckNote, ...]:
 
 def _diagnosis(
     model: Input,
-    found: Candidates,
-    wanted: TuneOptions,
+    candidates: Candidates,
+    tune_options: TuneOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
     """Return the check with every candidate converted; None with a note if it cannot run so."""
     options = replace(
-        check_options(wanted, found), diagnosis=True, gradients=False, probes_overflow=False
+        check_options(tune_options, candidates),
+        diagnosis=True,
+        gradients=False,
+        probes_overflow=False,
     )
     try:
         return measure(model, None, options, tools, hand_over).check, ()
@@ -277,20 +280,20 @@ def _diagnosis(
 
 def _hints(
     check: Check | None,
-    found: Candidates,
+    candidates: Candidates,
     measured: Mapping[str, LayerEvidence],
     times: Mapping[str, float],
-    wanted: TuneOptions,
+    options: TuneOptions,
 ) -> Hints:
-    paths = found.paths
+    paths = candidates.paths
     if check is None:
         return Hints(candidates=paths, groups=evidence.groups(paths))
     return Hints(
         candidates=paths,
         groups=evidence.groups(paths),
-        proposals=tuple(evidence.proposals(check, paths, found.rules)),
+        proposals=tuple(evidence.proposals(check, paths, candidates.rules)),
         losses=evidence.losses(check, paths),
-        costs=evidence.costs(measured, times, paths, wanted.preference),
+        costs=evidence.costs(measured, times, paths, options.preference),
     )
 
 
@@ -298,7 +301,7 @@ def _tuning(
     search: Search,
     ending: Ending,
     runs: TrialRuns,
-    wanted: TuneOptions,
+    options: TuneOptions,
     *,
     measured: Mapping[str, LayerEvidence],
     decided: Mapping[str, tuple[str, ...]],
@@ -306,37 +309,41 @@ def _tuning(
     notes: tuple[CheckNote, ...],
     seconds: float,
 ) -> Tuning:
-    best, found = search.best, runs.candidates
-    shown = best or search.closest
+    best, candidates = search.best, runs.candidates
+    best_or_closest = best or search.closest
     assert runs.last is not None  # noqa: S101  # the first trial was run
     return Tuning(
-        policy=found.options.to or "",
-        objective=wanted.objective,
+        policy=candidates.options.to or "",
+        objective=options.objective,
         reference=runs.side(),
         device=runs.last.device,
         inputs=runs.last.inputs,
         versions=runs.versions,
         split=search.split_of(runs.split),
         layers=tuple(
-            _layer(path, search, best, found, measured.get(path), decides=decided.get(path, ()))
-            for path in found.paths
+            _layer(
+                path, search, best, candidates, measured.get(path), decides=decided.get(path, ())
+            )
+            for path in candidates.paths
         ),
-        fixed=found.fixed,
+        fixed=candidates.fixed,
         trials=search.trials.made,
         resumed=resumed,
         best=best,
         closest=search.closest,
-        metric=runs.metrics.get(frozenset(shown.kept)) if shown is not None else None,
+        metric=runs.metrics.get(frozenset(best_or_closest.kept))
+        if best_or_closest is not None
+        else None,
         options=short_options.with_layers(
-            _loaded(runs.source), found.options, found.policies(frozenset(best.kept))
+            _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
         )
         if best is not None
         else None,
         ending=ending,
         is_minimum=search.is_minimum,
-        preference=wanted.preference,
+        preference=options.preference,
         seconds=seconds,
-        seed=wanted.seed,
+        seed=options.seed,
         notes=(*notes, *_about_margin(search)),
     )
 
@@ -345,19 +352,19 @@ def _layer(
     path: str,
     search: Search,
     best: Trial | None,
-    found: Candidates,
+    candidates: Candidates,
     measured: LayerEvidence | None,
     *,
     decides: tuple[str, ...],
 ) -> TunedLayer:
     kept = best is not None and path in best.kept
     without = search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
-    alone = search.trials.known(frozenset(found.paths) - {path})
+    alone = search.trials.known(frozenset(candidates.paths) - {path})
     return TunedLayer(
         path=path,
-        class_name=found.classes[path],
+        class_name=candidates.classes[path],
         kept=kept,
-        rule=found.rules.get(path),
+        rule=candidates.rules.get(path),
         error=measured.error if measured is not None else None,
         is_finite=measured is None or measured.is_finite,
         largest=measured.largest if measured is not None else None,

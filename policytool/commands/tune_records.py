@@ -57,11 +57,11 @@ class Record:
                 "unreadable", f"cannot be read for --resume: {error.strerror or error}"
             ) from error
         try:
-            found, _ = jsontext.parse(text)
-            if not isinstance(found, dict) or found["version"] != VERSION:
+            record, _ = jsontext.parse(text)
+            if not isinstance(record, dict) or record["version"] != VERSION:
                 raise TypeError("expected an object")
-            search = _SEARCH(found["search"])
-            trials: tuple[Trial, ...] = _TRIALS(found["trials"])
+            search = _SEARCH(record["search"])
+            trials: tuple[Trial, ...] = _TRIALS(record["trials"])
         except (jsontext.JsonError, KeyError, TypeError, ValueError) as error:
             raise self._refused(
                 "not-a-record",
@@ -102,7 +102,7 @@ class Record:
 
 
 def record_of(
-    path: Path, model: PrivateCopy, candidates: Candidates, wanted: TuneOptions
+    path: Path, model: PrivateCopy, candidates: Candidates, tune_options: TuneOptions
 ) -> Record:
     """
     Return the record of a search.
@@ -110,16 +110,16 @@ def record_of(
     :raises ModelFileError: if a file of the search cannot be read.
     """
     options = (
-        wanted.candidate,
-        wanted.objective,
-        *(wanted.batches, wanted.batch_size, wanted.seed, wanted.device),
+        tune_options.candidate,
+        tune_options.objective,
+        *(tune_options.batches, tune_options.batch_size, tune_options.seed, tune_options.device),
         candidates.paths,
     )
-    metric = wanted.objective.metric
+    metric = tune_options.objective.metric
     files: dict[str, Sequence[object]] = {
         "model files": model.files,
-        "inputs": [wanted.inputs],
-        "weights": [wanted.weights],
+        "inputs": [tune_options.inputs],
+        "weights": [tune_options.weights],
         "labels": [metric.labels if metric is not None else None],
     }
     return Record(

@@ -46,34 +46,36 @@ SYNTHETIC_BATCHES: Final = 4
 """Batches of synthetic inputs: two for the search and two that validate its result."""
 
 
-def check_options(wanted: TuneOptions, candidates: Candidates) -> CheckOptions:
+def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
     """Return the options of the check that the search starts from, with everything converted."""
-    batches = wanted.batches
-    if batches is None and wanted.inputs is None:
+    batches = options.batches
+    if batches is None and options.inputs is None:
         batches = SYNTHETIC_BATCHES
     return CheckOptions(
         candidate=candidates.keeping(frozenset()),
-        weights=wanted.weights,
-        inputs=wanted.inputs,
+        weights=options.weights,
+        inputs=options.inputs,
         batches=batches,
-        batch_size=wanted.batch_size,
-        seed=wanted.seed,
-        device=wanted.device,
-        tolerances=wanted.objective.tolerances or Tolerances(),
-        metric=wanted.objective.metric,
-        gradients=wanted.objective.gradients,
+        batch_size=options.batch_size,
+        seed=options.seed,
+        device=options.device,
+        tolerances=options.objective.tolerances or Tolerances(),
+        metric=options.objective.metric,
+        gradients=options.objective.gradients,
         isolated=True,
     )
 
 
-def readable_source(model: Input, wanted: TuneOptions, hand_over: HandOver) -> CheckSource:
+def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> CheckSource:
     """
     Return a model that may be run, and whose layers have policies in the file.
 
     :raises ModelFileError: for another one, and for other files that cannot be read.
     """
     check_readable(
-        CheckOptions(inputs=wanted.inputs, weights=wanted.weights, metric=wanted.objective.metric)
+        CheckOptions(
+            inputs=options.inputs, weights=options.weights, metric=options.objective.metric
+        )
     )
     source = check_sides.read_source(model, hand_over)
     if source.loaded is None:
@@ -93,16 +95,16 @@ class TrialRuns:
         self,
         source: CheckSource,
         candidates: Candidates,
-        wanted: TuneOptions,
+        options: TuneOptions,
         tools: TensorFlowTools,
         hand_over: HandOver,
     ) -> None:
         self.source = source
         self.candidates = candidates
-        self.wanted = wanted
+        self.wanted = options
         self.tools = tools
         self.hand_over = hand_over
-        self.weights = check_sides.read_weights(wanted.weights, source, hand_over=hand_over)
+        self.weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
         self.split = Split.NONE
         self.last: CheckRun | None = None
         """The last run, of which device and inputs are those of all."""
@@ -121,7 +123,7 @@ class TrialRuns:
         self._backend = "tensorflow"
         self._stack = ExitStack()
         self._token = uuid.uuid4().hex
-        self._options = check_options(wanted, candidates)
+        self._options = check_options(options, candidates)
 
     def __enter__(self) -> Self:
         folder = self._stack.enter_context(self.hand_over.temporary_folder())
@@ -188,7 +190,7 @@ class TrialRuns:
         self.versions = answer["versions"]
         self.times = self._times(answer["times"])
         self._library, self._backend = answer["libraries"][0], answer["backends"][0]
-        found = [objective_excess(run, self.wanted.objective) for run in runs]
+        excesses = [objective_excess(run, self.wanted.objective) for run in runs]
         errors = [largest_error(run) for run in runs]
         task = runs[0].verdict.metric
         if task is not None:
@@ -198,10 +200,12 @@ class TrialRuns:
         gradients = runs[0].gradients
         return replace(
             self._trial(kept),
-            excess=found[0],
-            validation=found[1] if len(found) > 1 else None,
-            error=None if None in errors else max(one for one in errors if one is not None),
-            agreement=min(one for one in shares if one is not None) if asks_agreement else None,
+            excess=excesses[0],
+            validation=excesses[1] if len(excesses) > 1 else None,
+            error=None if None in errors else max(error for error in errors if error is not None),
+            agreement=min(share for share in shares if share is not None)
+            if asks_agreement
+            else None,
             gradient_error=gradient_error(gradients) if gradients is not None else None,
             metric=task.worst.candidate if task is not None else None,
         )
@@ -229,10 +233,10 @@ class TrialRuns:
             failure=failure,
         )
 
-    def _times(self, found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def _times(self, layer_times: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Return the times of layers by the paths that they have in the file."""
-        paths = answered_file_paths(found, self.source.loaded)
-        return {paths.get(one["path"], one["path"]): one["seconds"] for one in found}
+        paths = answered_file_paths(layer_times, self.source.loaded)
+        return {paths.get(entry["path"], entry["path"]): entry["seconds"] for entry in layer_times}
 
     def _job(self, side: PreparedSide) -> dict[str, Any]:
         job = check_job((self.reference, side), self.source, self._options, self.tools)

@@ -40,34 +40,40 @@ from.
 
 
 def changes(
-    a: ComparedModel, b: ComparedModel, held: tuple[ComparedLayer, ComparedLayer], by: Pairing
+    a: ComparedModel, b: ComparedModel, pair: tuple[ComparedLayer, ComparedLayer], by: Pairing
 ) -> Iterator[ValueChange]:
     """Yield what differs in two layers, policies before configs."""
-    one, other = (side.layer for side in held)
-    if a.is_traced and b.is_traced and one.traced_dtypes != other.traced_dtypes:
+    layer_a, layer_b = (side.layer for side in pair)
+    if a.is_traced and b.is_traced and layer_a.traced_dtypes != layer_b.traced_dtypes:
         yield ValueChange(
-            aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes)
+            aspect=Aspect.TRACED, a=list(layer_a.traced_dtypes), b=list(layer_b.traced_dtypes)
         )
     if not (a.described and b.described):
         return
-    yield from _identity(held, by)
+    yield from _identity(pair, by)
     unknown = {
         side.layer.path
-        for side, subject in zip(held, (a, b), strict=True)
+        for side, subject in zip(pair, (a, b), strict=True)
         if subject.has_unknown_scales and side.layer.loss_scale is None
     }
-    found = _policy(one, other, implicit=held[0].implicit or held[1].implicit)
-    yield from (change for change in found if change.aspect is not Aspect.LOSS_SCALE or not unknown)
-    if held[0].config is not None and held[1].config is not None:
-        yield from _spelled_policy(held[0].config, held[1].config, one, other)
-        found = configs(held[0].config, held[1].config, (one.class_name, other.class_name))
-        built = _BUILT.get(held[0].attribute, frozenset())
-        for change in found:
+    policy_changes = _policy(layer_a, layer_b, implicit=pair[0].implicit or pair[1].implicit)
+    yield from (
+        change for change in policy_changes if change.aspect is not Aspect.LOSS_SCALE or not unknown
+    )
+    if pair[0].config is not None and pair[1].config is not None:
+        yield from _spelled_policy(pair[0].config, pair[1].config, layer_a, layer_b)
+        config_changes = configs(
+            pair[0].config, pair[1].config, (layer_a.class_name, layer_b.class_name)
+        )
+        built = _BUILT.get(pair[0].attribute, frozenset())
+        for change in config_changes:
             if not is_asset(change, a, b):
-                alike = change.spelling or change.key in built or _is_same_axis(change, a, b, held)
-                yield replace(change, spelling=alike)
-    if held[0].operations is not None and held[1].operations is not None:
-        yield from configs(held[0].operations, held[1].operations)
+                is_spelling = (
+                    change.spelling or change.key in built or _is_same_axis(change, a, b, pair)
+                )
+                yield replace(change, spelling=is_spelling)
+    if pair[0].operations is not None and pair[1].operations is not None:
+        yield from configs(pair[0].operations, pair[1].operations)
 
 
 def configs(
@@ -79,33 +85,33 @@ def configs(
     Yield the keys that differ between two configs, those of A in their order, and those that are
     spelled differently.
     """
-    ones, others = normalization.keys(a, classes[0]), normalization.keys(b, classes[1])
-    for key in (*ones, *(key for key in others if key not in ones)):
+    entries_a, entries_b = normalization.keys(a, classes[0]), normalization.keys(b, classes[1])
+    for key in (*entries_a, *(key for key in entries_b if key not in entries_a)):
         if key in _ELSEWHERE:
             continue
-        one, other = ones.get(key), others.get(key)
-        if one is not None and other is not None:
-            same = normalization.same(one[2], other[2])
-            if one[:2] != other[:2] or not same:  # Python's == takes a boolean for a number
+        entry_a, entry_b = entries_a.get(key), entries_b.get(key)
+        if entry_a is not None and entry_b is not None:
+            same = normalization.same(entry_a[2], entry_b[2])
+            if entry_a[:2] != entry_b[:2] or not same:  # Python's == takes a boolean for a number
                 yield ValueChange(
-                    aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=same
+                    aspect=Aspect.CONFIG, key=key, a=entry_a[1], b=entry_b[1], spelling=same
                 )
-        elif one is not None:
+        elif entry_a is not None:
             yield ValueChange(
                 aspect=Aspect.CONFIG,
                 key=key,
-                a=one[1],
+                a=entry_a[1],
                 b=ABSENT,
-                spelling=normalization.is_unsaid(key, one[2])
+                spelling=normalization.is_unsaid(key, entry_a[2])
                 or normalization.is_derived(key, classes[0]),
             )
-        elif other is not None:
+        elif entry_b is not None:
             yield ValueChange(
                 aspect=Aspect.CONFIG,
                 key=key,
                 a=ABSENT,
-                b=other[1],
-                spelling=normalization.is_unsaid(key, other[2])
+                b=entry_b[1],
+                spelling=normalization.is_unsaid(key, entry_b[2])
                 or normalization.is_derived(key, classes[1]),
             )
 
@@ -127,41 +133,46 @@ def _is_same_axis(
     change: ValueChange,
     a: ComparedModel,
     b: ComparedModel,
-    held: tuple[ComparedLayer, ComparedLayer],
+    pair: tuple[ComparedLayer, ComparedLayer],
 ) -> bool:
     """Return whether a change is of one axis counted from either end."""
     if change.key != "axis" or change.a is ABSENT or change.b is ABSENT:
         return False
-    return ranks.is_same_axis(change.a, change.b, ((a, held[0]), (b, held[1])))
+    return ranks.is_same_axis(change.a, change.b, ((a, pair[0]), (b, pair[1])))
 
 
 def wiring(
-    held: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
+    pair: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
 ) -> Iterator[ValueChange]:
     """
     Yield what feeds two layers differently; for functional models also other inputs and outputs.
     """
-    one, other = held
-    if one.inputs is not None and other.inputs is not None:
-        yield from _input_changes(one.inputs, other.inputs, None, (a, b, pairs))
-    if one.ends is not None and other.ends is not None:
-        for key in one.ends:
-            yield from _input_changes(one.ends[key], other.ends.get(key, ()), key, (a, b, pairs))
+    layer_a, layer_b = pair
+    if layer_a.inputs is not None and layer_b.inputs is not None:
+        yield from _input_changes(layer_a.inputs, layer_b.inputs, None, (a, b, pairs))
+    if layer_a.ends is not None and layer_b.ends is not None:
+        for key in layer_a.ends:
+            yield from _input_changes(
+                layer_a.ends[key], layer_b.ends.get(key, ()), key, (a, b, pairs)
+            )
 
 
-def _identity(held: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[ValueChange]:
-    one, other = (side.layer for side in held)
-    ones, others = (one.class_name, one.registered_name), (other.class_name, other.registered_name)
-    if one.class_name != other.class_name:
-        spelling = normalization.class_of(one.class_name) == normalization.class_of(
-            other.class_name
+def _identity(pair: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[ValueChange]:
+    layer_a, layer_b = (side.layer for side in pair)
+    names_a, names_b = (
+        (layer_a.class_name, layer_a.registered_name),
+        (layer_b.class_name, layer_b.registered_name),
+    )
+    if layer_a.class_name != layer_b.class_name:
+        spelling = normalization.class_of(layer_a.class_name) == normalization.class_of(
+            layer_b.class_name
         )
         yield ValueChange(
-            aspect=Aspect.CLASS, a=one.class_name, b=other.class_name, spelling=spelling
+            aspect=Aspect.CLASS, a=layer_a.class_name, b=layer_b.class_name, spelling=spelling
         )
-    elif one.registered_name != other.registered_name and None not in {*ones, *others}:
-        yield ValueChange(aspect=Aspect.CLASS, a=one.registered_name, b=other.registered_name)
-    built = [side.names[-1] if side.names else side.layer.name for side in held]
+    elif layer_a.registered_name != layer_b.registered_name and None not in {*names_a, *names_b}:
+        yield ValueChange(aspect=Aspect.CLASS, a=layer_a.registered_name, b=layer_b.registered_name)
+    built = [side.names[-1] if side.names else side.layer.name for side in pair]
     if (
         built[0] != built[1]
     ):  # a direction of a Bidirectional has one name in the file and another when it is built
@@ -169,103 +180,115 @@ def _identity(held: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterato
             aspect=Aspect.NAME,
             a=built[0],
             b=built[1],
-            spelling=one.name == other.name or all(side.implicit for side in held),
+            spelling=layer_a.name == layer_b.name or all(side.implicit for side in pair),
         )
     if by is Pairing.MOVED:
         yield ValueChange(
-            aspect=Aspect.PLACE, a="/".join(held[0].names[:-1]), b="/".join(held[1].names[:-1])
+            aspect=Aspect.PLACE, a="/".join(pair[0].names[:-1]), b="/".join(pair[1].names[:-1])
         )
 
 
-def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[ValueChange]:
+def _policy(layer_a: Layer, layer_b: Layer, *, implicit: bool) -> Iterator[ValueChange]:
     """
     Yield how two policies differ.
 
     A model, and a layer that another makes by itself, may have none in one format and one in
     another, which says nothing of the model.
     """
-    if Source.UNKNOWN in {one.source, other.source}:
+    if Source.UNKNOWN in {layer_a.source, layer_b.source}:
         return
-    unsaid = Source.GLOBAL in {one.source, other.source} and one.policy != other.policy
+    unsaid = Source.GLOBAL in {layer_a.source, layer_b.source} and layer_a.policy != layer_b.policy
     if unsaid and (
         implicit
-        or one.class_name in MODEL_CLASSES
-        or "" in {one.path.rpartition("/")[0], other.path.rpartition("/")[0]}
+        or layer_a.class_name in MODEL_CLASSES
+        or "" in {layer_a.path.rpartition("/")[0], layer_b.path.rpartition("/")[0]}
     ):
         return
     pairs: tuple[tuple[Aspect, Json, Json], ...] = (
-        (Aspect.POLICY, one.policy, other.policy),
-        (Aspect.COMPUTE, one.compute_dtype, other.compute_dtype),
-        (Aspect.VARIABLE, one.variable_dtype, other.variable_dtype),
-        (Aspect.LOSS_SCALE, loss_scale_values(one.loss_scale), loss_scale_values(other.loss_scale)),
-        (Aspect.QUANTIZATION, *_quantization_pair(one.quantization, other.quantization)),
+        (Aspect.POLICY, layer_a.policy, layer_b.policy),
+        (Aspect.COMPUTE, layer_a.compute_dtype, layer_b.compute_dtype),
+        (Aspect.VARIABLE, layer_a.variable_dtype, layer_b.variable_dtype),
+        (
+            Aspect.LOSS_SCALE,
+            loss_scale_values(layer_a.loss_scale),
+            loss_scale_values(layer_b.loss_scale),
+        ),
+        (Aspect.QUANTIZATION, *_quantization_pair(layer_a.quantization, layer_b.quantization)),
     )
     yield from (
         ValueChange(aspect=aspect, a=before, b=after)
         for aspect, before, after in pairs
         if before != after
     )
-    if one.autocast is not None and other.autocast is not None and one.autocast != other.autocast:
-        yield ValueChange(aspect=Aspect.AUTOCAST, a=one.autocast, b=other.autocast)
+    if (
+        layer_a.autocast is not None
+        and layer_b.autocast is not None
+        and layer_a.autocast != layer_b.autocast
+    ):
+        yield ValueChange(aspect=Aspect.AUTOCAST, a=layer_a.autocast, b=layer_b.autocast)
 
 
-def _quantization_pair(one: Quantization | None, other: Quantization | None) -> tuple[Json, Json]:
+def _quantization_pair(a: Quantization | None, b: Quantization | None) -> tuple[Json, Json]:
     """Return two quantisations as JSON, without a history that one of the files does not say."""
-    found: list[dict[str, Json] | None] = [
-        asdict(side) if side is not None else None for side in (one, other)
+    values: list[dict[str, Json] | None] = [
+        asdict(side) if side is not None else None for side in (a, b)
     ]
-    for side in found:
+    for side in values:
         if side is not None and (
-            one is None
-            or other is None
-            or None in {one.amax_history_length, other.amax_history_length}
+            a is None or b is None or None in {a.amax_history_length, b.amax_history_length}
         ):
             del side["amax_history_length"]
-    return found[0], found[1]
+    return values[0], values[1]
 
 
 def _spelled_policy(
-    a: Mapping[str, Json], b: Mapping[str, Json], one: Layer, other: Layer
+    a: Mapping[str, Json], b: Mapping[str, Json], layer_a: Layer, layer_b: Layer
 ) -> Iterator[ValueChange]:
     """
     Yield a policy that is the same and spelled differently; one that no generation knows is
     compared as it is spelled.
     """
-    found = [
+    entries = [
         next(
             ((key, config[key]) for key in ("dtype", "input_dtype") if key in config), ("", ABSENT)
         )
         for config in (a, b)
     ]
-    if found[0] == found[1]:
+    if entries[0] == entries[1]:
         return
-    (_, before), (_, after) = found
-    if Source.UNKNOWN in {one.source, other.source}:
-        alike = (
+    (_, before), (_, after) = entries
+    if Source.UNKNOWN in {layer_a.source, layer_b.source}:
+        is_spelling = (
             before is not ABSENT
             and after is not ABSENT
             and normalization.same(normalization.normal(before), normalization.normal(after))
         )
-        yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=alike)
-    elif (one.policy, one.loss_scale, one.quantization) == (
-        other.policy,
-        other.loss_scale,
-        other.quantization,
+        yield ValueChange(
+            aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=is_spelling
+        )
+    elif (layer_a.policy, layer_a.loss_scale, layer_a.quantization) == (
+        layer_b.policy,
+        layer_b.loss_scale,
+        layer_b.quantization,
     ):
         yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=True)
 
 
 def _input_changes(
-    one: tuple[int | str, ...],
-    other: tuple[int | str, ...],
+    inputs_a: tuple[int | str, ...],
+    inputs_b: tuple[int | str, ...],
     key: str | None,
     sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[ValueChange]:
     a, b, pairs = sides
-    ones = [pairs.as_a(source) if isinstance(source, int) else source for source in one]
-    others = [pairs.of_other(source) if isinstance(source, int) else source for source in other]
-    if None in {*ones, *others} or ones != others:
-        yield ValueChange(aspect=Aspect.WIRING, key=key, a=_names(a, one), b=_names(b, other))
+    sources_a = [pairs.as_a(source) if isinstance(source, int) else source for source in inputs_a]
+    sources_b = [
+        pairs.of_other(source) if isinstance(source, int) else source for source in inputs_b
+    ]
+    if None in {*sources_a, *sources_b} or sources_a != sources_b:
+        yield ValueChange(
+            aspect=Aspect.WIRING, key=key, a=_names(a, inputs_a), b=_names(b, inputs_b)
+        )
 
 
 def _names(subject: ComparedModel, sources: tuple[int | str, ...]) -> Json:

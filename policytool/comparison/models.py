@@ -47,14 +47,14 @@ def compare_models(
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
     work = _Work(a, b, pair_layers(a, b), opened)
-    found = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
+    layer_pairs = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
     return Comparison(
         a=_side(a),
         b=_side(b),
-        layers=found,
+        layers=layer_pairs,
         optimizer=sections.optimizer(a, b, work.weights, opened) if keep is None else None,
         signatures=sections.signatures(a, b) if keep is None else (),
-        notes=tuple(notes.of(a, b, found)),
+        notes=tuple(notes.of(a, b, layer_pairs)),
     )
 
 
@@ -86,8 +86,8 @@ class _Work:
         self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
         self._folded_a = _fold_variables(a, self._alone_a, pairs.of_a)
         self._folded_b = _fold_variables(b, self._alone_b, pairs.of_b)
-        self._names_a = frozenset(held.names for held in a.layers)
-        self._names_b = frozenset(held.names for held in b.layers)
+        self._names_a = frozenset(layer.names for layer in a.layers)
+        self._names_b = frozenset(layer.names for layer in b.layers)
         self._moves = self._orders()
 
     def layers(
@@ -104,12 +104,12 @@ class _Work:
                 last = self._pairs.of_b[index]
             else:
                 behind.setdefault(last, []).append(index)
-        for index, held in enumerate(self._a.layers):
+        for index, layer in enumerate(self._a.layers):
             if index == 0:
                 yield from (self._only_b(other) for other in behind.get(None, ()))
             if index in self._pairs.of_a:
                 other = self._b.layers[self._pairs.of_a[index]]
-                paths = _paths(held, other)
+                paths = _paths(layer, other)
                 if keep is None or keep(paths):
                     yield self._both(index, self._pairs.of_a[index], self._pairs.by[index]), paths
             else:
@@ -120,33 +120,33 @@ class _Work:
 
     def weights(self) -> dict[Tensor, Tensor]:
         """Return the stored variables of layers of A that are in B as well, each with its like."""
-        found: dict[Tensor, Tensor] = {}
+        partners: dict[Tensor, Tensor] = {}
         for a, b in self._pairs.of_a.items():
-            found |= variables.partners(*self._named(a, b), self._opened)
-        return found
+            partners |= variables.partners(*self._named(a, b), self._opened)
+        return partners
 
     def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
-        one, other = self._a.layers[a], self._b.layers[b]
+        layer_a, layer_b = self._a.layers[a], self._b.layers[b]
         changes = [
-            *layers.changes(self._a, self._b, (one, other), by),
-            *layers.wiring((one, other), self._a, self._b, self._pairs),
+            *layers.changes(self._a, self._b, (layer_a, layer_b), by),
+            *layers.wiring((layer_a, layer_b), self._a, self._b, self._pairs),
         ]
         if a in self._moves:
             wired = (
-                one.parent is not None
-                and other.parent is not None
-                and self._is_wired(one.parent, other.parent)
+                layer_a.parent is not None
+                and layer_b.parent is not None
+                and self._is_wired(layer_a.parent, layer_b.parent)
             )
             changes.append(
                 ValueChange(
                     aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
                 )
             )
-        changes += self._places(one, other)
+        changes += self._places(layer_a, layer_b)
         return LayerPair(
-            a=one.layer.path,
-            b=other.layer.path,
-            class_name=one.layer.class_name or other.layer.class_name,
+            a=layer_a.layer.path,
+            b=layer_b.layer.path,
+            class_name=layer_a.layer.class_name or layer_b.layer.class_name,
             paired=by,
             changes=tuple(changes),
             variables=self._variables(a, b),
@@ -160,40 +160,40 @@ class _Work:
         return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
 
     def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
-        held = self._a.layers[index]
+        compared = self._a.layers[index]
         if index in self._pairs.further_a:
             other = self._b.layers[self._pairs.further_a[index]]
-            return self._further(held, other), _paths(held, other)
+            return self._further(compared, other), _paths(compared, other)
         listed = self._alone_a[index]
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        pairs = variables.one_sided(_named_variables(held), (), reason) if listed else ()
+        pairs = variables.one_sided(_named_variables(compared), (), reason) if listed else ()
         return LayerPair(
-            a=held.layer.path,
+            a=compared.layer.path,
             b=None,
-            class_name=held.layer.class_name,
+            class_name=compared.layer.class_name,
             listed=listed,
             variables=pairs,
-        ), _paths(held)
+        ), _paths(compared)
 
     def _only_b(self, index: int) -> tuple[LayerPair, frozenset[str]]:
-        held = self._b.layers[index]
+        compared = self._b.layers[index]
         if index in self._pairs.further_b:
             other = self._a.layers[self._pairs.further_b[index]]
-            return self._further(other, held), _paths(other, held)
+            return self._further(other, compared), _paths(other, compared)
         listed = self._alone_b[index]
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        pairs = variables.one_sided((), _named_variables(held), reason) if listed else ()
+        pairs = variables.one_sided((), _named_variables(compared), reason) if listed else ()
         return LayerPair(
             a=None,
-            b=held.layer.path,
-            class_name=held.layer.class_name,
+            b=compared.layer.path,
+            class_name=compared.layer.class_name,
             listed=listed,
             variables=pairs,
-        ), _paths(held)
+        ), _paths(compared)
 
     def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
         """Return a further place of a shared layer, whose variables the file stores again."""
@@ -238,41 +238,49 @@ class _Work:
         Return the layers of A that stand at another place among their siblings, with both places,
         counted among those that are in both.
         """
-        found = {}
+        moves = {}
         below_b = self._b.children()
         for parent, children in self._a.children().items():
             counterpart = self._pairs.of_a.get(parent) if parent is not None else None
             siblings = set(below_b.get(counterpart, ()))
-            here = [
+            indices_a = [
                 index
                 for index in children
                 if self._pairs.of_a.get(index) in siblings and _is_listed_there(self._a, index)
             ]
-            there = sorted(self._pairs.of_a[index] for index in here)
-            rank = {index: place for place, index in enumerate(there)}
-            places = [rank[self._pairs.of_a[index]] for index in here]
-            found.update(
+            indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
+            rank = {index: place for place, index in enumerate(indices_b)}
+            places = [rank[self._pairs.of_a[index]] for index in indices_a]
+            moves.update(
                 {
-                    here[position]: (position + 1, places[position] + 1)
+                    indices_a[position]: (position + 1, places[position] + 1)
                     for position in out_of_order(places)
                 }
             )
-        return found
+        return moves
 
-    def _places(self, one: ComparedLayer, other: ComparedLayer) -> Iterator[ValueChange]:
+    def _places(self, layer_a: ComparedLayer, layer_b: ComparedLayer) -> Iterator[ValueChange]:
         """Yield the places of a shared layer that are no layer's in the other file."""
-        ones = sorted(
-            "/".join(place) for place in one.places - other.places if place not in self._names_b
+        places_a = sorted(
+            "/".join(place)
+            for place in layer_a.places - layer_b.places
+            if place not in self._names_b
         )
-        others = sorted(
-            "/".join(place) for place in other.places - one.places if place not in self._names_a
+        places_b = sorted(
+            "/".join(place)
+            for place in layer_b.places - layer_a.places
+            if place not in self._names_a
         )
-        if (ones or others) and (len(one.places) > 1 or len(other.places) > 1):
-            yield ValueChange(aspect=Aspect.SHARED, a=list(ones), b=list(others))
+        if (places_a or places_b) and (len(layer_a.places) > 1 or len(layer_b.places) > 1):
+            yield ValueChange(aspect=Aspect.SHARED, a=list(places_a), b=list(places_b))
 
 
-def _paths(*held: ComparedLayer) -> frozenset[str]:
-    return frozenset(path for one in held for path in (one.layer.path, *one.layer.also_at))
+def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
+    return frozenset(
+        path
+        for compared in compared_layers
+        for path in (compared.layer.path, *compared.layer.also_at)
+    )
 
 
 def _is_listed_there(subject: ComparedModel, index: int) -> bool:
@@ -280,27 +288,29 @@ def _is_listed_there(subject: ComparedModel, index: int) -> bool:
     return subject.layers[index].attribute == LAYERS
 
 
-def _named_variables(held: ComparedLayer) -> list[Named]:
-    return list(zip(held.layer.variables, held.tensors, strict=True))
+def _named_variables(compared: ComparedLayer) -> list[Named]:
+    return list(zip(compared.layer.variables, compared.tensors, strict=True))
 
 
 def _alone(subject: ComparedModel, other: ComparedModel, known: set[int]) -> dict[int, bool]:
     """Return the layers that are in one file only, and whether the other file could list them."""
-    found: dict[int, bool] = {}
-    for index, held in enumerate(subject.layers):
+    listable: dict[int, bool] = {}
+    for index, compared in enumerate(subject.layers):
         if index in known:
             continue
-        parent = subject.layers[held.parent] if held.parent is not None else None
-        by_attribute = subject.is_graph and not other.is_graph and held.attribute != LAYERS
+        parent = subject.layers[compared.parent] if compared.parent is not None else None
+        by_attribute = subject.is_graph and not other.is_graph and compared.attribute != LAYERS
         no_input = (
-            held.layer.class_name == INPUT_CLASS
+            compared.layer.class_name == INPUT_CLASS
             and parent is not None
             and parent.layer.class_name == _SEQUENTIAL
         )
-        below_unlisted = held.parent is not None and found.get(held.parent) is False
-        no_words = not other.described and not held.layer.variables
-        found[index] = not (held.implicit or by_attribute or no_input or below_unlisted or no_words)
-    return found
+        below_unlisted = compared.parent is not None and listable.get(compared.parent) is False
+        no_words = not other.described and not compared.layer.variables
+        listable[index] = not (
+            compared.implicit or by_attribute or no_input or below_unlisted or no_words
+        )
+    return listable
 
 
 def _fold_variables(
@@ -310,7 +320,7 @@ def _fold_variables(
     Return the variables of layers that the other file does not list, by the layer that holds them:
     there they are its own.
     """
-    found: dict[int, list[Named]] = defaultdict(list)
+    folded: dict[int, list[Named]] = defaultdict(list)
     for index, listed in alone.items():
         path: list[str] = []
         above: int | None = index
@@ -318,8 +328,8 @@ def _fold_variables(
             path = [*subject.layers[above].names[-1:], *path]
             above = subject.layers[above].parent
         if above is not None and not listed:
-            found[above] += [
+            folded[above] += [
                 (replace(variable, name="/".join((*path, variable.name))), tensor)
                 for variable, tensor in _named_variables(subject.layers[index])
             ]
-    return found
+    return folded

@@ -227,19 +227,19 @@ def keys(
     spelled, and the normal value; layers are left out.
     """
     renamed = {**_KEYS, **layer_facts(class_name or "").renamed_arguments}
-    found = {}
+    normalized = {}
     for key, value in config.items():
         if (
             key not in _DROPPED
             and not (key == LAYERS and isinstance(value, list))
             and not is_layer(value, slot=key in _LAYER_KEYS)
         ):
-            found[renamed.get(key, key)] = (
+            normalized[renamed.get(key, key)] = (
                 key,
                 value,
                 _axis(normal(value)) if key == "axis" else normal(value),
             )
-    return found
+    return normalized
 
 
 def is_derived(key: str, class_name: str | None) -> bool:
@@ -268,9 +268,9 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
     return slot or {"name", "trainable"} <= serialized.arguments.keys()
 
 
-def same(one: Json, other: Json) -> bool:
+def same(value: Json, other: Json) -> bool:
     """Return whether two normal values are the same; booleans are no numbers."""
-    return bool(_freeze(one) == _freeze(other))
+    return bool(_freeze(value) == _freeze(other))
 
 
 def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
@@ -323,34 +323,38 @@ def _object(value: dict[str, Json]) -> Json:
     )
     named = _present_name(serialized.own_class)
     inner = normal(config) if config is not None else None
-    said = (
+    explicit_config = (
         {key: item for key, item in inner.items() if not is_unsaid(key, item)}
         if isinstance(inner, dict)
         else inner
     )
-    named, said = _initialiser(named, said)
+    named, explicit_config = _initialiser(named, explicit_config)
     rest: dict[str, Json] = {
         key: normal(item) for key, item in value.items() if key not in _WRAPPER
     }
     if is_own:
-        return {**keras_objects.short(named, said), **rest} if said or rest else named
+        return (
+            {**keras_objects.short(named, explicit_config), **rest}
+            if explicit_config or rest
+            else named
+        )
     package = serialized.registered_name or class_name
-    return {**keras_objects.short(named, said), "registered_name": package, **rest}
+    return {**keras_objects.short(named, explicit_config), "registered_name": package, **rest}
 
 
 def _axis(value: Json) -> Json:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _initialiser(class_name: str, said: Json) -> tuple[str, Json]:
+def _initialiser(class_name: str, config: Json) -> tuple[str, Json]:
     """
     Return the class and config of an initialiser by the name that Keras has for it, without a dtype
     of float32.
     """
-    if not isinstance(said, dict):
-        return class_name, said
+    if not isinstance(config, dict):
+        return class_name, config
     rest: dict[str, Json] = {
-        key: item for key, item in said.items() if (key, item) != ("dtype", "float32")
+        key: item for key, item in config.items() if (key, item) != ("dtype", "float32")
     }
     if class_name != "VarianceScaling":
         return class_name, rest

@@ -79,11 +79,11 @@ def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPa
 
 def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[ComparisonNote]:
     """Yield a note for each thing that the other file has and this one cannot hold."""
-    here = _WORDS.get(side.document.format, side.document.format)
+    title = _WORDS.get(side.document.format, side.document.format)
     if not side.has_variables and other.has_variables:
         yield ComparisonNote(
             code="no-variables",
-            message=f"{name} is {here}, which contains no variables, so the variables of the "
+            message=f"{name} is {title}, which contains no variables, so the variables of the "
             "other file are not compared",
         )
     if not side.described and other.described:
@@ -95,14 +95,14 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
         yield ComparisonNote(
             code="no-optimizer",
             message=(
-                f"{name} is {here}, which contains no optimizer, so the optimizer of the other "
+                f"{name} is {title}, which contains no optimizer, so the optimizer of the other "
                 "file is not compared"
             ),
         )
     if other.document.signatures and side.document.format != "savedmodel":
         yield ComparisonNote(
             code="no-signatures",
-            message=f"{name} is {here}, which has no graph, so the signatures and traced dtypes "
+            message=f"{name} is {title}, which has no graph, so the signatures and traced dtypes "
             "of the other file are not compared",
         )
     elif other.is_traced and not side.is_traced:
@@ -120,7 +120,7 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     if (
         side.is_graph
         and not other.is_graph
-        and any((held.config or {}).get("has_input_vocabulary") for held in side.layers)
+        and any((layer.config or {}).get("has_input_vocabulary") for layer in side.layers)
     ):
         yield ComparisonNote(
             code="vocabulary",

@@ -52,37 +52,37 @@ def compare_streams(
     Return how the values of two tensors of one shape compare; those that cannot be read are not
     compared.
     """
-    found = _Found()
+    differences = _Found()
     try:
-        for one, other in align(iter(a), iter(b)):
+        for block_a, block_b in align(iter(a), iter(b)):
             if dtypes[0] == dtypes[1]:
-                found.add(one, other, _differ(one, other))
+                differences.add(block_a, block_b, _differ(block_a, block_b))
             else:
-                _add_across(found, one, other, dtypes)
+                _add_across(differences, block_a, block_b, dtypes)
     except ValuesError as error:
         return ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=str(error))
-    if not found.differing:
+    if not differences.differing:
         verdict = ComparisonVerdict.EQUAL if dtypes[0] == dtypes[1] else ComparisonVerdict.ROUNDED
         return ValueComparison(
             verdict=verdict,
             rounded=Presence.BOTH if verdict is ComparisonVerdict.ROUNDED else None,
-            elements=found.elements,
+            elements=differences.elements,
             differing=0,
         )
-    if dtypes[0] != dtypes[1] and found.a_is_rounded != found.b_is_rounded:
-        rounded = Presence.A if found.a_is_rounded else Presence.B
+    if dtypes[0] != dtypes[1] and differences.a_is_rounded != differences.b_is_rounded:
+        rounded = Presence.A if differences.a_is_rounded else Presence.B
         return ValueComparison(
             verdict=ComparisonVerdict.ROUNDED,
             rounded=rounded,
-            elements=found.elements,
-            differing=found.differing,
-            largest=found.largest,
+            elements=differences.elements,
+            differing=differences.differing,
+            largest=differences.largest,
         )
     return ValueComparison(
         verdict=ComparisonVerdict.DIFFERENT,
-        elements=found.elements,
-        differing=found.differing,
-        largest=found.largest,
+        elements=differences.elements,
+        differing=differences.differing,
+        largest=differences.largest,
     )
 
 
@@ -92,18 +92,20 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
 
     :raises ValuesError: where one stream ends before the other.
     """
-    one, other = next(a, None), next(b, None)
-    while one is not None and other is not None:
-        count = min(one.size, other.size)
+    block_a, block_b = next(a, None), next(b, None)
+    while block_a is not None and block_b is not None:
+        count = min(block_a.size, block_b.size)
         if count:
-            yield one[:count], other[:count]
-        one = one[count:] if one.size > count else next(a, None)
-        other = other[count:] if other.size > count else next(b, None)
-    if any(rest is not None and rest.size for rest in (one, other, *a, *b)):
+            yield block_a[:count], block_b[:count]
+        block_a = block_a[count:] if block_a.size > count else next(a, None)
+        block_b = block_b[count:] if block_b.size > count else next(b, None)
+    if any(rest is not None and rest.size for rest in (block_a, block_b, *a, *b)):
         raise ValuesError("one file contains fewer values than the variable's shape requires")
 
 
-def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]) -> None:
+def _add_across(
+    differences: _Found, block_a: Array, block_b: Array, dtypes: tuple[str, str]
+) -> None:
     """
     Compare values of two dtypes.
 
@@ -111,27 +113,27 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
     """
     if all(dtype in casting.DTYPES for dtype in dtypes):
         a_cast, b_cast = (
-            casting.convert(one, *dtypes),
-            casting.convert(other, *reversed(dtypes)),
+            casting.convert(block_a, *dtypes),
+            casting.convert(block_b, *reversed(dtypes)),
         )
-        a_is_b, b_is_a = _same(one, b_cast), _same(a_cast, other)
-        found.a_is_rounded &= bool(a_is_b.all())
-        found.b_is_rounded &= bool(b_is_a.all())
-        found.add(one, other, ~(a_is_b & b_is_a))
-    elif one.dtype.kind in _INTEGERS and other.dtype.kind in _INTEGERS:
-        differs = _integers(one) != _integers(other)
-        found.a_is_rounded = found.b_is_rounded = False
-        found.add(one, other, differs)
+        a_is_b, b_is_a = _same(block_a, b_cast), _same(a_cast, block_b)
+        differences.a_is_rounded &= bool(a_is_b.all())
+        differences.b_is_rounded &= bool(b_is_a.all())
+        differences.add(block_a, block_b, ~(a_is_b & b_is_a))
+    elif block_a.dtype.kind in _INTEGERS and block_b.dtype.kind in _INTEGERS:
+        differs = _integers(block_a) != _integers(block_b)
+        differences.a_is_rounded = differences.b_is_rounded = False
+        differences.add(block_a, block_b, differs)
     else:
         raise ValuesError(f"policytool cannot cast {dtypes[0]} to {dtypes[1]}")
 
 
-def _differ(one: Array, other: Array) -> npt.NDArray[np.bool_]:
+def _differ(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """Return where two arrays of one dtype have other bytes."""
-    if one.dtype.kind == "c":
-        half = f"u{one.dtype.itemsize // 2}"
-        return np.asarray((one.view(half) != other.view(half)).reshape(-1, 2).any(axis=1))
-    return np.asarray(_bits(one) != _bits(other))
+    if a.dtype.kind == "c":
+        half = f"u{a.dtype.itemsize // 2}"
+        return np.asarray((a.view(half) != b.view(half)).reshape(-1, 2).any(axis=1))
+    return np.asarray(_bits(a) != _bits(b))
 
 
 def _bits(array: Array) -> Array:
@@ -143,12 +145,12 @@ def _bits(array: Array) -> Array:
     return array.view(f"u{size}") if array.dtype.kind in "fV" and size in {1, 2, 4, 8} else array
 
 
-def _same(one: Array, other: Array) -> npt.NDArray[np.bool_]:
+def _same(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """
     Return where two arrays of one dtype have the same bits, or are both no number: casts need not
     keep the payload of a NaN.
     """
-    return np.asarray((_bits(one) == _bits(other)) | (np.isnan(one) & np.isnan(other)))
+    return np.asarray((_bits(a) == _bits(b)) | (np.isnan(a) & np.isnan(b)))
 
 
 def _integers(array: Array) -> Array:
@@ -161,12 +163,16 @@ def _largest(a: Array, b: Array) -> float | None:
     Return the largest absolute difference of elements that are finite in both; None where there is
     none, or no arithmetic.
     """
-    one, other = (_number(array) for array in (a, b))
-    if one is None or other is None:
+    numbers_a, numbers_b = (_number(array) for array in (a, b))
+    if numbers_a is None or numbers_b is None:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(np.subtract(one, other, dtype=np.result_type(one, other, np.float64)))
-    known = ~np.isnan(apart) & np.isfinite(one) & np.isfinite(other)
+        apart = np.abs(
+            np.subtract(
+                numbers_a, numbers_b, dtype=np.result_type(numbers_a, numbers_b, np.float64)
+            )
+        )
+    known = ~np.isnan(apart) & np.isfinite(numbers_a) & np.isfinite(numbers_b)
     return float(apart.max(where=known, initial=0)) if known.any() else None
 
 

@@ -75,17 +75,21 @@ def configs(a: ComparedModel, b: ComparedModel) -> tuple[dict[str, Json], dict[s
     Return the configs of both optimizers, a decay as the schedule that does the same if the other
     file has a schedule; the loss scaling around them is not in them.
     """
-    found = [optimizer_of(side) for side in (a, b)]
-    one, other = (dict(side.config) if side is not None else {} for side in found)
-    for side, here, there in zip(found, (one, other), (other, one), strict=True):
-        if _FORMER_DECAY in here:
-            here["decay"] = here.pop(_FORMER_DECAY)
+    optimizers = [optimizer_of(side) for side in (a, b)]
+    config_a, config_b = (dict(side.config) if side is not None else {} for side in optimizers)
+    for side, config, other_config in zip(
+        optimizers, (config_a, config_b), (config_b, config_a), strict=True
+    ):
+        if _FORMER_DECAY in config:
+            config["decay"] = config.pop(_FORMER_DECAY)
         schedule = (
-            optimizer_config.schedule_of_decay(side.class_name, here) if side is not None else None
+            optimizer_config.schedule_of_decay(side.class_name, config)
+            if side is not None
+            else None
         )
-        if schedule is not None and isinstance(there.get("learning_rate"), dict):
-            here |= {"decay": None, "lr": None, "learning_rate": schedule}
-    return one, other
+        if schedule is not None and isinstance(other_config.get("learning_rate"), dict):
+            config |= {"decay": None, "lr": None, "learning_rate": schedule}
+    return config_a, config_b
 
 
 def read(subject: ComparedModel) -> ReadState | None:
@@ -125,11 +129,11 @@ def pairs(
     """
     return tuple(
         variables.paired_by_slot(
-            _named(one) if one is not None else None,
-            _named(other) if other is not None else None,
+            _named(tensor_a) if tensor_a is not None else None,
+            _named(tensor_b) if tensor_b is not None else None,
             opened,
         )
-        for one, other in _pairs(a, b, weights)
+        for tensor_a, tensor_b in _pairs(a, b, weights)
     )
 
 
@@ -142,17 +146,19 @@ def _pairs(
     """
     once = [(side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)]
     yield from (
-        (one, other)
-        for one, other in zip(*once, strict=False)
-        if one is not None and other is not None
+        (tensor_a, tensor_b)
+        for tensor_a, tensor_b in zip(*once, strict=False)
+        if tensor_a is not None and tensor_b is not None
     )
     left = dict(b.state.slots)
-    for (weight, kind), one in a.state.slots.items():
-        there = weights.get(weight)
-        other = left.pop((there, kind), None) if there is not None else None
-        if other is not None or a.keeps(weight, kind):
-            yield one, other
-    yield from ((None, other) for (weight, kind), other in left.items() if b.keeps(weight, kind))
+    for (weight, kind), tensor_a in a.state.slots.items():
+        weight_b = weights.get(weight)
+        tensor_b = left.pop((weight_b, kind), None) if weight_b is not None else None
+        if tensor_b is not None or a.keeps(weight, kind):
+            yield tensor_a, tensor_b
+    yield from (
+        (None, tensor_b) for (weight, kind), tensor_b in left.items() if b.keeps(weight, kind)
+    )
 
 
 def _named(tensor: Tensor) -> Named:

@@ -76,35 +76,44 @@ class _Work:
         """Pair the layers below two that belong together, and those below them."""
         pending = [(a, b)]
         while pending:
-            one, other = pending.pop()
-            ones, others = self._below_a.get(one, []), self._below_b.get(other, [])
-            steps.spend(len(ones) + len(others), walk="layers of a pair")
+            parent_a, parent_b = pending.pop()
+            children_a, children_b = (
+                self._below_a.get(parent_a, []),
+                self._below_b.get(parent_b, []),
+            )
+            steps.spend(len(children_a) + len(children_b), walk="layers of a pair")
             self._by(
-                ones, others, Pairing.PATH, lambda subject, index: subject.layers[index].names[-1:]
+                children_a,
+                children_b,
+                Pairing.PATH,
+                lambda subject, index: subject.layers[index].names[-1:],
             )
             self._by(
-                ones, others, Pairing.NAME, lambda subject, index: subject.layers[index].layer.name
+                children_a,
+                children_b,
+                Pairing.NAME,
+                lambda subject, index: subject.layers[index].layer.name,
             )
-            self._by(ones, others, Pairing.POSITION, self._kind)
+            self._by(children_a, children_b, Pairing.POSITION, self._kind)
             pending += [
-                (index, self.pairs.of_a[index]) for index in ones if index in self.pairs.of_a
+                (index, self.pairs.of_a[index]) for index in children_a if index in self.pairs.of_a
             ]
 
     def places(self) -> None:
         """Pair shared layers that the files list at different ones of their places."""
         by_place = {
             place: index
-            for index, held in enumerate(self._b.layers)
+            for index, layer in enumerate(self._b.layers)
             if index not in self.pairs.of_b
-            for place in held.places
+            for place in layer.places
         }
-        for index, held in enumerate(self._a.layers):
+        for index, layer in enumerate(self._a.layers):
             if index not in self.pairs.of_a:
-                found = {
-                    by_place[place] for place in held.places if place in by_place
+                candidates = {
+                    by_place[place] for place in layer.places if place in by_place
                 } - self.pairs.of_b.keys()
-                if len(found) == 1:
-                    self._add_pair(index, found.pop(), Pairing.PATH)
+                if len(candidates) == 1:
+                    self._add_pair(index, candidates.pop(), Pairing.PATH)
 
     def pair_moved(self) -> None:
         """Pair layers of one name, class and shapes that stand under other parents."""
@@ -120,31 +129,31 @@ class _Work:
         """Pair the further places of layers that the other file lists at each of their places."""
         places_a = {
             place: index
-            for index, held in enumerate(self._a.layers)
-            for place in held.places
+            for index, layer in enumerate(self._a.layers)
+            for place in layer.places
             if index in self.pairs.of_a
         }
         places_b = {
             place: index
-            for index, held in enumerate(self._b.layers)
-            for place in held.places
+            for index, layer in enumerate(self._b.layers)
+            for place in layer.places
             if index in self.pairs.of_b
         }
         self.pairs.further_a = {
-            index: places_b[held.names]
-            for index, held in enumerate(self._a.layers)
-            if index not in self.pairs.of_a and held.names in places_b
+            index: places_b[layer.names]
+            for index, layer in enumerate(self._a.layers)
+            if index not in self.pairs.of_a and layer.names in places_b
         }
         self.pairs.further_b = {
-            index: places_a[held.names]
-            for index, held in enumerate(self._b.layers)
-            if index not in self.pairs.of_b and held.names in places_a
+            index: places_a[layer.names]
+            for index, layer in enumerate(self._b.layers)
+            if index not in self.pairs.of_b and layer.names in places_a
         }
 
     def _by(
         self,
-        ones: Iterable[int],
-        others: Iterable[int],
+        indices_a: Iterable[int],
+        indices_b: Iterable[int],
         by: Pairing,
         key: Callable[[ComparedModel, int], Hashable],
         *,
@@ -155,17 +164,17 @@ class _Work:
         ``only`` where each holds one.
         """
         groups_a, groups_b = (
-            self._group(self._a, ones, self.pairs.of_a, key),
-            self._group(self._b, others, self.pairs.of_b, key),
+            self._group(self._a, indices_a, self.pairs.of_a, key),
+            self._group(self._b, indices_b, self.pairs.of_b, key),
         )
         for value, members in groups_a.items():
             counterparts = groups_b.get(value, [])
             if len(members) == len(counterparts) and (len(members) == 1 or not only):
-                for one, other in zip(members, counterparts, strict=True):
+                for index_a, index_b in zip(members, counterparts, strict=True):
                     if by is Pairing.MOVED:
-                        self._add_pair(one, other, by)
+                        self._add_pair(index_a, index_b, by)
                     else:
-                        self.pairs.add(one, other, by)
+                        self.pairs.add(index_a, index_b, by)
 
     @staticmethod
     def _group(
@@ -187,13 +196,13 @@ class _Work:
             self.below(a, b)
 
     def _kind(self, subject: ComparedModel, index: int) -> Hashable:
-        held = subject.layers[index]
+        compared = subject.layers[index]
         shapes = (
-            sorted(str(variable.shape) for variable in held.layer.variables)
+            sorted(str(variable.shape) for variable in compared.layer.variables)
             if self._has_shapes
             else []
         )
-        return held.layer.class_name, tuple(shapes)
+        return compared.layer.class_name, tuple(shapes)
 
     def _named_kind(self, subject: ComparedModel, index: int) -> Hashable:
         return subject.layers[index].layer.name, self._kind(subject, index)
@@ -230,7 +239,7 @@ def _lengths(places: Sequence[int]) -> list[int]:
     ends: list[int] = []
     lengths = []
     for place in places:
-        found = bisect_left(ends, place)
-        ends[found : found + 1] = [place]
-        lengths.append(found + 1)
+        position = bisect_left(ends, place)
+        ends[position : position + 1] = [place]
+        lengths.append(position + 1)
     return lengths

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 
 def is_same_axis(
-    one: Json,
-    other: Json,
+    axis_a: Json,
+    axis_b: Json,
     sides: tuple[tuple[ComparedModel, ComparedLayer], tuple[ComparedModel, ComparedLayer]],
 ) -> bool:
     """Return whether two values of ``axis`` are proven to be the same."""
     first, second = (
-        _resolve_axes(value, subject, held)
-        for value, (subject, held) in zip((one, other), sides, strict=True)
+        _resolve_axes(value, subject, layer)
+        for value, (subject, layer) in zip((axis_a, axis_b), sides, strict=True)
     )
     return first is not None and first == second
 
 
-def input_rank(subject: ComparedModel, held: ComparedLayer) -> int | None:
+def input_rank(subject: ComparedModel, layer: ComparedLayer) -> int | None:
     """Return how many dimensions a layer's input has; None where nothing proves it."""
     if subject.loaded is None:
         return None
-    return _input_ranks(subject.loaded).get(held.index)
+    return _input_ranks(subject.loaded).get(layer.index)
 
 
 @once_per_model
@@ -100,7 +100,7 @@ def _shape_rank(config: Mapping[str, Json]) -> int | None:
 
 
 def _resolve_axes(
-    value: Json, subject: ComparedModel, held: ComparedLayer
+    value: Json, subject: ComparedModel, layer: ComparedLayer
 ) -> tuple[int, ...] | None:
     """Return axes counted from the start; None where that cannot be known."""
     axes = normalization.normal(value)
@@ -113,7 +113,7 @@ def _resolve_axes(
         return None
     if min(numbers) >= 0:
         return tuple(numbers)
-    rank = input_rank(subject, held)
+    rank = input_rank(subject, layer)
     return (
         tuple(axis % rank for axis in numbers)
         if rank is not None and all(-rank <= axis < rank for axis in numbers)

@@ -47,24 +47,26 @@ def optimizer(
         return None
     if a.optimizer is None or b.optimizer is None:
         return Section(name="optimizer", presence=Presence.B if a.optimizer is None else Presence.A)
-    found: list[ValueChange] = []
-    one, other = a.model.optimizer, b.model.optimizer
-    if one is not None and other is not None:
-        if one.class_name != other.class_name:
-            found.append(ValueChange(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name))
-        if one.loss_scale != other.loss_scale:
-            found.append(
+    changes: list[ValueChange] = []
+    optimizer_a, optimizer_b = a.model.optimizer, b.model.optimizer
+    if optimizer_a is not None and optimizer_b is not None:
+        if optimizer_a.class_name != optimizer_b.class_name:
+            changes.append(
+                ValueChange(aspect=Aspect.CLASS, a=optimizer_a.class_name, b=optimizer_b.class_name)
+            )
+        if optimizer_a.loss_scale != optimizer_b.loss_scale:
+            changes.append(
                 ValueChange(
                     aspect=Aspect.LOSS_SCALE,
-                    a=loss_scale_values(one.loss_scale),
-                    b=loss_scale_values(other.loss_scale),
+                    a=loss_scale_values(optimizer_a.loss_scale),
+                    b=loss_scale_values(optimizer_b.loss_scale),
                 )
             )
-    found += layers.configs(*optimizer_state.configs(a, b))
+    changes += layers.configs(*optimizer_state.configs(a, b))
     return Section(
         name="optimizer",
         presence=Presence.BOTH,
-        changes=tuple(found),
+        changes=tuple(changes),
         variables=_state(a, b, weights, opened),
     )
 
@@ -75,12 +77,12 @@ def _state(
     weights: Callable[[], Mapping[Tensor, Tensor]],
     opened: Opened,
 ) -> tuple[VariablePair, ...]:
-    one, other = optimizer_state.read(a), optimizer_state.read(b)
-    if one is not None and other is not None:
-        return optimizer_state.pairs(one, other, weights(), opened)
+    state_a, state_b = optimizer_state.read(a), optimizer_state.read(b)
+    if state_a is not None and state_b is not None:
+        return optimizer_state.pairs(state_a, state_b, weights(), opened)
     if optimizer_state.are_named_alike(a, b):
-        ones, others = (optimizer_state.stored_variables(side) for side in (a, b))
-        return variables.pairs(ones, others, opened)
+        variables_a, variables_b = (optimizer_state.stored_variables(side) for side in (a, b))
+        return variables.pairs(variables_a, variables_b, opened)
     return ()
 
 
@@ -103,27 +105,33 @@ def signatures(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
     )
 
 
-def _signature(name: str, one: Signature | None, other: Signature | None) -> Section:
-    if one is None or other is None:
-        return Section(name=name, presence=Presence.B if one is None else Presence.A)
-    found = [
-        *_arguments("input", one.inputs, other.inputs),
-        *_arguments("output", one.outputs, other.outputs),
+def _signature(name: str, signature_a: Signature | None, signature_b: Signature | None) -> Section:
+    if signature_a is None or signature_b is None:
+        return Section(name=name, presence=Presence.B if signature_a is None else Presence.A)
+    changes = [
+        *_arguments("input", signature_a.inputs, signature_b.inputs),
+        *_arguments("output", signature_a.outputs, signature_b.outputs),
     ]
-    if one.compute_dtypes != other.compute_dtypes and one.compute_dtypes and other.compute_dtypes:
-        found.append(
+    if (
+        signature_a.compute_dtypes != signature_b.compute_dtypes
+        and signature_a.compute_dtypes
+        and signature_b.compute_dtypes
+    ):
+        changes.append(
             ValueChange(
-                aspect=Aspect.TRACED, a=list(one.compute_dtypes), b=list(other.compute_dtypes)
+                aspect=Aspect.TRACED,
+                a=list(signature_a.compute_dtypes),
+                b=list(signature_b.compute_dtypes),
             )
         )
-    return Section(name=name, presence=Presence.BOTH, changes=tuple(found))
+    return Section(name=name, presence=Presence.BOTH, changes=tuple(changes))
 
 
 def _arguments(
-    kind: str, one: Mapping[str, str], other: Mapping[str, str]
+    kind: str, arguments_a: Mapping[str, str], arguments_b: Mapping[str, str]
 ) -> Iterator[ValueChange]:
-    for name in sorted(one.keys() | other.keys()):
-        before: Json | Absent = one.get(name, ABSENT)
-        after: Json | Absent = other.get(name, ABSENT)
+    for name in sorted(arguments_a.keys() | arguments_b.keys()):
+        before: Json | Absent = arguments_a.get(name, ABSENT)
+        after: Json | Absent = arguments_b.get(name, ABSENT)
         if before != after:
             yield ValueChange(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)

@@ -36,24 +36,27 @@ def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[Varia
     """
     Return the variables of two layers, those of A in their order, then those that are only in B.
     """
-    found = _pair_variables(a, b, opened)
-    at = {id(one): (other, by) for one, other, by in found}
-    taken = {id(other) for _, other, _ in found}
+    matched = _pair_variables(a, b, opened)
+    at = {id(named_a): (named_b, by) for named_a, named_b, by in matched}
+    taken = {id(named_b) for _, named_b, _ in matched}
     result = []
-    for one in a:
-        other, by = at.get(id(one), (None, None))
-        values = compare_variables(one, other, opened) if other is not None else _missing()
+    for named_a in a:
+        named_b, by = at.get(id(named_a), (None, None))
+        values = compare_variables(named_a, named_b, opened) if named_b is not None else _missing()
         result.append(
             VariablePair(
-                a=one[0], b=other[0] if other is not None else None, values=values, paired=by
+                a=named_a[0],
+                b=named_b[0] if named_b is not None else None,
+                values=values,
+                paired=by,
             )
         )
     return (
         *result,
         *(
-            VariablePair(a=None, b=other[0], values=_missing())
-            for other in b
-            if id(other) not in taken
+            VariablePair(a=None, b=named_b[0], values=_missing())
+            for named_b in b
+            if id(named_b) not in taken
         ),
     )
 
@@ -67,7 +70,7 @@ def paired_by_slot(a: Named | None, b: Named | None, opened: Opened) -> Variable
 
 def partners(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> dict[Tensor, Tensor]:
     """Return the stored variables of a layer that belong to those of another."""
-    return {one[1]: other[1] for one, other, _ in _pair_variables(a, b, opened)}
+    return {named_a[1]: named_b[1] for named_a, named_b, _ in _pair_variables(a, b, opened)}
 
 
 def one_sided(
@@ -90,15 +93,15 @@ def one_sided(
 
 def compare_variables(a: Named, b: Named, opened: Opened) -> ValueComparison:
     """Return how the values of two variables compare."""
-    (one, one_tensor), (other, other_tensor) = a, b
-    if one.shape != other.shape:
+    (variable_a, tensor_a), (variable_b, tensor_b) = a, b
+    if variable_a.shape != variable_b.shape:
         return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="shapes differ")
     if opened.a is None or opened.b is None:
         return ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=opened.reason)
     from policytool.comparison import numbers
 
     return numbers.compare_streams(
-        opened.a.blocks(one_tensor), opened.b.blocks(other_tensor), (one.dtype, other.dtype)
+        opened.a.blocks(tensor_a), opened.b.blocks(tensor_b), (variable_a.dtype, variable_b.dtype)
     )
 
 
@@ -113,15 +116,15 @@ def _pair_variables(
     Pair variables by name; then, as one file may have numbers for names, by their order among those
     of the same shape.
     """
-    found = _by(a, b, "name", lambda named: named[0].name)
-    ones, others = _left(a, b, found)
-    if not ones or not others:
-        return found
+    by_name = _by(a, b, "name", lambda named: named[0].name)
+    left_a, left_b = _left(a, b, by_name)
+    if not left_a or not left_b:
+        return by_name
     return [
-        *found,
+        *by_name,
         *_by(
-            _in_layer_order(ones, opened.a),
-            _in_layer_order(others, opened.b),
+            _in_layer_order(left_a, opened.a),
+            _in_layer_order(left_b, opened.b),
             "order",
             lambda named: named[0].shape,
         ),
@@ -133,8 +136,8 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
     if values is None:
         return named
     by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
-    for one in named:
-        by_tensor[one[1]].append(one)
+    for variable in named:
+        by_tensor[variable[1]].append(variable)
     return [
         by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
     ]
@@ -146,16 +149,20 @@ def _by(
     """Pair, in their order, the variables of each key that both layers have as many of."""
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
-        for one in named:
-            groups[key(one)][side].append(one)
+        for variable in named:
+            groups[key(variable)][side].append(variable)
     same = (group for group in groups.values() if len(group[0]) == len(group[1]))
     return [
-        (one, other, what) for ones, others in same for one, other in zip(ones, others, strict=True)
+        (named_a, named_b, what)
+        for group_a, group_b in same
+        for named_a, named_b in zip(group_a, group_b, strict=True)
     ]
 
 
 def _left(
-    a: Sequence[Named], b: Sequence[Named], found: list[tuple[Named, Named, str]]
+    a: Sequence[Named], b: Sequence[Named], matched: list[tuple[Named, Named, str]]
 ) -> tuple[list[Named], list[Named]]:
-    taken = {id(named) for one, other, _ in found for named in (one, other)}
-    return [one for one in a if id(one) not in taken], [one for one in b if id(one) not in taken]
+    taken = {id(named) for named_a, named_b, _ in matched for named in (named_a, named_b)}
+    return [variable for variable in a if id(variable) not in taken], [
+        variable for variable in b if id(variable) not in taken
+    ]

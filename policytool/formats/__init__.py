@@ -53,14 +53,20 @@ FORMATS: Final[tuple[Format, ...]] = (
 WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
 """Document formats without weights that Keras or TensorFlow could load."""
 
-REWRITTEN: Final = frozenset(found.document_format for found in FORMATS if found.is_rewritten)
+REWRITTEN: Final = frozenset(
+    file_format.document_format for file_format in FORMATS if file_format.is_rewritten
+)
 """The document formats that plans are made for."""
 
-TITLES: Final[Mapping[str, str]] = {found.document_format: found.title for found in FORMATS}
+TITLES: Final[Mapping[str, str]] = {
+    file_format.document_format: file_format.title for file_format in FORMATS
+}
 """What reports call documents, by document format."""
 
 SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
-    found.document_format: found.suffixes for found in FORMATS if found.suffixes
+    file_format.document_format: file_format.suffixes
+    for file_format in FORMATS
+    if file_format.suffixes
 }
 """How files end, by document format."""
 

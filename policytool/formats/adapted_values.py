@@ -25,14 +25,14 @@ _NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0(?::0)?$")
 
 
 def adapted_values(
-    probe: Probe, found: Format, document: Document
+    probe: Probe, file_format: Format, document: Document
 ) -> dict[Tensor, tuple[float, ...]]:
     """Return the values of the variables that ``adapt`` filled, as far as they can be read."""
     tensors = tuple(_adapted_tensors(document))
-    if not tensors or found.open_values is None:
+    if not tensors or file_format.open_values is None:
         return {}
     with ExitStack() as stack:
-        values = found.open_values(probe, document, stack)
+        values = file_format.open_values(probe, document, stack)
         read = {tensor: _numbers(values, tensor) for tensor in tensors}
     return {tensor: numbers for tensor, numbers in read.items() if numbers is not None}
 

@@ -58,7 +58,7 @@ _REMOTE_REACH: Final = 2**12
 """The same of a remote file, which is copied, and read again, before a library gets it."""
 
 
-def observe(probe: Probe, found: Format) -> Iterator[Observation]:
+def observe(probe: Probe, file_format: Format) -> Iterator[Observation]:
     """
     Yield what makes a model that was read ambiguous: at most one observation.
 
@@ -67,8 +67,8 @@ def observe(probe: Probe, found: Format) -> Iterator[Observation]:
     what = (
         _of_directory(probe)
         if probe.is_directory
-        else _of_file(probe, found)
-        if found in _BINARY
+        else _of_file(probe, file_format)
+        if file_format in _BINARY
         else None
     )
     if what is not None:
@@ -101,7 +101,7 @@ def _of_directory(probe: Probe) -> str | None:
     return f"the directory contains {', '.join(models[:-1])} and {models[-1]}"
 
 
-def _of_file(probe: Probe, found: Format) -> str | None:
+def _of_file(probe: Probe, file_format: Format) -> str | None:
     """Return as what else a file can be read, as a sentence part; None if as nothing else."""
     with opening.regular_stream(probe.path) as stream:
         size = stream.seek(0, os.SEEK_END)
@@ -109,14 +109,14 @@ def _of_file(probe: Probe, found: Format) -> str | None:
         reach = _REMOTE_REACH if isinstance(probe.path, RemotePath) else _REACH
         ends = list(_directory_ends(read, size, reach))
         blocks = superblocks(probe)
-        if found is keras_archive.FORMAT:
+        if file_format is keras_archive.FORMAT:
             if what := _of_archive(probe, read, ends, blocks):
                 return what
         elif ends:
             return f"a zip archive ends at byte {ends[0]}"
-        elif found is not hdf5.FORMAT and blocks:
+        elif file_format is not hdf5.FORMAT and blocks:
             return f"an HDF5 file starts at byte {blocks[0]}"
-    if found is not checkpoint.FORMAT and probe.tail == MAGIC:
+    if file_format is not checkpoint.FORMAT and probe.tail == MAGIC:
         return "it ends as the index of a TensorFlow checkpoint does"
     return None
 

@@ -45,9 +45,9 @@ ASSETS: Final = "assets"
 class Probe:
     """A path, and the little that is read of it to recognise its format."""
 
-    def __init__(self, path: AnyPath, shown: str) -> None:
+    def __init__(self, path: AnyPath, display_path: str) -> None:
         self.path = path
-        self.shown = shown
+        self.shown = display_path
         """How reports name the path."""
 
     @cached_property
@@ -101,8 +101,8 @@ class Probe:
         :raises ModelFileError: with this code, for more parts than the depth of objects in a model.
         """
         parts = tuple(name.split("/"))
-        if beyond := limits.OBJECT_DEPTH.exceeded_message(len(parts)):
-            raise self.failure(code, f"has a tensor whose name consists of {beyond}")
+        if excess := limits.OBJECT_DEPTH.exceeded_message(len(parts)):
+            raise self.failure(code, f"has a tensor whose name consists of {excess}")
         return parts
 
     def leads_out(self, path: AnyPath) -> bool:
@@ -303,8 +303,8 @@ def download(head: bytes) -> tuple[str, str] | None:
 
 def foreign(head: bytes) -> tuple[str, str]:
     """Return code and sentence for a file that no format recognises."""
-    if found := download(head):
-        return found
+    if problem := download(head):
+        return problem
     if b"_tf_keras_" in head:
         return (
             "metadata-alone",

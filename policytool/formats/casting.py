@@ -83,7 +83,7 @@ def count(array: Array, dtype: str, narrow: str | None) -> Counts:
     """
     source = _flat(array, dtype)
     with np.errstate(all="ignore"):
-        shown = _convert(source, dtype, "float32") if dtype == BFLOAT16 else source
+        float_values = _convert(source, dtype, "float32") if dtype == BFLOAT16 else source
         counts = (
             _counts(source, dtype, _convert(source, dtype, narrow), narrow)
             if narrow
@@ -91,8 +91,8 @@ def count(array: Array, dtype: str, narrow: str | None) -> Counts:
         )
     return replace(
         counts,
-        zero=int(np.count_nonzero(shown == 0)),
-        nonfinite=int(np.count_nonzero(~np.isfinite(shown))),
+        zero=int(np.count_nonzero(float_values == 0)),
+        nonfinite=int(np.count_nonzero(~np.isfinite(float_values))),
     )
 
 
@@ -149,14 +149,16 @@ def _rounded_to_odd(array: Array) -> Array:
 
 
 def _counts(source: Array, before: str, result: Array, after: str) -> Counts:
-    one = _convert(source, before, "float32") if before == BFLOAT16 else source
-    other = np.abs(_convert(result, after, "float32") if after == BFLOAT16 else result)
-    finite = np.isfinite(one)
+    values_before = _convert(source, before, "float32") if before == BFLOAT16 else source
+    values_after = np.abs(_convert(result, after, "float32") if after == BFLOAT16 else result)
+    finite = np.isfinite(values_before)
     return Counts(
-        values=int(one.size),
-        overflow=int(np.count_nonzero(finite & np.isinf(other))),
-        subnormal=int(np.count_nonzero((other > 0) & (other < _SMALLEST_NORMAL[after]))),
-        flushed=int(np.count_nonzero((one != 0) & (other == 0))),
+        values=int(values_before.size),
+        overflow=int(np.count_nonzero(finite & np.isinf(values_after))),
+        subnormal=int(
+            np.count_nonzero((values_after > 0) & (values_after < _SMALLEST_NORMAL[after]))
+        ),
+        flushed=int(np.count_nonzero((values_before != 0) & (values_after == 0))),
     )
 
 
@@ -184,6 +186,6 @@ def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
         data = rest + chunk if rest else chunk
         count = len(data) // dtype.itemsize
         if count:
-            found = np.frombuffer(data, dtype=dtype, count=count)
-            yield found if sys.byteorder == "little" else found.byteswap()
+            values = np.frombuffer(data, dtype=dtype, count=count)
+            yield values if sys.byteorder == "little" else values.byteswap()
         rest = data[count * dtype.itemsize :]

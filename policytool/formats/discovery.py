@@ -68,10 +68,10 @@ def display_path(path: AnyPath) -> str:
         os.path.abspath(path)
     )  # resolve() would follow links, and reports name what was given
     try:
-        shown = absolute.relative_to(Path.cwd()).as_posix()
+        text = absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
-        shown = absolute.as_posix()
-    return f"{'./' if remote_path.is_url(shown) else ''}{remote_path.without_secrets(shown)}"
+        text = absolute.as_posix()
+    return f"{'./' if remote_path.is_url(text) else ''}{remote_path.without_secrets(text)}"
 
 
 def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]:
@@ -85,13 +85,13 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     :param remote: whether the caller reads URLs
     :raises UsageError: for a URL where it is not read, and for what can be no path.
     """
-    given = list(arguments) or ["."]
-    if remote and any(map(remote_path.is_url, given)):
+    listed = list(arguments) or ["."]
+    if remote and any(map(remote_path.is_url, listed)):
         opening.forget()  # objects, and aliases of a registry, may differ from the last search
     seen: set[RemotePath | str] = set()
     walked = _Walked()
-    for found in _expand(given, walked, remote=remote):
-        meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
+    for candidate in _expand(listed, walked, remote=remote):
+        meant = Input(path=whole(candidate.path, exact=candidate.exact), exact=candidate.exact)
         path = meant.path
         identity = path if isinstance(path, RemotePath) else walked.real_path(path)
         if identity not in seen:
@@ -107,14 +107,14 @@ def one(path: str, *, remote: bool = False) -> Input:
     :raises ModelFileError: for a directory, or a glob, that is none itself.
     :raises UsageError: as :func:`inputs`.
     """
-    found = next(iter(inputs([path], remote=remote)), None)
-    if found is None or not found.exact:
+    source = next(iter(inputs([path], remote=remote)), None)
+    if source is None or not source.exact:
         raise ModelFileError(
             remote_path.without_secrets(path),
             "no-model",
             "is a pattern, or a directory that is not a model; specify one model",
         )
-    return found
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,9 @@ def _expand(arguments: list[str], walked: _Walked, *, remote: bool) -> Iterator[
             yield from _expand_local(argument, walked)
 
 
-def _not_local(shown: str) -> UsageError:
+def _not_local(url: str) -> UsageError:
     return UsageError(
-        f"the path {shown} is a URL, but this command reads only local files; download it first"
+        f"the path {url} is a URL, but this command reads only local files; download it first"
     )
 
 
@@ -202,10 +202,10 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
     """
     try:
-        found = list(_found_at(path))
+        expanded = list(_found_at(path))
     except ModelFileError:
-        found = [Input(path=path, exact=True)]
-    yield from found
+        expanded = [Input(path=path, exact=True)]
+    yield from expanded
 
 
 def _found_at(path: RemotePath) -> Iterator[Input]:
@@ -282,8 +282,8 @@ def _shown_entries(directory: str | Path) -> list[os.DirEntry[str]]:
 
     :raises OSError: if it cannot be read.
     """
-    with os.scandir(str(directory)) as found:
-        entries = [entry for entry in found if not _is_skipped(entry.name)]
+    with os.scandir(str(directory)) as scanned:
+        entries = [entry for entry in scanned if not _is_skipped(entry.name)]
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -304,17 +304,17 @@ def _matches(pattern: str) -> Iterable[str]:
     parts = Path(pattern).parts
     if "**" not in parts:
         return glob.glob(pattern)  # Path.glob does not support absolute patterns
-    found: Iterable[str] = ("",)
+    paths: Iterable[str] = ("",)
     for number, part in enumerate(parts):
         if part != "**":
-            found = [
+            paths = [
                 match
-                for path in found
+                for path in paths
                 for match in glob.glob(os.path.join(glob.escape(path), part))  # noqa: PTH118  # of texts
             ]
         else:
-            found = dict.fromkeys(_tree(found, with_files=number == len(parts) - 1))
-    return found
+            paths = dict.fromkeys(_tree(paths, with_files=number == len(parts) - 1))
+    return paths
 
 
 def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
@@ -352,11 +352,11 @@ def whole(path: AnyPath, *, exact: bool = False) -> AnyPath:
     :param exact: whether a user named the path; a part that is a model itself then stands alone.
     """
     wholes = (
-        found.whole(path)
-        for found in FORMATS
-        if found.whole is not None and not (exact and found.parts_are_models)
+        file_format.whole(path)
+        for file_format in FORMATS
+        if file_format.whole is not None and not (exact and file_format.parts_are_models)
     )
     try:
-        return next((found for found in wholes if found is not None), path)
+        return next((container for container in wholes if container is not None), path)
     except ModelFileError:  # of a server; the path stands for itself, and reading it says why
         return path

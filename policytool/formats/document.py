@@ -37,9 +37,9 @@ class Address:
         :raises ModelFileError: if the addresses of a file are too long in total, because each of
             many objects repeats a long key above it.
         """
-        found = root.pointer + jsontext.pointer(*steps)
-        spend(1 + len(found) // _CHARACTERS, walk="addresses")
-        return cls(part=root.part, pointer=found)
+        pointer = root.pointer + jsontext.pointer(*steps)
+        spend(1 + len(pointer) // _CHARACTERS, walk="addresses")
+        return cls(part=root.part, pointer=pointer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

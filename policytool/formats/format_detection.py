@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-def document(path: AnyPath, shown: str) -> Document:
+def document(path: AnyPath, display_path: str) -> Document:
     """
     Return the document at ``path``.
 
     :raises ModelFileError: for what does not exist, may not be read, or is no model.
     """
-    with opening.without_collection(path), steps.budget(shown):
-        return _document(path, shown)
+    with opening.without_collection(path), steps.budget(display_path):
+        return _document(path, display_path)
 
 
-def _document(path: AnyPath, shown: str) -> Document:
-    probe = Probe(path, shown)
+def _document(path: AnyPath, display_path: str) -> Document:
+    probe = Probe(path, display_path)
     if isinstance(path, RemotePath):
         opening.forget()
     with reading_failures(probe):
-        found = recognised(probe)
+        file_format = recognised(probe)
         # before it is read: one that is replaced later is noticed
-        before = tuple(_identities(probe, found)) if isinstance(path, RemotePath) else ()
-        read = found.read(probe)
+        before = tuple(_identities(probe, file_format)) if isinstance(path, RemotePath) else ()
+        read = file_format.read(probe)
         complete = replace(
             read,
-            adapted=adapted_values(probe, found, read),
-            observations=(*read.observations, *ambiguity.observe(probe, found)),
+            adapted=adapted_values(probe, file_format, read),
+            observations=(*read.observations, *ambiguity.observe(probe, file_format)),
         )
-        _check_unchanged(probe, found, before)
+        _check_unchanged(probe, file_format, before)
         return complete
 
 
@@ -59,8 +59,8 @@ def recognised(probe: Probe) -> Format:
     :raises ModelFileError: if the path is not a model.
     :raises OSError: where it cannot be read.
     """
-    if found := format_of(probe):
-        return found
+    if file_format := format_of(probe):
+        return file_format
     if probe.is_directory:
         raise probe.failure(
             "no-model",
@@ -76,51 +76,55 @@ def reading_failures(probe: Probe) -> Iterator[None]:
 
     :raises ModelFileError: in place of an OSError.
     """
-    path, shown = probe.path, probe.shown
+    path, display_path = probe.path, probe.shown
     try:
         yield
     except FileNotFoundError as error:
-        raise ModelFileError(shown, "not-found", _missing(path)) from error
+        raise ModelFileError(display_path, "not-found", _missing(path)) from error
     except PermissionError as error:
         raise ModelFileError(
-            shown, "no-permission", "is not readable by the current user; check its permissions"
+            display_path,
+            "no-permission",
+            "is not readable by the current user; check its permissions",
         ) from error
     except opening.NotRegularError as error:
         if error.filename == str(path):
             raise ModelFileError(
-                shown, "foreign", f"is {error.kind}, not a regular file; {base.EXPECTED}"
+                display_path, "foreign", f"is {error.kind}, not a regular file; {base.EXPECTED}"
             ) from error
         name = os.path.relpath(error.filename, str(path if probe.is_directory else path.parent))
         raise ModelFileError(
-            shown,
+            display_path,
             "not-regular",
             (f"contains {error.kind} instead of the file {name}; replace it with a regular file"),
         ) from error
     except IsADirectoryError as error:
         raise ModelFileError(
-            shown, "foreign", f"is a directory, but should be a file; {base.EXPECTED}"
+            display_path, "foreign", f"is a directory, but should be a file; {base.EXPECTED}"
         ) from error
     except OSError as error:
         raise ModelFileError(
-            shown, "unreadable", f"cannot be read: {error.strerror or error}"
+            display_path, "unreadable", f"cannot be read: {error.strerror or error}"
         ) from error
 
 
-def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity | opening.RemoteIdentity]:
+def _identities(
+    probe: Probe, file_format: Format
+) -> Iterator[opening.Identity | opening.RemoteIdentity]:
     """
     Yield the identities of the files of a remote model: the file itself, or those of a directory
     that hold config or weights.
     """
-    if found.owns is None:
+    if file_format.owns is None:
         yield opening.identity(probe.path)
         return
     for name in sorted(probe.names):
-        if found.owns(Path(name)) and opening.is_file(probe.path / name):
+        if file_format.owns(Path(name)) and opening.is_file(probe.path / name):
             yield opening.identity(probe.path / name)
 
 
 def _check_unchanged(
-    probe: Probe, found: Format, before: tuple[opening.Identity | opening.RemoteIdentity, ...]
+    probe: Probe, file_format: Format, before: tuple[opening.Identity | opening.RemoteIdentity, ...]
 ) -> None:
     """
     Raise if a remote model was replaced while it was read: its ranges are read one after another,
@@ -129,7 +133,7 @@ def _check_unchanged(
     if not isinstance(probe.path, RemotePath):
         return
     opening.forget()
-    if before != tuple(_identities(Probe(probe.path, probe.shown), found)):
+    if before != tuple(_identities(Probe(probe.path, probe.shown), file_format)):
         raise probe.failure("changed", "changed while policytool read it; run the command again")
 
 

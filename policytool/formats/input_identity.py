@@ -70,7 +70,7 @@ def input_identity(path: Path) -> InputIdentity | None:
         rows = list(_rows(path))
     except (_UnclearError, OSError, ValueError):  # reading it shows what is wrong
         return None
-    newest = max(int(one) for row in rows for one in row[1:3])
+    newest = max(int(time_ns) for row in rows for time_ns in row[1:3])
     return InputIdentity(json.dumps([str(path.absolute()), rows]), newest)
 
 
@@ -100,8 +100,8 @@ def _below(root: Path) -> Iterator[Row]:
     while folders:
         folder = folders.pop()
         with os.scandir(root / folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
+            children = sorted(entries, key=lambda entry: entry.name)
+        for entry in children:
             count += 1
             if count > _FILES:
                 raise _UnclearError

@@ -32,15 +32,15 @@ def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, st
     """
     each = (Assignment(pattern=path, policy=policy) for path, policy in policies.items())
     exact = replace(options, assignments=(*options.assignments, *each))
-    wanted = _plan(loaded, exact)
-    planned = reading.load_model(apply_edits(loaded.document, wanted.edits, wanted.casts))
+    exact_plan = _plan(loaded, exact)
+    planned = reading.load_model(apply_edits(loaded.document, exact_plan.edits, exact_plan.casts))
     for harmless in (
         {index: layer.policy for index, layer in enumerate(planned.layers)},
         {},
     ):
-        found = tuple(_assignments(loaded, options, policies, harmless))
-        short = replace(options, assignments=(*options.assignments, *found))
-        if len(found) < len(policies) and _plans_same(loaded, short, wanted):
+        assignments = tuple(_assignments(loaded, options, policies, harmless))
+        short = replace(options, assignments=(*options.assignments, *assignments))
+        if len(assignments) < len(policies) and _plans_same(loaded, short, exact_plan):
             return short
     return exact
 
@@ -63,7 +63,7 @@ def _assignments(
         if set_patterns.is_settable(loaded, index)
     }
     for policy in dict.fromkeys(policies.values()):
-        group = [path for path, wanted in policies.items() if wanted == policy]
+        group = [path for path, layer_policy in policies.items() if layer_policy == policy]
         # A pattern of the user's that matches the same layer would be an error; an exact path wins
         chosen = {
             index: names[index]
@@ -75,9 +75,9 @@ def _assignments(
             for index in names
             if index not in chosen and (index in by_user or harmless.get(index) != policy)
         ]
-        found = selecting_patterns(list(chosen.values()), others)
+        patterns = selecting_patterns(list(chosen.values()), others)
         inside = {loaded.layers[index].path for index in chosen}
-        yield from (Assignment(pattern=pattern, policy=policy) for pattern in found)
+        yield from (Assignment(pattern=pattern, policy=policy) for pattern in patterns)
         yield from (Assignment(pattern=path, policy=policy) for path in group if path not in inside)
 
 
@@ -85,13 +85,13 @@ def _plan(loaded: LoadedModel, options: Options) -> Plan:
     return planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
 
 
-def _plans_same(loaded: LoadedModel, options: Options, wanted: Plan) -> bool:
+def _plans_same(loaded: LoadedModel, options: Options, expected_plan: Plan) -> bool:
     """Return whether options change the same values in the file."""
     try:
         plan = _plan(loaded, options)
     except (UsageError, ModelFileError):  # two patterns match one layer; the limit of steps
         return False
-    return _changes(plan) == _changes(wanted)
+    return _changes(plan) == _changes(expected_plan)
 
 
 def _changes(plan: Plan) -> tuple[object, ...]:

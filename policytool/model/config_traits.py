@@ -168,92 +168,92 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
     :param objects: the metadata of a SavedModel's objects, of which only the policies are read:
         what a subclassed model holds is nowhere else
     """
-    found = ConfigTraits()
+    traits = ConfigTraits()
     for metadata in objects:
         if isinstance(metadata, dict) and "dtype" in metadata:
-            _note_dtype(metadata["dtype"], found)
+            _note_dtype(metadata["dtype"], traits)
     if isinstance(config, dict):
-        found.root_keys = frozenset(config)
-        found.root_class = str(keras_objects.class_of(config))
-        found.graph_network = config.get("is_graph_network") is True
-        found.shape_in_layer = _says_shape(config)
-        found.shaped = _class_names(config) if found.shape_in_layer else ()
+        traits.root_keys = frozenset(config)
+        traits.root_class = str(keras_objects.class_of(config))
+        traits.graph_network = config.get("is_graph_network") is True
+        traits.shape_in_layer = _says_shape(config)
+        traits.shaped = _class_names(config) if traits.shape_in_layer else ()
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
-            _note(value, found)
+            _note(value, traits)
             pending += [item for item in value.values() if type(item) in _CONTAINERS]
         elif isinstance(value, list):
             pending += [item for item in value if type(item) in _CONTAINERS]
-    return found
+    return traits
 
 
-def _note(value: dict[str, Json], found: ConfigTraits) -> None:
+def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
     class_name, config, module = (
         keras_objects.class_of(value),
         value.get("config"),
         value.get("module"),
     )
     if class_name is not None:
-        found.class_names.add(class_name)
+        traits.class_names.add(class_name)
         if isinstance(config, dict):
-            _note_config(class_name, config, found)
+            _note_config(class_name, config, traits)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
-                _note_operation(value, config, found)
+                _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
-            found.listed_layers = True
+            traits.listed_layers = True
         if class_name == "Functional" and isinstance(module, str):
-            found.functional_modules.add(module)
+            traits.functional_modules.add(module)
     if "dtype" in value:
-        _note_dtype(value["dtype"], found)
+        _note_dtype(value["dtype"], traits)
 
 
-def _note_operation(entry: dict[str, Json], config: dict[str, Json], found: ConfigTraits) -> None:
+def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: ConfigTraits) -> None:
     from policytool.releases import keras_operations  # only for graphs with operations
 
     class_name = str(keras_objects.class_of(entry))
-    found.operation_uses.update(keras_operations.uses(entry))
+    traits.operation_uses.update(keras_operations.uses(entry))
     if config.get("axis") is not None:
-        found.operation_axes.add((class_name, json.dumps(config["axis"])))
+        traits.operation_axes.add((class_name, json.dumps(config["axis"])))
     for function in keras_operations.functions(entry):
-        found.operation_functions.add((class_name, function))
+        traits.operation_functions.add((class_name, function))
 
 
-def _note_config(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
-    if class_name in found.keys:
-        found.keys[class_name].update(config)
-        found.common_keys[class_name].intersection_update(config)
+def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    if class_name in traits.keys:
+        traits.keys[class_name].update(config)
+        traits.common_keys[class_name].intersection_update(config)
     else:
-        found.keys[class_name] = set(config)
-        found.common_keys[class_name] = set(config)
+        traits.keys[class_name] = set(config)
+        traits.common_keys[class_name] = set(config)
     if "trainable" in config:
-        _note_nested(config, found)
-        _note_policy(class_name, config, found)
-        _note_arguments(class_name, config, found)
+        _note_nested(config, traits)
+        _note_policy(class_name, config, traits)
+        _note_arguments(class_name, config, traits)
     if "output_layers" in config:
-        _note_outputs(config, found)
+        _note_outputs(config, traits)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
-        found.half_ops = True
+        traits.half_ops = True
     if "layers" in config:
-        _note_model(class_name, config, found)
+        _note_model(class_name, config, traits)
     if layer_facts(class_name).wraps == "steps":
-        found.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
+        traits.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
 
 
-def _note_policy(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
+def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     dtype = config.get("dtype")
     inner = dtype.get("config") if isinstance(dtype, dict) else None
     name = inner.get("name") if isinstance(inner, dict) else dtype
     if not isinstance(name, str):
         return
-    found.layer_policies.add((class_name, name))
+    traits.layer_policies.add((class_name, name))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
-            found.drawn.add((str(keras_objects.class_of(value)), name))
+            traits.drawn.add((str(keras_objects.class_of(value)), name))
 
 
-def _note_arguments(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
+def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     for key, value in config.items():
         if (
             key.endswith("_initializer")
@@ -261,14 +261,14 @@ def _note_arguments(class_name: str, config: dict[str, Json], found: ConfigTrait
             and isinstance(inner := value.get("config"), dict)
             and "dtype" in inner
         ):
-            found.dtyped_initializers.add(str(keras_objects.class_of(value)))
+            traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
     name = config.get("name")
-    found.slashed |= isinstance(name, str) and "/" in name
+    traits.slashed |= isinstance(name, str) and "/" in name
     if isinstance(config.get("axis"), list):
-        found.listed_axes.add(class_name)
+        traits.listed_axes.add(class_name)
     if class_name == "Hashing" and config.get("output_mode", "int") == "int":
         dtype = config.get("dtype")
-        found.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+        traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
 
 
 def _says_shape(root: dict[str, Json]) -> bool:
@@ -300,70 +300,70 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
     return () if names and names[0] in inbound_nodes.MODELS else names
 
 
-def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
+def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = first.get("config") if isinstance(first, dict) else None
         if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
-            found.bare_nested |= "module" not in first
-            found.activation_layers |= key == "activation"
-            found.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
+            traits.bare_nested |= "module" not in first
+            traits.activation_layers |= key == "activation"
+            traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
                 inner.get("axis"), list
             )
 
 
-def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
+def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     listed = config["layers"]
     layers = (
         [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
     )
     nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
-    found.nested_models |= bool(nested)
-    found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
-    found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
+    traits.nested_models |= bool(nested)
+    traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
+    traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     if class_name == "Sequential":
-        found.behind_models.update(inbound_nodes.behind_models(layers))
+        traits.behind_models.update(inbound_nodes.behind_models(layers))
     elif nested:
-        found.missed_calls |= inbound_nodes.misses_calls(config)
-    found.given_states |= any(
+        traits.missed_calls |= inbound_nodes.misses_calls(config)
+    traits.given_states |= any(
         layer_facts(keras_objects.class_of(layer)).takes_states
         and inbound_nodes.takes_several(layer)
         for layer in layers
     )
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
-        found.shapeless |= (
+        traits.shapeless |= (
             isinstance(first, dict)
             and not {"batch_input_shape", "batch_shape"} & set(first)
             and "layers" not in first
         )
 
 
-def _note_outputs(config: dict[str, Json], found: ConfigTraits) -> None:
-    found.stuck |= bool(inbound_nodes.stuck(config))
-    found.depth = max(found.depth, inbound_nodes.depth(config))
+def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
+    traits.stuck |= bool(inbound_nodes.stuck(config))
+    traits.depth = max(traits.depth, inbound_nodes.depth(config))
     outputs = config.get("output_layers")
     if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
-        found.flat_outputs = True
+        traits.flat_outputs = True
 
 
-def _note_dtype(dtype: Json, found: ConfigTraits) -> None:
+def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
     if isinstance(dtype, str):
-        found.policy_classes.add(
+        traits.policy_classes.add(
             "quantized-name"
             if "_from_" in dtype
             else "mixed-name"
             if dtype.startswith("mixed_")
             else "name"
         )
-        found.half_policies |= dtype in _HALVES
-        found.bfloat16_policies |= dtype == "bfloat16"
+        traits.half_policies |= dtype in _HALVES
+        traits.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
         class_name, config = str(keras_objects.class_of(dtype)), dtype.get("config")
-        found.policy_classes.add(class_name)
+        traits.policy_classes.add(class_name)
         if "module" in dtype:
-            found.policy_keys.add(f"{class_name}.module")
+            traits.policy_keys.add(f"{class_name}.module")
         if isinstance(config, dict):
-            found.policy_keys.update(f"{class_name}.{key}" for key in config)
-            found.half_policies |= text_at(config, "name") in _HALVES
-            found.bfloat16_policies |= config.get("name") == "bfloat16"
+            traits.policy_keys.update(f"{class_name}.{key}" for key in config)
+            traits.half_policies |= text_at(config, "name") in _HALVES
+            traits.bfloat16_policies |= config.get("name") == "bfloat16"

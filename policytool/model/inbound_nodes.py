@@ -111,11 +111,11 @@ def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, 
                     order.add(
                         (other, call), (other, call)
                     )  # there is no such call, and there will be none
-    made = set(_callable_nodes(order))
+    callable_nodes = set(_callable_nodes(order))
     return tuple(
         layer
         for layer, nodes in calls.items()
-        if any((layer, number) not in made for number in range(len(nodes)))
+        if any((layer, number) not in callable_nodes for number in range(len(nodes)))
     )
 
 
@@ -207,12 +207,12 @@ def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
     Return whether each call takes what was made before it, as in most files; a graph of half a
     million calls takes a quarter of a gigabyte.
     """
-    made = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
+    call_counts = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
     for layer, nodes in calls.items():
         for node in nodes:
-            if any(call >= made[other] for other, call in _sources(node, calls, loose)):
+            if any(call >= call_counts[other] for other, call in _sources(node, calls, loose)):
                 return False
-            made[layer] += 1
+            call_counts[layer] += 1
     return True
 
 

@@ -57,11 +57,11 @@ class Graph:
 
     def children(self) -> dict[str, list[str]]:
         """Return which nodes take each node's tensors."""
-        found: dict[str, list[str]] = defaultdict(list)
+        consumers: dict[str, list[str]] = defaultdict(list)
         for node in self.nodes.values():
             for parent in node.parents:
-                found[parent].append(node.name)
-        return found
+                consumers[parent].append(node.name)
+        return consumers
 
 
 def graphs(

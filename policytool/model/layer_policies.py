@@ -61,24 +61,24 @@ class Resolver:
     def layer(self, site: Site, placed: Placed, index: int) -> Layer:
         """Return the layer that stands at ``site``."""
         reading = self._read(site)
-        found = reading.policy
-        compute, variable = self._dtypes(site, found)
-        scale = found.effective_loss_scale if found else None
+        layer_policy = reading.policy
+        compute, variable = self._dtypes(site, layer_policy)
+        scale = layer_policy.effective_loss_scale if layer_policy else None
         return Layer(
             path=path_of(site.names),
             also_at=tuple(path_of(names) for names in site.also_at),
             name=site.given_name or site.name,
             class_name=site.class_name,
             registered_name=site.registered_name,
-            policy=found.name if found else None,
+            policy=layer_policy.name if layer_policy else None,
             compute_dtype=compute,
             variable_dtype=variable,
             source=reading.source,
             loss_scale=scale,
             loss_scale_default=scale is not None
-            and found is not None
-            and isinstance(found.loss_scale, Auto),
-            quantization=found.quantization if found else None,
+            and layer_policy is not None
+            and isinstance(layer_policy.loss_scale, Auto),
+            quantization=layer_policy.quantization if layer_policy else None,
             deprecated=reading.deprecated,
             autocast=site.autocast,
             opaque=custom_classes.is_opaque(site),
@@ -94,17 +94,19 @@ class Resolver:
         if site.spelled is Unspelled.ABSENT or site.spelled is None:
             return self._read_unsaid(site)
         try:
-            found = generations.parse(site.spelled, self.origins[-1].generation)
+            stored_policy = generations.parse(site.spelled, self.origins[-1].generation)
         except SpellingError as error:
             self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
         deprecated = keras_objects.class_of(site.spelled) in _DEPRECATED_CLASSES or (
-            isinstance(found, Policy) and policy.is_removed(found)
+            isinstance(stored_policy, Policy) and policy.is_removed(stored_policy)
         )
         source = Source.DEFAULT if site.sub_policy else Source.DECLARED
-        if isinstance(found, PolicyMap):
-            return self._read_map(site, found, source)
-        return _Reading(policy=self._settle(found, site), source=source, deprecated=deprecated)
+        if isinstance(stored_policy, PolicyMap):
+            return self._read_map(site, stored_policy, source)
+        return _Reading(
+            policy=self._settle(stored_policy, site), source=source, deprecated=deprecated
+        )
 
     def _read_input(self, site: Site) -> _Reading:
         """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
@@ -120,13 +122,13 @@ class Resolver:
             return _Reading(policy=policy.policy_from_name(self.floatx), source=Source.DEFAULT)
         return _Reading(policy=None, source=Source.GLOBAL)
 
-    def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
+    def _read_map(self, site: Site, stored_map: PolicyMap, source: Source) -> _Reading:
         answers = set()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
                 answers.add(
                     policy_map.resolve(
-                        found,
+                        stored_map,
                         keras_path(site),
                         self.matcher,
                         full_match=full_match,
@@ -151,14 +153,14 @@ class Resolver:
         minor = release.id.removeprefix("keras3.")
         return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
 
-    def _settle(self, found: Policy, site: Site) -> Policy:
+    def _settle(self, stored_policy: Policy, site: Site) -> Policy:
         """
         Return the policy with a loss scale only where every release that can have written the file
         agrees on it.
         """
         candidates = {origin.generation.id: origin.generation for origin in self.origins}
         if len(candidates) == 1:
-            return found
+            return stored_policy
         readings = set()
         for generation in candidates.values():
             try:
@@ -174,19 +176,19 @@ class Resolver:
                 None,
             )
             return Policy(
-                name=found.name,
-                compute_dtype=found.compute_dtype,
-                variable_dtype=found.variable_dtype,
+                name=stored_policy.name,
+                compute_dtype=stored_policy.compute_dtype,
+                variable_dtype=stored_policy.variable_dtype,
             )
-        return found
+        return stored_policy
 
-    def _dtypes(self, site: Site, found: Policy | None) -> tuple[str | None, str | None]:
-        if found is None:
+    def _dtypes(self, site: Site, layer_policy: Policy | None) -> tuple[str | None, str | None]:
+        if layer_policy is None:
             return None, None
         lookup = layer_facts(site.class_name).vocabulary_dtype
         if lookup and self.origins[-1].family == KERAS3:
             return lookup, lookup
-        return found.compute_dtype, found.variable_dtype
+        return layer_policy.compute_dtype, layer_policy.variable_dtype
 
     def _observe(self, code: str, message: str, site: Site | None) -> None:
         observation = Observation(

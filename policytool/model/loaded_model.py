@@ -104,11 +104,13 @@ class LoadedModel:
     @cached_property
     def children(self) -> Mapping[int, tuple[int, ...]]:
         """Site index to those directly below."""
-        found: dict[int, list[int]] = defaultdict(list)
+        children_by_parent: dict[int, list[int]] = defaultdict(list)
         for index, site in enumerate(self.sites):
             if site.parent is not None:
-                found[site.parent].append(index)
-        return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
+                children_by_parent[site.parent].append(index)
+        return defaultdict(
+            tuple, {parent: tuple(below) for parent, below in children_by_parent.items()}
+        )
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
@@ -184,11 +186,13 @@ class LoadedModel:
     @cached_property
     def addresses(self) -> Mapping[int, tuple[Address, ...]]:
         """Every place where a site's ``dtype`` stands."""
-        found: dict[int, list[Address]] = defaultdict(list)
+        addresses_by_site: dict[int, list[Address]] = defaultdict(list)
         for address, indices in self.places.items():
             for index in indices:
-                found[index].append(address)
-        return defaultdict(tuple, {index: tuple(addresses) for index, addresses in found.items()})
+                addresses_by_site[index].append(address)
+        return defaultdict(
+            tuple, {index: tuple(addresses) for index, addresses in addresses_by_site.items()}
+        )
 
     @cached_property
     def makers(self) -> Mapping[int, int]:
@@ -199,7 +203,7 @@ class LoadedModel:
         Each is an object with metadata of its own, which no loader looks at: the layer that makes
         it says its policy.
         """
-        found: dict[int, int] = {}
+        maker_by_site: dict[int, int] = {}
         for index, site in enumerate(self.sites):
             parent = site.parent
             if (
@@ -213,8 +217,8 @@ class LoadedModel:
             if node is not None and not any(
                 address.part == node.part for address in self.addresses[index]
             ):
-                found[index] = parent
-        return found
+                maker_by_site[index] = parent
+        return maker_by_site
 
     @cached_property
     def by_names(self) -> Mapping[tuple[str, ...], int]:
@@ -248,22 +252,22 @@ class LoadedModel:
         The policy, or the map of policies, that each site's own config spells; nothing for those
         that spell none.
         """
-        found = {}
+        policies = {}
         for index, site in enumerate(self.sites):
             if isinstance(site.spelled, str | dict) and site.sub_policy is None:
                 try:
-                    found[index] = generations.parse(site.spelled, self.generation)
+                    policies[index] = generations.parse(site.spelled, self.generation)
                 except SpellingError:
                     continue  # inspect has told it as unknown-policy; it is left alone
-        return found
+        return policies
 
     def below(self, index: int) -> Iterator[int]:
         """Yield a site and everything below it."""
         pending = [index]
         while pending:
-            found = pending.pop()
-            yield found
-            pending += reversed(self.children[found])
+            site_index = pending.pop()
+            yield site_index
+            pending += reversed(self.children[site_index])
 
     def is_input(self, index: int) -> bool:
         """Return whether the site is an input layer."""

@@ -94,15 +94,15 @@ def configuration(document: Document) -> Json:
 def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
     """Yield the training configurations of a file, and where they stand."""
     root = document.config
-    found: list[tuple[str, str, Json]] = [
+    candidates: list[tuple[str, str, Json]] = [
         (document.training_part or "", document.training_pointer, document.training)
     ]
     if isinstance(root, dict):
-        found += [
+        candidates += [
             (document.config_part or "", document.config_pointer + pointer(key), root.get(key))
             for key in ("training_config", "compile_config")
         ]
-    for part, base, holder in found:
+    for part, base, holder in candidates:
         if isinstance(holder, dict):
             yield Address(part=part, pointer=base), holder
 

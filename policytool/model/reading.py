@@ -47,13 +47,13 @@ BEYOND: Final = "layer-limit"
 """The code of a model with more layers, or calls, than are followed."""
 
 
-def read(path: AnyPath, shown: str) -> Model:
+def read(path: AnyPath, display_path: str) -> Model:
     """
     Return the model at ``path``, which reports call ``shown``.
 
     :raises ModelFileError: for what is no model that can be read, with a code and a sentence.
     """
-    return model_of(format_detection.document(path, shown))
+    return model_of(format_detection.document(path, display_path))
 
 
 def model_of(document: Document) -> Model:
@@ -167,8 +167,8 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
     same.
     """
     try:
-        found = optimizer_config.read(optimizer_config.optimizer_config(document))
-        return found, () if found is not None else tuple(_about_lost_optimizer(document))
+        optimizer = optimizer_config.read(optimizer_config.optimizer_config(document))
+        return optimizer, () if optimizer is not None else tuple(_about_lost_optimizer(document))
     except SpellingError as error:
         return None, (
             Observation(
@@ -276,8 +276,8 @@ def _without_config(document: Document) -> Model:
     }
     tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
-    if beyond := limits.LAYERS.exceeded_message(len(held_in)):
-        raise ModelFileError(document.path, BEYOND, f"contains (including scopes) {beyond}")
+    if excess := limits.LAYERS.exceeded_message(len(held_in)):
+        raise ModelFileError(document.path, BEYOND, f"contains (including scopes) {excess}")
     layers = tuple(
         _with_trace(
             Layer(
@@ -299,7 +299,7 @@ def _without_config(document: Document) -> Model:
         for names in held_in
     )
     stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
-    held = (
+    storage_summary = (
         f"its variables are stored as {', '.join(stored)}" if stored else "it contains no variables"
     )
     what = (
@@ -315,7 +315,7 @@ def _without_config(document: Document) -> Model:
         layers=layers,
         signatures=traced_dtypes.signatures(document),
         observations=(
-            Observation(code="no-policy", message=f"{what}; {held}"),
+            Observation(code="no-policy", message=f"{what}; {storage_summary}"),
             *_about_others(others),
             *document.observations,
         ),

@@ -45,18 +45,18 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
     Classes that are not Keras' own, quantised layers and layers built with ``autocast=False`` may
     do as they like, and are left out.
     """
-    asked = tuple(libraries)
-    found = {}
+    library_names = tuple(libraries)
+    dtypes_by_path = {}
     for index in range(len(loaded.sites)):
         for name, tensor in variables(loaded, index):
-            dtype = _rounding_dtype(loaded, index, name, asked)
+            dtype = _rounding_dtype(loaded, index, name, library_names)
             if (
                 dtype is not None
                 and tensor.dtype in _CASTABLE
                 and dtypes.itemsize(dtype) < dtypes.itemsize(tensor.dtype)
             ):
-                found[tensor.path] = dtype
-    return found
+                dtypes_by_path[tensor.path] = dtype
+    return dtypes_by_path
 
 
 def variables(loaded: LoadedModel, index: int) -> Iterator[tuple[str, Tensor]]:

@@ -76,14 +76,14 @@ class Tally:
     @property
     def ops(self) -> tuple[TracedOp, ...]:
         """The ops that some list of mixed precision has, those of one list together."""
-        found = [
+        traced_ops = [
             TracedOp(op=op, dtype=dtype, count=count, amp=graph_ops.amp_list(op, dtype))
             for (op, dtype), count in self.listed.items()
         ]
         order = ("allow", "infer", "deny", "clear")
         return tuple(
             sorted(
-                (op for op in found if op.amp),
+                (op for op in traced_ops if op.amp),
                 key=lambda op: (order.index(op.amp or ""), op.op, op.dtype),
             )
         )
@@ -99,13 +99,13 @@ class Tally:
 def signatures(document: Document) -> tuple[Signature, ...]:
     """Return the signatures with what each computes in."""
     traces = {trace.entry: trace for trace in document.traces if trace.signature}
-    found = []
+    traced_signatures = []
     for signature in document.signatures:
         tally = _tally(traces[signature.name].ops) if signature.name in traces else Tally()
-        found.append(
+        traced_signatures.append(
             replace(signature, compute_dtypes=tuple(sorted(tally.computing)), ops=tally.ops)
         )
-    return tuple(found)
+    return tuple(traced_signatures)
 
 
 def of_layers(
@@ -161,7 +161,7 @@ def of_scopes(
         for group, numbers in groups.items()
         for number in numbers
     }
-    found: dict[Scope, Tally] = {group: Tally() for group in groups}
+    tallies: dict[Scope, Tally] = {group: Tally() for group in groups}
     for trace in document.traces:
         known = {
             scope: group
@@ -185,8 +185,8 @@ def of_scopes(
             seen[group].add(op, count)
         for group, tally in seen.items():
             if group in groups or tally.computing:  # a scope that only carries values is no layer
-                found.setdefault(group, Tally()).meet(tally)
-    return found
+                tallies.setdefault(group, Tally()).meet(tally)
+    return tallies
 
 
 def disagreements(
@@ -243,12 +243,12 @@ def _prefixes(names: Scope) -> Iterator[Scope]:
 
 def _line(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
     """Return the names from the model down to a layer, each with the index of its site."""
-    found: list[tuple[str, int]] = []
+    ancestors: list[tuple[str, int]] = []
     above: int | None = index
     while above is not None:
-        found.append((sites[above].name, above))
+        ancestors.append((sites[above].name, above))
         above = sites[above].parent
-    return tuple(reversed(found))
+    return tuple(reversed(ancestors))
 
 
 def _owners_of_scopes(
@@ -320,11 +320,11 @@ class _Names:
         while start < len(scope):
             for end in range(min(len(scope), start + self._longest), start, -1):
                 name = "/".join(scope[start:end])
-                found = self._below.get((index, name))
-                if found is None:
-                    found = self._below.get((index, _NUMBER.sub("", name)))
-                if found is not None:
-                    index, start = found, end
+                child = self._below.get((index, name))
+                if child is None:
+                    child = self._below.get((index, _NUMBER.sub("", name)))
+                if child is not None:
+                    index, start = child, end
                     break
             else:
                 start += 1

@@ -51,7 +51,7 @@ def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """
     frozen = _frozen_sites(placed.sites)
-    found: dict[Tensor, None] = {}
+    tensors: dict[Tensor, None] = {}
     for index, site in enumerate(placed.sites):
         if index in frozen:
             continue
@@ -59,16 +59,16 @@ def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
         kept = _trainable_tensors(
             site, list(zip(names, placed.sources.get(index, ()), strict=True))
         )
-        found |= dict.fromkeys(_save_order(kept, archive=document.layout is Layout.OBJECT_PATHS))
-    return tuple(found)
+        tensors |= dict.fromkeys(_save_order(kept, archive=document.layout is Layout.OBJECT_PATHS))
+    return tuple(tensors)
 
 
 def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
-    found: set[int] = set()
+    frozen: set[int] = set()
     for index, site in enumerate(sites):  # each stands behind what holds it
-        if site.parent in found or (site.config or {}).get("trainable") is False:
-            found.add(index)
-    return frozenset(found)
+        if site.parent in frozen or (site.config or {}).get("trainable") is False:
+            frozen.add(index)
+    return frozenset(frozen)
 
 
 def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:

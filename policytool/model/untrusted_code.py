@@ -74,8 +74,8 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
     :param compiles: whether the model is to be compiled as it was, with the losses and metrics that
         its training configuration names.
     """
-    found = tuple(loaded.hazards)
-    for hazard in found:
+    model_hazards = tuple(loaded.hazards)
+    for hazard in model_hazards:
         if hazard.harm is not Harm.CUSTOM or _is_of_lambda(loaded, hazard):
             yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}")
     for site in loaded.sites:
@@ -85,7 +85,7 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
                 "directory"
             )
     yield from of_file(loaded.document)
-    for hazard in needed_objects(loaded, found, compiles=compiles):
+    for hazard in needed_objects(loaded, model_hazards, compiles=compiles):
         yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}", is_custom=True)
 
 
@@ -109,7 +109,7 @@ def of_file(document: Document) -> Iterator[Reason]:
 
 
 def needed_objects(
-    loaded: LoadedModel, found: tuple[Hazard, ...], *, compiles: bool = False
+    loaded: LoadedModel, model_hazards: tuple[Hazard, ...], *, compiles: bool = False
 ) -> Iterator[Hazard]:
     """
     Yield the classes and functions of someone's own that a loader needs.
@@ -117,12 +117,12 @@ def needed_objects(
     A SavedModel's traces stand in for a class that is not at hand, if the file names no module that
     could be imported for it.
     """
-    for hazard in found:
+    for hazard in model_hazards:
         revived = bool(loaded.document.nodes) and hazard.module is None
-        asked = compiles or not hazards.trains(loaded.document, hazard.address)
+        is_needed = compiles or not hazards.trains(loaded.document, hazard.address)
         if (
             hazard.harm is Harm.CUSTOM
-            and asked
+            and is_needed
             and not revived
             and not _is_of_lambda(loaded, hazard)
         ):
@@ -134,12 +134,12 @@ def names_needed(loaded: LoadedModel) -> list[str]:
     return sorted({hazard.name for hazard in needed_objects(loaded, loaded.hazards)})
 
 
-def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
+def refusal(reasons: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
     """
     Return why a file is not given to TensorFlow; None if nothing of it needs trust, or only what
     ``--custom-objects`` may define, where that is given.
     """
-    first = next((reason for reason in found if not (reason.is_custom and custom_objects)), None)
+    first = next((reason for reason in reasons if not (reason.is_custom and custom_objects)), None)
     return None if first is None else first.message
 
 

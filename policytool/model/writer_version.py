@@ -101,27 +101,31 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     it has none, the marks that a release began to write and no later one gave up, because who edits
     leaves out what a release would write rather than writing what it does not know.
     """
-    found = _of_version(writer)
-    shown = [mark for mark in marks() if mark.shows(seen)]
-    if narrowed := _releases_in_all(found, [mark.releases for mark in shown]):
+    releases = _of_version(writer)
+    present_marks = [mark for mark in marks() if mark.shows(seen)]
+    if narrowed := _releases_in_all(releases, [mark.releases for mark in present_marks]):
         return narrowed, False
     lasting = (
         ()
         if writer.keras
-        else _releases_in_all(found, [mark.releases for mark in shown if mark.lasts])
+        else _releases_in_all(releases, [mark.releases for mark in present_marks if mark.lasts])
     )
-    families = {release.family for release in found}
-    library = (*found, *(release for release in RELEASES if release.family in families))
-    return lasting or found, not _releases_in_all(library, [mark.readers for mark in shown])
+    families = {release.family for release in releases}
+    library = (*releases, *(release for release in RELEASES if release.family in families))
+    return lasting or releases, not _releases_in_all(
+        library, [mark.readers for mark in present_marks]
+    )
 
 
 def _releases_in_all(
-    found: tuple[Release, ...], sets: Iterable[frozenset[str]]
+    releases: tuple[Release, ...], sets: Iterable[frozenset[str]]
 ) -> tuple[Release, ...]:
     """Return those of some releases that are in all of these sets, or newer than them."""
-    for one in sets:
-        found = tuple(release for release in found if release.id in one or not is_known(release.id))
-    return found
+    for release_ids in sets:
+        releases = tuple(
+            release for release in releases if release.id in release_ids or not is_known(release.id)
+        )
+    return releases
 
 
 def label(origins: tuple[Release, ...]) -> str | None:

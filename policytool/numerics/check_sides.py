@@ -88,13 +88,15 @@ class PreparedSide:
         return bool(self.job["how"] == GRAPH)
 
 
-def read_source(found: Input, hand_over: HandOver) -> CheckSource:
+def read_source(model_input: Input, hand_over: HandOver) -> CheckSource:
     """
     Return a file that may be run.
 
     :raises ModelFileError: for what cannot be read or run, and for what needs trust.
     """
-    return CheckSource(input=found, copy=hand_over.take(found.local_path, found.display_path))
+    return CheckSource(
+        input=model_input, copy=hand_over.take(model_input.local_path, model_input.display_path)
+    )
 
 
 def read_weights(
@@ -146,7 +148,7 @@ def _prepare_side(
     *,
     dequantize: bool,
 ) -> PreparedSide:
-    found, loaded = source.input, source.loaded
+    model_input, loaded = source.input, source.loaded
     if loaded is None:
         return PreparedSide(
             job={"how": GRAPH, "path": source.copy}, loaded=None, plan=None, policy=options.to
@@ -154,30 +156,30 @@ def _prepare_side(
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(
-            found.display_path,
+            model_input.display_path,
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    wanted = loaded
+    planned = loaded
     if plan.edits or plan.casts:
-        wanted = reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
-    job: dict[str, Any] = {"family": loaded.family, "policy": wanted.layers[0].policy}
+        planned = reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+    job: dict[str, Any] = {"family": loaded.family, "policy": planned.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
-            job |= _rebuild_job(source.copy, loaded, wanted)
+            job |= _rebuild_job(source.copy, loaded, planned)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
-                "config": _without_compile_config(wanted.document.config),
+                "config": _without_compile_config(planned.document.config),
                 "weights": weights,
             }
         case _:
             hand_over, folder = scratch
-            job |= {"how": "saved", "path": hand_over.change(source.copy, wanted, plan, folder)}
-    modes = _rounding_modes(wanted) if dequantize else ()
+            job |= {"how": "saved", "path": hand_over.change(source.copy, planned, plan, folder)}
+    modes = _rounding_modes(planned) if dequantize else ()
     return PreparedSide(
         job={**job, "dequantize": bool(modes)},
-        loaded=wanted,
+        loaded=planned,
         plan=plan,
         policy=options.to,
         dequantized=modes,
@@ -185,12 +187,12 @@ def _prepare_side(
 
 
 def _rounding_modes(loaded: LoadedModel) -> tuple[str, ...]:
-    found = {
+    stored_modes = {
         layer.quantization.mode.partition("/")[0]
         for layer in loaded.layers
         if layer.quantization is not None
     }
-    return tuple(mode for mode in _ROUNDING if mode in found)
+    return tuple(mode for mode in _ROUNDING if mode in stored_modes)
 
 
 def _without_compile_config(config: Json) -> Json:
@@ -205,11 +207,11 @@ def _without_compile_config(config: Json) -> Json:
     )
 
 
-def _rebuild_job(copy: PrivateCopy, before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
+def _rebuild_job(copy: PrivateCopy, before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
     return {
-        **reexport.build_arguments(before, wanted),
+        **reexport.build_arguments(before, planned),
         "how": "rebuilt",
         "path": copy,
     }

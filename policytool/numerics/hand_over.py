@@ -160,7 +160,7 @@ class HandOver(ExitStack):
             yield Path(name)
 
     def take(
-        self, path: Path, shown: str, *, compiles: bool = False, is_own: bool = False
+        self, path: Path, display_path: str, *, compiles: bool = False, is_own: bool = False
     ) -> PrivateCopy:
         """
         Return a copy of a model that may be run; of a path that was taken before, the same copy.
@@ -172,14 +172,14 @@ class HandOver(ExitStack):
         key = (path.absolute(), compiles)
         if key in self._taken and not is_own:
             return self._taken[key]
-        found = self._recognised(path, shown)
-        if why := _NOT_RUN.get(found.document_format):
-            raise ModelFileError(shown, "not-runnable", why)
-        copied = self._copy(path, shown, found, follow=is_own or self._trust)
-        with steps.budget(shown):
-            document = format_detection.document(copied, shown)
+        model_format = self._recognised(path, display_path)
+        if why := _NOT_RUN.get(model_format.document_format):
+            raise ModelFileError(display_path, "not-runnable", why)
+        copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
+        with steps.budget(display_path):
+            document = format_detection.document(copied, display_path)
             if why := _NOT_RUN.get(document.format):
-                raise ModelFileError(shown, "not-runnable", why)
+                raise ModelFileError(display_path, "not-runnable", why)
             ambiguity.refuse(document)
             loaded = reading.load_model(document) if document.config_part is not None else None
             reasons = (
@@ -193,7 +193,7 @@ class HandOver(ExitStack):
                 else untrusted_code.refusal(reasons, custom_objects=self._custom_objects)
             )
         if message is not None:
-            raise ModelFileError(shown, "runs-code", message)
+            raise ModelFileError(display_path, "runs-code", message)
         _remove_links(copied)
         copy = PrivateCopy(path=copied, document=document, loaded=loaded)
         self._taken[key] = copy
@@ -206,33 +206,33 @@ class HandOver(ExitStack):
         :raises ModelFileError: for what holds no weights, and for what leads out of its file, if
             ``--trust`` is not set.
         """
-        shown = str(path)
+        display_path = str(path)
         key = (path.absolute(), False)
         if key in self._taken:
             return self._taken[key]
         # TensorFlow calls a checkpoint by the name without its suffix
         index = path.with_name(f"{path.name}{INDEX}")
         whole = index if index.exists() and not path.exists() else path
-        found = self._recognised(whole, shown)
-        if found.document_format in WITHOUT_WEIGHTS:
+        model_format = self._recognised(whole, display_path)
+        if model_format.document_format in WITHOUT_WEIGHTS:
             raise ModelFileError(
-                shown, "no-weights", f"is {found.title}, which contains no weights"
+                display_path, "no-weights", f"is {model_format.title}, which contains no weights"
             )
-        if found is checkpoint.FORMAT:
+        if model_format is checkpoint.FORMAT:
             whole = local(whole_checkpoint(whole) or whole)
-        copied = self._copy(whole, shown, found, follow=self._trust)
-        with steps.budget(shown):
-            document = format_detection.document(copied, shown)
+        copied = self._copy(whole, display_path, model_format, follow=self._trust)
+        with steps.budget(display_path):
+            document = format_detection.document(copied, display_path)
             ambiguity.refuse(document)
             message = (
                 None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
             )
         if message is not None:
-            raise ModelFileError(shown, "runs-code", message)
+            raise ModelFileError(display_path, "runs-code", message)
         _remove_links(copied)
-        if found is checkpoint.FORMAT:
+        if model_format is checkpoint.FORMAT:
             copied = copied.with_suffix("")
-        elif document.layout is Layout.OBJECT_PATHS and found is hdf5.FORMAT:
+        elif document.layout is Layout.OBJECT_PATHS and model_format is hdf5.FORMAT:
             copied = copied.rename(copied.with_name(f"{_NAME}{WEIGHTS_SUFFIX}"))
         copy = PrivateCopy(path=copied, document=document, loaded=None)
         self._taken[key] = copy
@@ -263,25 +263,25 @@ class HandOver(ExitStack):
         return PrivateCopy(path=target, document=changed.document, loaded=changed)
 
     @staticmethod
-    def _recognised(path: Path, shown: str) -> Format:
-        probe = Probe(path, shown)
+    def _recognised(path: Path, display_path: str) -> Format:
+        probe = Probe(path, display_path)
         with format_detection.reading_failures(probe):
             return format_detection.recognised(probe)
 
-    def _copy(self, path: Path, shown: str, found: Format, *, follow: bool) -> Path:
+    def _copy(self, path: Path, display_path: str, model_format: Format, *, follow: bool) -> Path:
         """
         Copy the files of a model into a directory of its own; return what its reader reads.
 
         :param follow: whether a link that leads out of the model is followed, too
         """
-        probe = Probe(path, shown)
-        with format_detection.reading_failures(probe), _space(shown, self.path):
-            parts = tuple(_parts(probe, found, follow=follow))
+        probe = Probe(path, display_path)
+        with format_detection.reading_failures(probe), _space(display_path, self.path):
+            parts = tuple(_parts(probe, model_format, follow=follow))
             _check_space(parts)
             home = self.folder()
             for part in parts:
                 _copy_part(part, home)
-        return home / _own_name(found)
+        return home / _own_name(model_format)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,32 +294,32 @@ class _Part:
     """Whether it is copied as a link, because it leads out of the model."""
 
 
-def _own_name(found: Format) -> str:
+def _own_name(model_format: Format) -> str:
     """Return what the copy of a model is called in its directory."""
-    if found is checkpoint.FORMAT:
+    if model_format is checkpoint.FORMAT:
         return f"{_NAME}{INDEX}"
-    if found is sharded_weights.FORMAT:
+    if model_format is sharded_weights.FORMAT:
         return f"{_NAME}{SHARD_MAP_SUFFIX}"
-    return _NAME if found.is_directory else f"{_NAME}{found.suffixes[0]}"
+    return _NAME if model_format.is_directory else f"{_NAME}{model_format.suffixes[0]}"
 
 
-def _parts(probe: Probe, found: Format, *, follow: bool) -> Iterator[_Part]:
+def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Part]:
     """
     Yield the files of a model.
 
     :raises ModelFileError: for a map of shards that is none.
     :raises OSError: where the directory cannot be read.
     """
-    path, name = local(probe.path), Path(_own_name(found))
-    if found.is_directory:
-        walk = _Walk(path, found, follow=follow)
+    path, name = local(probe.path), Path(_own_name(model_format))
+    if model_format.is_directory:
+        walk = _Walk(path, model_format, follow=follow)
         for entry in sorted(probe.names):
             if walk.belongs(Path(entry)):
                 for part in walk.parts(Path(entry)):
                     yield replace(part, name=name / part.name)
         return
     yield _Part(source=path, name=name)
-    if found is checkpoint.FORMAT:
+    if model_format is checkpoint.FORMAT:
         stem = path.name.removesuffix(INDEX)
         for other in sorted(opening.names(path.parent)):
             if shard_prefix(other) == stem:
@@ -329,20 +329,20 @@ def _parts(probe: Probe, found: Format, *, follow: bool) -> Iterator[_Part]:
                     name=Path(f"{_NAME}{other.removeprefix(stem)}"),
                     is_link=not follow and opening.links_beside(shard),
                 )
-    elif found is sharded_weights.FORMAT:
+    elif model_format is sharded_weights.FORMAT:
         from policytool.formats.sharded_weights import read as sharded  # where there are shards
 
-        for one in sharded.shards(probe, []):
-            yield _Part(source=local(one), name=Path(one.name))
+        for shard_path in sharded.shards(probe, []):
+            yield _Part(source=local(shard_path), name=Path(shard_path.name))
 
 
 class _Walk:
     """The files of a directory, links followed as readers and loaders of its format do."""
 
-    def __init__(self, root: Path, found: Format, *, follow: bool) -> None:
+    def __init__(self, root: Path, model_format: Format, *, follow: bool) -> None:
         self._root = root
-        self._owns = found.owns
-        self._has_npz = found is keras_directory.FORMAT
+        self._owns = model_format.owns
+        self._has_npz = model_format is keras_directory.FORMAT
         self._follow = follow
 
     def belongs(self, name: Path) -> bool:
@@ -389,9 +389,9 @@ def _copy_part(part: _Part, home: Path) -> None:
         return
     with (
         opening.regular_file(part.source) as source,
-        atomic.open_descriptor(target, atomic.NEW) as made,
+        atomic.open_descriptor(target, atomic.NEW) as descriptor,
     ):
-        atomic.copy_data(source, made)
+        atomic.copy_data(source, descriptor)
 
 
 def _check_space(parts: tuple[_Part, ...]) -> None:
@@ -417,7 +417,7 @@ def _stored_size(path: Path) -> int:
 
 
 @contextmanager
-def _space(shown: str, home: Path) -> Iterator[None]:
+def _space(display_path: str, home: Path) -> Iterator[None]:
     """
     Turn a full disk into a sentence.
 
@@ -429,7 +429,7 @@ def _space(shown: str, home: Path) -> Iterator[None]:
         if error.errno not in _NO_SPACE:
             raise
         raise ModelFileError(
-            shown,
+            display_path,
             "no-space",
             f"not enough space in {home.parent} for the copy that TensorFlow loads "
             f"({error.strerror or error}); set TMPDIR to a directory with more space",
@@ -438,7 +438,7 @@ def _space(shown: str, home: Path) -> Iterator[None]:
 
 def _remove_links(copied: Path) -> None:
     """Remove the links that led out of a model: nothing of it refers to them."""
-    found = copied.rglob("*") if copied.is_dir() else copied.parent.iterdir()
-    for path in tuple(found):
+    entries = copied.rglob("*") if copied.is_dir() else copied.parent.iterdir()
+    for path in tuple(entries):
         if stat.S_ISLNK(path.lstat().st_mode):
             path.unlink()

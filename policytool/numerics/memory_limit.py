@@ -74,10 +74,10 @@ def machine_memory() -> int | None:
         return None
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        told = opening.read_bounded(_CGROUP, limits.JSON_BYTES).strip()
+        cgroup_limit = opening.read_bounded(_CGROUP, limits.JSON_BYTES).strip()
     except OSError:  # other control groups, or none
         return machine
-    return min(machine, int(told)) if told.isdigit() else machine
+    return min(machine, int(cgroup_limit)) if cgroup_limit.isdigit() else machine
 
 
 def shown_size(count: int) -> str:

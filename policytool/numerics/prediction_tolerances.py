@@ -50,7 +50,7 @@ def rewritten_tolerance(before: Model, after: Model, *, reexported: bool = False
         for layer in after.layers
         if reexported or old.get(layer.path, _float_dtypes(layer)) != _float_dtypes(layer)
     ]
-    return _of_depth(after, _coarsest(dtype for found in changed for dtype in found))
+    return _of_depth(after, _coarsest(dtype for layer_dtypes in changed for dtype in layer_dtypes))
 
 
 def converted_tolerance(before: Model, after: Model, *, numerics: bool) -> float:
@@ -75,9 +75,9 @@ def _of_depth(model: Model, roundoff: float) -> float:
     return _SLACK * roundoff * math.sqrt(max(weighted, 1))
 
 
-def _coarsest(found: Iterable[str]) -> float:
+def _coarsest(dtype_names: Iterable[str]) -> float:
     """Return the largest unit roundoff of dtypes; that of float32 where there are none."""
-    roundoffs = [UNIT_ROUNDOFF[dtype] for dtype in found if dtype in UNIT_ROUNDOFF]
+    roundoffs = [UNIT_ROUNDOFF[dtype] for dtype in dtype_names if dtype in UNIT_ROUNDOFF]
     return max(roundoffs, default=UNIT_ROUNDOFF["float32"])
 
 

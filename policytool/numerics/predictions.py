@@ -219,16 +219,16 @@ class _Pair:
     ) -> Iterator[PredictedOutput]:
         """Yield how far the outputs of one call are apart."""
         for place, other in self._places(before["outputs"], after["outputs"]):
-            told, told_after = before["outputs"][place], after["outputs"][other]
+            output_before, output_after = before["outputs"][place], after["outputs"][other]
             first = self._arrays(0, before, place)
             second = self._arrays(1, after, other)
             if [array.shape for array in first] != [array.shape for array in second]:
                 raise self._otherwise(
-                    f"returns output {told['name']} with the shape {second[0].shape}, but "
+                    f"returns output {output_before['name']} with the shape {second[0].shape}, but "
                     f"{self.sides[0].which} returns {first[0].shape}"
                 )
-            dtypes = (told["dtype"], told_after["dtype"])
-            yield _output(told["name"], dtypes, first, second)
+            dtypes = (output_before["dtype"], output_after["dtype"])
+            yield _output(output_before["name"], dtypes, first, second)
 
     def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
         return [
@@ -244,7 +244,7 @@ class _Pair:
             raise self._otherwise(
                 f"returns {len(after)} outputs, but {self.sides[0].which} returns {len(before)}"
             )
-        names, others = ([one["name"] for one in outputs] for outputs in (before, after))
+        names, others = ([output["name"] for output in outputs] for outputs in (before, after))
         by_name = set(names) == set(others) and len(set(names)) == len(names)
         yield from (
             (place, others.index(name) if by_name else place) for place, name in enumerate(names)
@@ -269,15 +269,17 @@ def _output(
     is_float = {array.dtype.kind for array in (*first, *second)} <= {"f"}
     distance = largest = 0.0
     differing, not_finite = 0, [0, 0]
-    for one, other in _blocks(first, second):
-        same = one == other
+    for block, other_block in _blocks(first, second):
+        same = block == other_block
         if is_float:
-            same |= np.isnan(one) & np.isnan(other)
-            finite = np.isfinite(one) & np.isfinite(other)
-            largest = max(largest, float(np.abs(one[finite]).max(initial=0.0)))
-            distance = max(distance, float(np.abs(one[finite] - other[finite]).max(initial=0.0)))
-            not_finite[0] += int(np.count_nonzero(~np.isfinite(one)))
-            not_finite[1] += int(np.count_nonzero(~np.isfinite(other)))
+            same |= np.isnan(block) & np.isnan(other_block)
+            finite = np.isfinite(block) & np.isfinite(other_block)
+            largest = max(largest, float(np.abs(block[finite]).max(initial=0.0)))
+            distance = max(
+                distance, float(np.abs(block[finite] - other_block[finite]).max(initial=0.0))
+            )
+            not_finite[0] += int(np.count_nonzero(~np.isfinite(block)))
+            not_finite[1] += int(np.count_nonzero(~np.isfinite(other_block)))
         differing += int(np.count_nonzero(~same))
     return PredictedOutput(
         name=name,
@@ -296,8 +298,8 @@ def _blocks(
     first: Sequence[NDArray[Any]], second: Sequence[NDArray[Any]]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Yield the values of two outputs in pairs of blocks: all at once take many times as much."""
-    for one, other in zip(first, second, strict=True):
-        values, others = one.reshape(-1), other.reshape(-1)
+    for array, other_array in zip(first, second, strict=True):
+        values, others = array.reshape(-1), other_array.reshape(-1)
         for start in range(0, values.size, _BLOCK):
             yield _exact(values[start : start + _BLOCK]), _exact(others[start : start + _BLOCK])
 

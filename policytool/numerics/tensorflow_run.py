@@ -202,8 +202,8 @@ class TensorFlowRun:
         """
         if self.tools.trust:
             return None
-        found = untrusted_code.reasons_not_to_run(self.loaded, compiles=self.plan.retrace)
-        message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
+        reasons = untrusted_code.reasons_not_to_run(self.loaded, compiles=self.plan.retrace)
+        message = untrusted_code.refusal(reasons, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
     def reexport(self, _: OutputPlace) -> Output[DirectoryDraft]:
@@ -259,11 +259,11 @@ class TensorFlowRun:
         )
 
     def _compare_result(
-        self, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
+        self, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
     ) -> ReexportComparison:
         from policytool.numerics import reexport
 
-        sides = (self.loaded, wanted, after, source, draft)
+        sides = (self.loaded, planned, after, source, draft)
         try:
             wrong = next(reexport.differences(*sides), None)
             if wrong is not None:
@@ -303,10 +303,10 @@ class TensorFlowRun:
         try:
             self._compare(path)
         except ToleranceMissedError as missed:
-            found = self._disagreeing_release(missed.comparison)
-            if self.tools.verify or found is None:
+            disagreement = self._disagreeing_release(missed.comparison)
+            if self.tools.verify or disagreement is None:
                 raise
-            self.comparison, self.obstacle = None, found
+            self.comparison, self.obstacle = None, disagreement
         except ModelFileError as error:
             if self.tools.verify or error.code not in _NOT_HANDED_OVER:
                 raise
@@ -517,5 +517,5 @@ def count_casts(plan: Plan, loaded: LoadedModel, source: Path) -> Counted:
         raise ModelFileError(plan.path, error.code, str(error)) from error
 
 
-def _load(path: Path, shown: str) -> LoadedModel:
-    return reading.load_model(format_detection.document(path, shown))
+def _load(path: Path, display_path: str) -> LoadedModel:
+    return reading.load_model(format_detection.document(path, display_path))

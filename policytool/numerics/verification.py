@@ -136,10 +136,10 @@ def disagreeing_release(
     :param side: ``source`` or ``target``, of which the option names the interpreter
     """
     library, version = library_and_version(versions)
-    found = _major_and_minor(version)
-    if found is None or not agreeing:
+    major_and_minor = _major_and_minor(version)
+    if major_and_minor is None or not agreeing:
         return None
-    release = f"{library}{found[0]}.{found[1]}"
+    release = f"{library}{major_and_minor[0]}.{major_and_minor[1]}"
     if release in agreeing or release not in measured_releases(family_of(release)):
         return None
     return (

@@ -250,10 +250,10 @@ class Worker:
         return WorkerError(code, message, details=trace)
 
     def _crash(self, child: Child) -> WorkerError:
-        if beyond := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
+        if excess := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",
-                f"the TensorFlow process sent a response of {beyond}",
+                f"the TensorFlow process sent a response of {excess}",
                 ended=True,
             )
         how = child.how_it_ended()
@@ -311,7 +311,7 @@ def interpreter_path(python: str) -> str:
 
 def _parse_line(line: bytes) -> object:
     try:
-        found: object = json.loads(line)
+        message: object = json.loads(line)
     except (ValueError, RecursionError):
         return line.decode("utf-8", "replace")
-    return found
+    return message

@@ -59,12 +59,16 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
         return Proof.UNTESTED
-    shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
-    said = arguments(config, facts["default"])
+    agreeing_cases = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
+    layer_arguments = arguments(config, facts["default"])
     return (
         Proof.PROVEN
         if all(
-            any(key in one and one[key] == value for one in shown) for key, value in said.items()
+            any(
+                key in case_arguments and case_arguments[key] == value
+                for case_arguments in agreeing_cases
+            )
+            for key, value in layer_arguments.items()
         )
         else Proof.UNTESTED
     )
@@ -80,7 +84,7 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None:
         return None
-    said = arguments(config, facts["default"])
+    layer_arguments = arguments(config, facts["default"])
     for name, case in facts["cases"].items():
         special = {
             key: value
@@ -88,10 +92,11 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
             if value not in (NUMBER, NUMBERS)
         }
         applies = bool(special) and all(
-            key in said and said[key] == value for key, value in special.items()
+            key in layer_arguments and layer_arguments[key] == value
+            for key, value in special.items()
         )
-        if (applies or name == class_name) and (found := _differs(case)) is not None:
-            return found
+        if (applies or name == class_name) and (difference := _differs(case)) is not None:
+            return difference
     return None
 
 
@@ -117,9 +122,9 @@ def kind_of_argument(value: object) -> object:
     if isinstance(value, int | float):
         return NUMBER
     if isinstance(value, list | tuple):
-        found = [kind_of_argument(item) for item in value]
+        kinds = [kind_of_argument(item) for item in value]
         return (
-            NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
+            NUMBERS if kinds and all(item in (NUMBER, NUMBERS, None) for item in kinds) else kinds
         )
     return f"@{name}" if (name := keras_objects.class_of(value)) is not None else "object"
 

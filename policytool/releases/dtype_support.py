@@ -67,8 +67,8 @@ def undrawable(library: str, initializer: str, dtype: str) -> str | None:
     Return why an initialiser cannot make variables of a dtype, which loading asks of it; None where
     it can.
     """
-    found = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
-    return str(found) if found else None
+    reason = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
+    return str(reason) if reason else None
 
 
 def variable_dtype(library: str, class_name: str, policy: str, variable: str) -> str | None:
@@ -77,9 +77,9 @@ def variable_dtype(library: str, class_name: str, policy: str, variable: str) ->
     for all others.
     """
     for facts in _cases(library, class_name).values():
-        found = facts.get(policy, {}).get("variables", {}).get(variable)
-        if found:
-            return str(found)
+        dtype = facts.get(policy, {}).get("variables", {}).get(variable)
+        if dtype:
+            return str(dtype)
     return None
 
 
@@ -100,8 +100,8 @@ def output_dtype(library: str, class_name: str, argument: str | None, policy: st
     facts = _cases(library, class_name).get(
         f"{class_name}[{argument}]" if argument else class_name, {}
     )
-    found = facts.get(policy, {}).get("output")
-    return found if isinstance(found, str) else None
+    dtype = facts.get(policy, {}).get("output")
+    return dtype if isinstance(dtype, str) else None
 
 
 def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
@@ -118,10 +118,10 @@ def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
 
 @cache
 def _uncast(library: str) -> Mapping[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = defaultdict(frozenset)
+    names_by_class: dict[str, frozenset[str]] = defaultdict(frozenset)
     for case, names in data.read("casts")["uncast"].get(library, {}).items():
-        found[case.partition("[")[0]] |= frozenset(names)
-    return found
+        names_by_class[case.partition("[")[0]] |= frozenset(names)
+    return names_by_class
 
 
 def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
@@ -136,10 +136,10 @@ def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
     from strangers name the classes.
     """
     different: Facts = measurements().get(library, {})
-    found: dict[str, dict[str, Facts]] = defaultdict(dict)
+    cases_by_class: dict[str, dict[str, Facts]] = defaultdict(dict)
     for case in measurements()["measured"].get(library, []):
-        found[case.partition("[")[0]][case] = different.get(case, {})
-    return found
+        cases_by_class[case.partition("[")[0]][case] = different.get(case, {})
+    return cases_by_class
 
 
 def _own_trouble(facts: Facts) -> str | None:

@@ -64,16 +64,18 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         attribute that the file has.
     """
     ops = _ops()
-    held = ops.held.get(op, ())
-    found = {dtype for key, some in attributes.items() if key not in held for dtype in some}
-    found.update(ops.fixed.get(op, ()))
-    found.update(
+    held_attributes = ops.held.get(op, ())
+    float_dtypes = {
+        dtype for key, some in attributes.items() if key not in held_attributes for dtype in some
+    }
+    float_dtypes.update(ops.fixed.get(op, ()))
+    float_dtypes.update(
         dtype
         for key, some in ops.defaults.get(op, {}).items()
         if key not in attributes
         for dtype in some
     )
-    return tuple(sorted(found))
+    return tuple(sorted(float_dtypes))
 
 
 @cache

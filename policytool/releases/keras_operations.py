@@ -113,14 +113,14 @@ def signature(loader: str, module: str | None, class_name: str) -> OperationSign
     Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
     none.
     """
-    for found in _entries(module, class_name):
-        if loader in found["loaders"]:
-            run = CallParameters(tuple(found["call"]), frozenset(found["optional"]))
-            inferred = found.get("inferred")
+    for entry in _entries(module, class_name):
+        if loader in entry["loaders"]:
+            run = CallParameters(tuple(entry["call"]), frozenset(entry["optional"]))
+            inferred = entry.get("inferred")
             return OperationSignature(
-                config=found["config"],
-                required=tuple(found["required"]),
-                takes_more=found["takes_more"],
+                config=entry["config"],
+                required=tuple(entry["required"]),
+                takes_more=entry["takes_more"],
                 run=run,
                 built=CallParameters(tuple(inferred["call"]), frozenset(inferred["optional"]))
                 if inferred
@@ -135,18 +135,18 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     operation without calls.
     """
     module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
-    found = OperationUse(
+    use = OperationUse(
         module=module.removeprefix(MODULES) if isinstance(module, str) else None,
         class_name=str(keras_objects.class_of(entry)),
         config=_kinds_by_name(config),
     )
     calls = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
     if not calls:
-        yield found
+        yield use
     for node in calls:
         args = node.get("args")
         yield replace(
-            found,
+            use,
             args=tuple(map(value_kinds, args)) if isinstance(args, list) else (),
             kwargs=_kinds_by_name(node.get("kwargs")),
         )
@@ -181,29 +181,33 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     Yield why a release of Keras 3 does not load an operation of a class that some release has;
     nothing where it does.
     """
-    found = signature(loader, use.module, use.class_name)
-    if found is None:
+    operation = signature(loader, use.module, use.class_name)
+    if operation is None:
         yield OperationObjection(f"the operation {use.class_name} does not exist")
         return
-    keys, said = dict(use.config), dict(use.kwargs)
+    keys, call_arguments = dict(use.config), dict(use.kwargs)
     refused = {
-        *(() if found.takes_more else keys.keys() - found.config.keys() - set(found.required)),
-        *_named(use, found.built.surplus(len(use.args), frozenset(said))),
+        *(
+            ()
+            if operation.takes_more
+            else keys.keys() - operation.config.keys() - set(operation.required)
+        ),
+        *_named(use, operation.built.surplus(len(use.args), frozenset(call_arguments))),
     }
-    said |= zip(found.built.positional, use.args, strict=False)
+    call_arguments |= zip(operation.built.positional, use.args, strict=False)
     lacking = {
-        *(name for name in found.required if name not in keys),
+        *(name for name in operation.required if name not in keys),
         *(
             name
-            for name in found.built.positional
-            if name not in said and name not in found.built.optional
+            for name in operation.built.positional
+            if name not in call_arguments and name not in operation.built.optional
         ),
     }
     for names, words in (
         (refused - lacking, "{} has no {}"),
         (lacking - refused, "{} requires the {}"),
-        (lacking & refused & set(found.required), "{} expects the {} in its config"),
-        (lacking & refused - set(found.required), "{} expects the {} in its call"),
+        (lacking & refused & set(operation.required), "{} expects the {} in its config"),
+        (lacking & refused - set(operation.required), "{} expects the {} in its call"),
     ):
         if names:
             yield _objection(use, words, names)
@@ -211,7 +215,7 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
         f"{use.module}.{use.class_name}", {}
     )
     for name, kinds in unread.items():
-        written = {*keys.get(name, ()), *said.get(name, ()), *(() if name else ("",))}
+        written = {*keys.get(name, ()), *call_arguments.get(name, ()), *(() if name else ("",))}
         for kind, loaders in kinds.items():
             if loader not in loaders or kind not in written:
                 continue
@@ -226,11 +230,11 @@ def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjecti
     Yield why a model with an operation, though a release loads it, fails when it is called: Keras
     3.15 infers the output of ``Array`` with a ``dtype``, which its call does not take.
     """
-    found = signature(loader, use.module, use.class_name)
-    if found is None or found.run == found.built:
+    operation = signature(loader, use.module, use.class_name)
+    if operation is None or operation.run == operation.built:
         return
     count, names = len(use.args), frozenset(name for name, _ in use.kwargs)
-    surplus = found.run.surplus(count, names) - found.built.surplus(count, names)
+    surplus = operation.run.surplus(count, names) - operation.built.surplus(count, names)
     if surplus:
         words = "{} has no {} when the model is called, although it loads"
         yield _objection(use, words, _named(use, surplus))
@@ -240,7 +244,7 @@ def _named(use: OperationUse, arguments: Iterable[str]) -> set[str]:
     """Return arguments, those without a name by the name that some release has for them."""
     names = max((entry["call"] for entry in _entries(use.module, use.class_name)), key=len)
     places = {f"#{number}": name for number, name in enumerate(names, 1)}
-    return {places.get(one, one) for one in arguments}
+    return {places.get(argument, argument) for argument in arguments}
 
 
 def _objection(use: OperationUse, words: str, names: set[str]) -> OperationObjection:
@@ -290,10 +294,10 @@ _KINDS: Final = {
 
 
 def _entries(module: str | None, class_name: str) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = data.read("operations")["operations"].get(
+    entries: Sequence[Mapping[str, Any]] = data.read("operations")["operations"].get(
         f"{module}.{class_name}", ()
     )
-    return found
+    return entries
 
 
 def is_known(module: str | None, class_name: str) -> bool:
@@ -303,12 +307,12 @@ def is_known(module: str | None, class_name: str) -> bool:
 
 def module_of(class_name: str) -> str | None:
     """Return the module of the operation of a name; None where none has it, or several do."""
-    found = [
+    modules = [
         name.partition(".")[0]
         for name in data.read("operations")["operations"]
         if name.partition(".")[2] == class_name
     ]
-    return found[0] if len(found) == 1 else None
+    return modules[0] if len(modules) == 1 else None
 
 
 def resolves(loader: str, function: str) -> bool:

@@ -98,8 +98,8 @@ def objection(
         if key in refuses:
             if column in _columns(refuses[key].get(ANY, "")):
                 refused.append(key)
-            elif column in _columns(refuses[key].get(found := text(config[key]), "")):
-                values.append((key, found))
+            elif column in _columns(refuses[key].get(value_text := text(config[key]), "")):
+                values.append((key, value_text))
     lacking = tuple(
         key
         for key, loaders in facts.get("requires", {}).items()
@@ -113,11 +113,12 @@ def objection(
 def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
     """Return the loaders that refused the one config that they write for the class."""
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
-    found = _columns(facts.get("may_fail", ""))
+    failing_columns = _columns(facts.get("may_fail", ""))
     return frozenset(
         loader
         for loader in _position()
-        if (loader + _MODULE if module and loader + _MODULE in _position() else loader) in found
+        if (loader + _MODULE if module and loader + _MODULE in _position() else loader)
+        in failing_columns
     )
 
 
@@ -129,15 +130,17 @@ def computes(activation: str, release: str) -> tuple[float, ...] | None:
     A release that was not asked computes what all of its Keras, 2 or 3, do.
     """
     groups: Facts = measurements()["activations"].get(activation, {}).get("computes", {})
-    found = []
+    family_values = []
     for values, ranges in groups.items():
         releases = _columns(ranges)
         if release in releases:
             return tuple(json.loads(values))
-        if any(family_of(one) == family_of(release) for one in releases):
-            found.append(values)
-    asked = release in _position()
-    return tuple(json.loads(found[0])) if len(found) == 1 and not asked else None
+        if any(family_of(other_release) == family_of(release) for other_release in releases):
+            family_values.append(values)
+    is_measured = release in _position()
+    return (
+        tuple(json.loads(family_values[0])) if len(family_values) == 1 and not is_measured else None
+    )
 
 
 def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozenset[str]]:
@@ -156,9 +159,11 @@ def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
     """
     writes: Facts = _facts(kind, class_name).get("writes", {})
     columns = [
-        one
-        for one in _position()
-        if one in LOADERS and family_of(one) == family_of(release) and is_since(one, release)
+        column
+        for column in _position()
+        if column in LOADERS
+        and family_of(column) == family_of(release)
+        and is_since(column, release)
     ]
     return {
         key: json.loads(value)
@@ -191,11 +196,11 @@ def _position() -> Mapping[str, int]:
 def _columns(ranges: str) -> frozenset[str]:
     """Return what ranges such as ``tf1.15..tf2.4 keras3.6`` stand for."""
     every: list[str] = measurements()["columns"]
-    found: set[str] = set()
+    columns: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")
-        found.update(every[_position()[first] : _position()[last or first] + 1])
-    return frozenset(found)
+        columns.update(every[_position()[first] : _position()[last or first] + 1])
+    return frozenset(columns)
 
 
 @cache

@@ -32,16 +32,16 @@ def changing_releases(
     facts = behaviour.measurements()[direction].get(class_name)
     if facts is None:
         return None
-    said = behaviour.arguments(config, facts["default"]).items()
+    layer_arguments = behaviour.arguments(config, facts["default"]).items()
     return frozenset(
         release
         for case in _table()["classes"].get(class_name, {}).values()
-        if case["arguments"].items() <= said
+        if case["arguments"].items() <= layer_arguments
         for release in case["releases"]
         if family_of(release) == family
     )
 
 
 def _table() -> dict[str, Any]:
-    found: dict[str, Any] = data.read("layer_releases")
-    return found
+    table: dict[str, Any] = data.read("layer_releases")
+    return table

@@ -360,7 +360,10 @@ def _known_facts(class_name: str) -> LayerFacts:
     for key in ("sublayers", "sublayers_to_tf25"):
         if key in entry:
             entry[key] = MappingProxyType(
-                {attribute: MadeLayer(**made) for attribute, made in entry[key].items()}
+                {
+                    attribute: MadeLayer(**layer_fields)
+                    for attribute, layer_fields in entry[key].items()
+                }
             )
     if "risks" in entry:
         rows = data.read("layer_classes")["risks"]

@@ -83,10 +83,12 @@ def slots(
         ):
             absent.update(positions)
     renamed = layer_facts(class_name).renamed_variables
-    found = _number_slots(
+    numbered_slots = _number_slots(
         [row for position, row in enumerate(record["slots"]) if position not in absent]
     )
-    return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
+    return tuple(
+        replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in numbered_slots
+    )
 
 
 def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], VariableSlot]:
@@ -115,23 +117,25 @@ def _of_cell(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
     """Return a cell's variables: those of the layer that makes it."""
-    made = (
+    layer_slots = (
         slots(class_name.removesuffix(_CELL), release, config)
         if class_name.endswith(_CELL)
         else None
     )
     return (
         None
-        if made is None
-        else tuple(replace(slot, scopes=(), within=()) for slot in made if slot.within == ("cell",))
+        if layer_slots is None
+        else tuple(
+            replace(slot, scopes=(), within=()) for slot in layer_slots if slot.within == ("cell",)
+        )
     )
 
 
-def _is(value: object, wanted: str) -> bool:
+def _is(value: object, condition: str) -> bool:
     return (
         value is not None
-        if wanted == _SET
-        else (value is None or isinstance(value, bool | str)) and json.dumps(value) == wanted
+        if condition == _SET
+        else (value is None or isinstance(value, bool | str)) and json.dumps(value) == condition
     )
 
 
@@ -161,9 +165,9 @@ def _number_slots(rows: Sequence[Sequence[Any]]) -> tuple[VariableSlot, ...]:
 
 def _record(class_name: str, release: str) -> dict[str, Any] | None:
     records = data.read("layer_variables")["classes"].get(class_name, ())
-    found = next((record for record in records if release in record["releases"]), None)
-    if found is not None or release not in LOADERS:
-        return found
+    exact_record = next((record for record in records if release in record["releases"]), None)
+    if exact_record is not None or release not in LOADERS:
+        return exact_record
     later = [
         name
         for name in LOADERS
@@ -180,10 +184,10 @@ def _measured_release(release: str) -> str:
     Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
     and older, the oldest.
     """
-    asked: list[str] = data.read("layer_variables")["releases"]
+    measured_releases: list[str] = data.read("layer_variables")["releases"]
     if release not in LOADERS:
-        return asked[0]
+        return measured_releases[0]
     return next(
-        (name for name in reversed(asked) if is_since(release, name)),
-        asked[0],
+        (name for name in reversed(measured_releases) if is_since(release, name)),
+        measured_releases[0],
     )

@@ -118,8 +118,8 @@ def fully_masked_result(
         for row in data.read("layer_masks")["fully_masked"].get(class_name, ())
         if release in releases_in(row["releases"])
     ]
-    found = {(row["query"], row["value"]) for row in matching_rows(rows, config, call)}
-    return FullyMaskedResult(*next(iter(found))) if len(found) == 1 else None
+    results = {(row["query"], row["value"]) for row in matching_rows(rows, config, call)}
+    return FullyMaskedResult(*next(iter(results))) if len(results) == 1 else None
 
 
 def matching_rows(
@@ -129,7 +129,7 @@ def matching_rows(
     Return the most specific rows that apply to a config and a call; several if rows with equally
     many arguments apply.
     """
-    found = [
+    matches = [
         row
         for row in rows
         if set(row.get("call", ())) <= set(call)
@@ -137,18 +137,18 @@ def matching_rows(
             _fits(_argument(config, key), value) for key, value in row.get("arguments", {}).items()
         )
     ]
-    most = max((_specificity(row) for row in found), default=0)
-    return [row for row in found if _specificity(row) == most]
+    most = max((_specificity(row) for row in matches), default=0)
+    return [row for row in matches if _specificity(row) == most]
 
 
 def _specificity(row: Row) -> int:
     return len(row.get("arguments", {})) + len(row.get("call", ()))
 
 
-def _fits(value: object, said: object) -> bool:
-    if said == POSITIVE:
+def _fits(value: object, condition: object) -> bool:
+    if condition == POSITIVE:
         return isinstance(value, int | float) and value > 0
-    return value == said
+    return value == condition
 
 
 def _argument(config: Mapping[str, object], key: str) -> object:
@@ -158,8 +158,8 @@ def _argument(config: Mapping[str, object], key: str) -> object:
     if not inner:
         known = value is _MISSING or isinstance(value, int | float | list)
         return value if known else behaviour.kind_of_argument(value)
-    held = value.get("config") if isinstance(value, dict) else None
-    return _argument(held, inner) if isinstance(held, dict) else _MISSING
+    inner_config = value.get("config") if isinstance(value, dict) else None
+    return _argument(inner_config, inner) if isinstance(inner_config, dict) else _MISSING
 
 
 def _input_count(row: Row) -> int:

@@ -168,10 +168,10 @@ def number(config: dict[str, Json], key: str, default: float | None = None) -> f
     :raises SpellingError: where it is missing without a default, or no number.
     """
     value = config.get(key, default)
-    found = jsontext.number(value)
-    if found is None:
+    parsed_number = jsontext.number(value)
+    if parsed_number is None:
         raise SpellingError(f"expected a number for {key}, found {_display(value)}")
-    return found
+    return parsed_number
 
 
 def whole(config: dict[str, Json], key: str, default: int) -> int:

@@ -237,7 +237,7 @@ def _range(text: str) -> tuple[str, ...]:
     is_open = text != first and not last
     start = _POSITION[first] + text.startswith("after ")
     end = _POSITION[newest(get(first).family).id if is_open else last or first]
-    found = tuple(release.id for release in RELEASES[start : end + 1])
-    if not found:
+    release_ids = tuple(release.id for release in RELEASES[start : end + 1])
+    if not release_ids:
         raise ValueError(f"no release is in the range {text!r}")
-    return found
+    return release_ids

@@ -59,18 +59,18 @@ def target(name: str) -> str:
 
     :raises UsageError: for a name that is none, and for a release that was not tried.
     """
-    found = _ALIASES.get(name, name)
+    loader = _ALIASES.get(name, name)
     if name in _BETWEEN:
         raise UsageError(
             f"--target {name} has not been tested; use {_BETWEEN[name].id}, the newest tested "
             "release before it"
         )
-    if found not in LOADERS:
+    if loader not in LOADERS:
         raise UsageError(
             f"unknown target {name!r}{did_you_mean(name, names())} Run `policytool "
             "migrate --list-targets` for a list"
         )
-    return found
+    return loader
 
 
 def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:

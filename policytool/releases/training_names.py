@@ -55,25 +55,25 @@ def arguments(loader: str, kind: str, class_name: str) -> frozenset[str] | None:
     Return what a class of losses, metrics or schedules takes in a release; None where the release
     does not have it.
     """
-    found = frozenset(
+    names = frozenset(
         key
         for key, ranges in _classes(kind).get(class_name, {}).items()
         if loader in _releases(ranges)
     )
-    return found or None
+    return names or None
 
 
 def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
     named = data.read("training_names")[kind]
-    found: Mapping[str, Mapping[str, str]] = named if kind == SCHEDULES else named["classes"]
-    return found
+    classes: Mapping[str, Mapping[str, str]] = named if kind == SCHEDULES else named["classes"]
+    return classes
 
 
 @cache
 def _releases(ranges: str) -> frozenset[str]:
     every: list[str] = data.read("training_names")["releases"]
-    found: set[str] = set()
+    releases: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")
-        found.update(every[every.index(first) : every.index(last or first) + 1])
-    return frozenset(found)
+        releases.update(every[every.index(first) : every.index(last or first) + 1])
+    return frozenset(releases)

@@ -35,12 +35,12 @@ def code(text: str) -> str:
     Return text as code: between backticks where a table leaves them alone, otherwise as an element
     with its characters by number.
     """
-    shown = clean(text)
-    if not shown:
+    safe = clean(text)
+    if not safe:
         return ""
-    if _IN_SPAN.fullmatch(shown) and shown == shown.strip():
-        return f"`{shown}`"
-    return f"<code>{''.join(one if one.isalnum() else f'&#{ord(one)};' for one in shown)}</code>"
+    if _IN_SPAN.fullmatch(safe) and safe == safe.strip():
+        return f"`{safe}`"
+    return f"<code>{''.join(char if char.isalnum() else f'&#{ord(char)};' for char in safe)}</code>"
 
 
 def name(text: str) -> str:
@@ -52,11 +52,11 @@ def prose(text: str) -> str:
     """
     Return a sentence whose words stay as they are, where they are plain, and are code otherwise.
     """
-    shown = clean(text)
-    begin = _BLOCK.match(shown)
+    safe = clean(text)
+    begin = _BLOCK.match(safe)
     if begin:
-        return code(begin[0]) + prose(shown[begin.end() :])
-    pieces = _SPAN.split(shown)  # every second one stood between backticks
+        return code(begin[0]) + prose(safe[begin.end() :])
+    pieces = _SPAN.split(safe)  # every second one stood between backticks
     return "".join(
         code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
         for position, piece in enumerate(pieces)

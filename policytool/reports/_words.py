@@ -74,29 +74,29 @@ OUTCOMES: Final = {Outcome.LOADS: LOADS, Outcome.UNKNOWN: UNKNOWN, Outcome.INCOM
 """The label of each outcome, in the order of reports."""
 
 
-def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
+def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
     Return a label and a text for the releases that load the file, for each reason why it is unknown
     of others, for each why others fail, and for each why they load it only with ``compile=False``.
     """
-    if not found:
+    if not verdicts:
         return []
-    judged = [(verdict.loader, verdict) for verdict in found]
-    loading = [verdict.loader for verdict in found if verdict.outcome is Outcome.LOADS]
+    judged = [(verdict.loader, verdict) for verdict in verdicts]
+    loading = [verdict.loader for verdict in verdicts if verdict.outcome is Outcome.LOADS]
     unknown = _by_reason(Outcome.UNKNOWN, judged)
     none = [] if unknown else [(LOADS, "none of the tested releases")]
     return [
         *([(LOADS, loader_ranges(loading))] if loading else none),
         *unknown,
         *_by_reason(Outcome.INCOMPATIBLE, judged),
-        *training_lines(found),
+        *training_lines(verdicts),
     ]
 
 
-def training_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
+def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """Return why releases load the model only with ``compile=False``, or may have to."""
     training = [
-        (verdict.loader, verdict.training) for verdict in found if verdict.training is not None
+        (verdict.loader, verdict.training) for verdict in verdicts if verdict.training is not None
     ]
     return [
         (COMPILE, f"compile=True {label} {text}")
@@ -142,4 +142,4 @@ def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str
 
 def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:
     """Return what a page shows of the files that a command failed on."""
-    return tuple(Fact(label=one.path, text=one.message) for one in failures)
+    return tuple(Fact(label=failure.path, text=failure.message) for failure in failures)

@@ -68,7 +68,7 @@ def many(count: int, word: str) -> str:
 def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
     """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
     largest, limit = (
-        max((one for one in measured if one is not None), default=0.0),
+        max((number for number in measured if number is not None), default=0.0),
         LARGEST_FINITE.get(dtype, math.inf),
     )
     if largest > limit:

@@ -83,4 +83,4 @@ def _one_line(values: object, *, unicode: bool) -> str:
     text = codec.encode(values, ascii_only=not unicode, nan=False)
     if text.isascii():
         return text.replace("\x7f", "\\u007f")
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

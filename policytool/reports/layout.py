@@ -61,8 +61,8 @@ class View:
         Return text that is safe to print, with the characters of pages replaced where the output
         has only ASCII.
         """
-        shown = clean(text)
-        return shown if self.unicode or shown.isascii() else shown.translate(_ASCII)
+        cleaned = clean(text)
+        return cleaned if self.unicode or cleaned.isascii() else cleaned.translate(_ASCII)
 
     def paint(self, text: str, style: str) -> str:
         """Return the text in a style, where colour is wanted."""
@@ -156,9 +156,9 @@ def pieces(word: str, room: int) -> list[str]:
     """Return a word in pieces that fill a line each, but for the last."""
     if width_of(word) <= room:
         return [word]
-    found = [""]
+    parts = [""]
     for character in word:
-        if width_of(found[-1] + character) > room:
-            found.append("")
-        found[-1] += character
-    return found
+        if width_of(parts[-1] + character) > room:
+            parts.append("")
+        parts[-1] += character
+    return parts

@@ -99,19 +99,19 @@ def _item(item: Item) -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    shown = table.shown
-    columns = [table.columns[index] for index in shown]
+    indices = table.shown
+    columns = [table.columns[index] for index in indices]
     yield row([column.title for column in columns])
     yield row(["---"] * len(columns))
-    yield from (row(list(_cells(one, shown, columns))) for one in table.rows)
+    yield from (row(list(_cells(table_row, indices, columns))) for table_row in table.rows)
 
 
-def _cells(one: Row, shown: Sequence[int], columns: Sequence[Column]) -> Iterator[str]:
+def _cells(table_row: Row, indices: Sequence[int], columns: Sequence[Column]) -> Iterator[str]:
     """Yield the cells of a row: names as code, and what is loud in bold."""
-    for index, column in zip(shown, columns, strict=True):
-        cell = one.cells[index]
+    for index, column in zip(indices, columns, strict=True):
+        cell = table_row.cells[index]
         text = cell.whole or cell.text
         is_code = column.is_name if cell.is_code is None else cell.is_code
         shown_text = code(text) if is_code else prose(text)
-        is_loud = shown_text and (cell.tone in _LOUD or (one.is_missed and not index))
+        is_loud = shown_text and (cell.tone in _LOUD or (table_row.is_missed and not index))
         yield f"**{shown_text}**" if is_loud else shown_text

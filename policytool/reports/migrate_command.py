@@ -29,5 +29,5 @@ def _words(options: Options) -> Iterator[str]:
         yield from ("--target", options.target)
     if options.retrace:
         yield "--retrace"
-    for one in options.assignments:
-        yield from ("--set", f"{one.pattern}={one.policy}")
+    for assignment in options.assignments:
+        yield from ("--set", f"{assignment.pattern}={assignment.policy}")

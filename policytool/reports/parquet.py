@@ -126,9 +126,9 @@ def _value(value: Any, kind: CellType) -> Any:  # noqa: ANN401  # JSON
         case CellType.TEXT:
             return _text(value)
         case CellType.TEXTS:
-            return [_text(one) for one in value]
+            return [_text(text) for text in value]
         case CellType.WORDS:
-            return [_text(one) for one in value.split()]
+            return [_text(word) for word in value.split()]
         case CellType.INTEGER:
             return value if value in _INTEGERS else None
         case CellType.NUMBER:

@@ -99,7 +99,7 @@ def csv_reporter(
 
         left = chain(
             ([column.name for column in columns],),
-            ([cell(one) for one in row] for row in rows(value, view)),
+            ([cell(field) for field in row] for row in rows(value, view)),
         )
         while some := list(islice(left, _GROUP)):
             text = io.StringIO(newline="")
@@ -113,10 +113,10 @@ def value_at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # 
     """
     Return the value that a column's name leads to; None where an object on the way is missing.
     """
-    found: Any = values
+    value: Any = values
     for key in column.split("."):
-        found = None if found is None else found.get(key)
-    return found
+        value = None if value is None else value.get(key)
+    return value
 
 
 def cell(value: object) -> str:

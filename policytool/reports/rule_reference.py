@@ -54,16 +54,16 @@ class Block:
 
 def blocks(doc: str) -> list[Block]:
     """Return the paragraphs, list items and indented blocks of a docstring."""
-    found: list[Block] = []
+    doc_blocks: list[Block] = []
     for part in re.split(r"\n[ \t]*\n", textwrap.dedent(doc).strip("\n")):
         lines = part.rstrip().splitlines()
         if all(line.startswith(" ") for line in lines) or any(
             _RULED.fullmatch(line.strip()) for line in lines
         ):
-            found.append(Block(kind=BlockKind.LITERAL, text=textwrap.dedent(part.rstrip())))
+            doc_blocks.append(Block(kind=BlockKind.LITERAL, text=textwrap.dedent(part.rstrip())))
         else:
-            found += _flowing(lines)
-    return found
+            doc_blocks += _flowing(lines)
+    return doc_blocks
 
 
 def _flowing(lines: list[str]) -> Iterator[Block]:

@@ -36,25 +36,25 @@ def lines(words: Sequence[str], width: int) -> list[str]:
     Return a command in lines of at most ``width`` columns where it can be; an option stays with its
     value, and lines that go on end in a backslash.
     """
-    found: list[str] = []
+    complete_lines: list[str] = []
     current = ""
     for piece in _pieces(words):
         if current and width_of(current) + 1 + width_of(piece) > width - len(" \\"):
-            found.append(f"{current} \\")
+            complete_lines.append(f"{current} \\")
             current = f"  {piece}"
         else:
             current = f"{current} {piece}" if current else piece
-    return [*found, current]
+    return [*complete_lines, current]
 
 
 def _pieces(words: Sequence[str]) -> list[str]:
     """Return the command's beginning and its options, each with its value."""
-    found: list[list[str]] = [[]]
+    pieces: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
-            found.append([])
-        found[-1].append(word)
-    return [command(piece) for piece in found]
+            pieces.append([])
+        pieces[-1].append(word)
+    return [command(piece) for piece in pieces]
 
 
 def file(path: str) -> str:

@@ -94,14 +94,14 @@ def _guides(depths: Sequence[int], view: View) -> list[str]:
     for depth in reversed(depths):
         has_next.append(depth in following)
         following = {level for level in following if level <= depth} | {depth}
-    found = []
+    guides = []
     open_guides: list[str] = []
     for depth, more in zip(depths, reversed(has_next), strict=True):
         del open_guides[max(0, depth - 1) :]
-        found.append("".join(open_guides) + (tee if more else corner) * bool(depth))
+        guides.append("".join(open_guides) + (tee if more else corner) * bool(depth))
         if depth:
             open_guides.append(bar if more else gap)
-    return found
+    return guides
 
 
 def _natural(column: Column, lines: Sequence[_Line], index: int) -> int:
@@ -174,13 +174,16 @@ def _printed(  # noqa: PLR0917  # what was decided above, step by step
     if _has_marks(table):
         titles[0] = (_MARKS[1] + titles[0][0], Tone.TITLE)
     rule = view.rule * min(view.width - _INDENT, sum(widths) + gap * (len(kept) - 1))
-    found = [margin + _joined(titles, widths, gap, view), margin + view.paint(rule, Tone.DIM)]
+    printed_lines = [
+        margin + _joined(titles, widths, gap, view),
+        margin + view.paint(rule, Tone.DIM),
+    ]
     labels = _labels(lines, widths[0], view)
     for line, label in zip(lines, labels, strict=True):
         if line.is_spanning:
             room = view.width - _INDENT - width_of(line.prefix)
             text = view.paint(shorten(line.texts[0], room, view), line.tones[0])
-            found.append(margin + line.prefix + text)
+            printed_lines.append(margin + line.prefix + text)
             continue
         cells = [(label or "", line.tones[0])]
         for index, width in zip(kept[1:], widths[1:], strict=True):
@@ -189,13 +192,13 @@ def _printed(  # noqa: PLR0917  # what was decided above, step by step
             cells.append((text, line.tones[index]))
         if label is None:  # it would read like another one
             whole = pieces(line.prefix + line.texts[0], view.width - _INDENT)
-            found += [margin + view.paint(piece, line.tones[0]) for piece in whole]
+            printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in whole]
         if label is not None or any(text for text, _ in cells):
-            found.append(margin + _joined(cells, widths, gap, view))
+            printed_lines.append(margin + _joined(cells, widths, gap, view))
         below = "; ".join(line.texts[index] for index in left_out if line.texts[index])
         if below:
-            found += wrap("", below, view, Tone.DIM, indent=_BENEATH)
-    return found
+            printed_lines += wrap("", below, view, Tone.DIM, indent=_BENEATH)
+    return printed_lines
 
 
 def _labels(lines: Sequence[_Line], width: int, view: View) -> list[str | None]:
@@ -220,7 +223,7 @@ def _joined(cells: Sequence[tuple[str, Tone]], widths: Sequence[int], gap: int, 
     parts = []
     last = len(cells) - 1
     for number, ((text, tone), width) in enumerate(zip(cells, widths, strict=True)):
-        shown = shorten(text, width, view) if number == 0 and len(text) > width else text
-        padding = "" if number == last else " " * (width - width_of(shown) + gap)
-        parts.append(view.paint(shown, tone) + padding)
+        cell_text = shorten(text, width, view) if number == 0 and len(text) > width else text
+        padding = "" if number == last else " " * (width - width_of(cell_text) + gap)
+        parts.append(view.paint(cell_text, tone) + padding)
     return "".join(parts).rstrip()

@@ -127,12 +127,14 @@ def _listing(block: Listing, view: View) -> list[str]:
     before: str | None = None
     for item in block.items:
         label = item.label if item.label != before else ""
-        found = wrap(label.ljust(width), view.printable(item.text), view)
+        item_lines = wrap(label.ljust(width), view.printable(item.text), view)
         if label:
-            found[0] = found[0].replace(label, view.paint(label, item.tone), 1)
+            item_lines[0] = item_lines[0].replace(label, view.paint(label, item.tone), 1)
         if item.names:
-            found += wrap("", view.printable(item.names), view, Tone.DIM, indent=2 + max(2, width))
-        lines += found
+            item_lines += wrap(
+                "", view.printable(item.names), view, Tone.DIM, indent=2 + max(2, width)
+            )
+        lines += item_lines
         before = item.label
     return lines
 

@@ -44,9 +44,9 @@ class Report(Generic[Value]):
 
         from policytool.reports import View
 
-        (reporter,) = (one for one in self.reporters if one.name == "json")
-        found: dict[str, Any] = json.loads(reporter.render(self.value, View()))
-        return found
+        (reporter,) = (reporter for reporter in self.reporters if reporter.name == "json")
+        report_values: dict[str, Any] = json.loads(reporter.render(self.value, View()))
+        return report_values
 
 
 class Result(ABC):
@@ -122,13 +122,13 @@ def value_at(values: dict[str, Any], column: str) -> object:
     Return the value that a column names: keys of nested objects are joined by a dot, and a missing
     object has no values.
     """
-    found: Any = values
+    value: Any = values
     for key in column.split("."):
-        found = None if found is None else found.get(key)
-    return found
+        value = None if value is None else value.get(key)
+    return value
 
 
 def number_at(values: dict[str, Any], column: str) -> float | None:
     """Return the same for a number: JSON reports write NaN and infinity as strings."""
-    found: Any = value_at(values, column)
-    return None if found is None else float(found)
+    value: Any = value_at(values, column)
+    return None if value is None else float(value)

@@ -123,10 +123,12 @@ class Audit(Result):
         from policytool.rules.finding import fingerprints
 
         rules = {rule.id: rule for rule in self._value.rules}
-        found = self._audited.findings
+        audit_findings = self._audited.findings
         return tuple(
             Finding(finding, rules[finding.rule], fingerprint)
-            for finding, fingerprint in zip(found, fingerprints(found), strict=True)
+            for finding, fingerprint in zip(
+                audit_findings, fingerprints(audit_findings), strict=True
+            )
         )
 
     @property

@@ -97,9 +97,9 @@ def _rows(check: dict[str, Any]) -> Iterator[list[object]]:
             yield [*of_run, *(value_at(call, column) for column in _CALL), *errors]
 
 
-def _largest(found: Sequence[dict[str, Any]], column: str) -> float | None:
+def _largest(rows: Sequence[dict[str, Any]], column: str) -> float | None:
     """Return the largest number of a column; None if none was measured."""
     return max(
-        (number for values in found if (number := number_at(values, column)) is not None),
+        (number for values in rows if (number := number_at(values, column)) is not None),
         default=None,
     )

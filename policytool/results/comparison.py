@@ -90,8 +90,8 @@ class Comparison(Result):
         from policytool.commands.diff import DiffOutcome
         from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences, page
 
-        found = Differences(outcome=DiffOutcome(comparison=self._value))
-        return Report(value=found, page=page, reporters=DIFFERENCE_REPORTERS)
+        differences = Differences(outcome=DiffOutcome(comparison=self._value))
+        return Report(value=differences, page=page, reporters=DIFFERENCE_REPORTERS)
 
     def _line(self) -> tuple[tuple[str, ...], str]:
         from policytool.reports.differences import headline
@@ -113,15 +113,15 @@ def _rows(comparison: dict[str, Any]) -> Iterator[list[object]]:
         yield from _differences("signature", signature["name"], signature)
 
 
-def _differences(section: str, path: str | None, found: dict[str, Any]) -> Iterator[list[object]]:
-    if found["presence"] != "both":
-        sides = [found["presence"] == side for side in ("a", "b")]
+def _differences(section: str, path: str | None, entry: dict[str, Any]) -> Iterator[list[object]]:
+    if entry["presence"] != "both":
+        sides = [entry["presence"] == side for side in ("a", "b")]
         yield [section, path, "presence", None, *sides, *_NOTHING]
         return
-    for change in found["changes"]:
+    for change in entry["changes"]:
         values = [change.get(side) for side in ("a", "b")]
         yield [section, path, change["aspect"], change["key"], *values, *_NOTHING]
-    for variable in found["variables"]:
+    for variable in entry["variables"]:
         a, b = variable["a"], variable["b"]
         dtypes = [side and side["dtype"] for side in (a, b)]
         counts = [value_at(variable, column) for column in _COLUMNS[6:9]]

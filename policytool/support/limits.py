@@ -52,7 +52,7 @@ class Limit:
         """The bound that counts now."""
         return _GIVEN.get({}).get(self.name, self.default)
 
-    def exceeded_message(self, found: int, *, counting: bool = False) -> str:
+    def exceeded_message(self, count: int, *, counting: bool = False) -> str:
         """
         Return what was found, the bound and what raises it, as the end of a sentence; an empty text
         within the bound.
@@ -61,9 +61,9 @@ class Limit:
             bound
         """
         most = self.value
-        if found <= most:
+        if count <= most:
             return ""
-        enough = 2 * most if counting else found
+        enough = 2 * most if counting else count
         if self.fixed and counting:
             enough = min(enough, self.default)
         if self.fixed and (most >= self.default or enough > self.default):
@@ -73,7 +73,7 @@ class Limit:
         else:
             way = ""
         unit = "" if self.unit == BYTES else f" {self.unit}"
-        amount = f"{'at least ' if counting else ''}{self.amount(found)}{unit}"
+        amount = f"{'at least ' if counting else ''}{self.amount(count)}{unit}"
         return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"
 
     def amount(self, count: int, gap: str = " ") -> str:
@@ -85,9 +85,9 @@ class Limit:
             return str(count)
         size, word = next(
             (
-                one
-                for one in _UNITS
-                if count >= _FEW * one[0] or (count >= one[0] and not count % one[0])
+                unit
+                for unit in _UNITS
+                if count >= _FEW * unit[0] or (count >= unit[0] and not count % unit[0])
             ),
             (1, ""),
         )

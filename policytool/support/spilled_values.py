@@ -81,7 +81,7 @@ class SpilledValues(Sequence[Value], Generic[Value]):
     def __getitem__(self, index: int | slice) -> Value | Sequence[Value]:
         chosen = range(len(self))[index]
         if isinstance(chosen, range):
-            return [self[one] for one in chosen]
+            return [self[position] for position in chosen]
         other = chosen - len(self._first)
         if other < 0 or self._file is None:
             return self._first[chosen]
@@ -100,7 +100,7 @@ def spill(cls: type[Value], values: Iterable[Value]) -> Sequence[Value]:
 
     :raises ReportError: if there are many, and the temporary file cannot be written.
     """
-    found = SpilledValues(cls)
+    spilled = SpilledValues(cls)
     for value in values:
-        found.append(value)
-    return found.all()
+        spilled.append(value)
+    return spilled.all()

@@ -45,8 +45,8 @@ class Budget:
         self.counts[walk] += count
         self.spent += count
         if self.spent > self.most:
-            beyond = FILE_STEPS.exceeded_message(self.spent, counting=True)
-            raise ModelFileError(self.path, CODE, f"needs {beyond}")
+            excess = FILE_STEPS.exceeded_message(self.spent, counting=True)
+            raise ModelFileError(self.path, CODE, f"needs {excess}")
 
 
 _CURRENT: ContextVar[Budget] = ContextVar("policytool.support.steps")

@@ -21,10 +21,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     typed = word.casefold()
     ranked = [
-        (ratio, len(posixpath.commonprefix([typed, one.casefold()])), one)
-        for one in known
-        if 2 * min(len(one), len(typed)) >= _ALIKE * (len(one) + len(typed))  # else it is below
-        and (ratio := SequenceMatcher(a=typed, b=one.casefold(), autojunk=False).ratio()) >= _ALIKE
+        (ratio, len(posixpath.commonprefix([typed, known_word.casefold()])), known_word)
+        for known_word in known
+        if 2 * min(len(known_word), len(typed))
+        >= _ALIKE * (len(known_word) + len(typed))  # else it is below
+        and (ratio := SequenceMatcher(a=typed, b=known_word.casefold(), autojunk=False).ratio())
+        >= _ALIKE
     ]
     _, _, near = max(ranked, default=(0.0, 0, ""))
     return f". Did you mean {near!r}?" if near else "."

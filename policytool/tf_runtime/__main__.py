@@ -54,13 +54,13 @@ def import_package() -> ModuleType:
     Import this directory as a package of its own, and take it off the path: its modules shadow
     nobody's.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    directory = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
     spec = importlib.util.spec_from_file_location(
-        PACKAGE, os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+        PACKAGE, os.path.join(directory, "__init__.py"), submodule_search_locations=[directory]
     )
     if spec is None or spec.loader is None:
-        raise ImportError(here)
+        raise ImportError(directory)
     module = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = module
     spec.loader.exec_module(module)
@@ -122,8 +122,8 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
         return {"result": module.run(job, lambda step: tell({"step": step}))}
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
-        told = refusal(error)
-        return {"error": {**told, "code": "no-tensorflow"} if missing in NEEDED else told}
+        failure = refusal(error)
+        return {"error": {**failure, "code": "no-tensorflow"} if missing in NEEDED else failure}
     except (
         Exception
     ) as error:  # whatever a library raises is told to the parent, which makes a sentence of it

@@ -28,16 +28,16 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     Return what was measured of ``job["candidate"]`` against ``job["reference"]``, one run for each
     device.
     """
-    sides, (chosen, there), task = begin(job, step)
+    sides, (chosen, devices_by_name), task = begin(job, step)
     tf = sides.tf
     notes: list[dict[str, str]] = []
     with available.soft_placement(tf):
         runs = (
-            _run_graphs(sides, chosen, there, (notes, step))
+            _run_graphs(sides, chosen, devices_by_name, (notes, step))
             if job["candidate"]["how"] == GRAPH
-            else _run_models(sides, chosen, there, (task, step))
+            else _run_models(sides, chosen, devices_by_name, (task, step))
         )
-    notes += [note for one in runs for note in one["notes"]]
+    notes += [note for device_run in runs for note in device_run["notes"]]
     libraries = [sides.library(job[name]["family"]) for name in ("reference", "candidate")]
     return {
         "versions": sides.versions(),
@@ -64,8 +64,8 @@ def begin(
     sides = Sides(job)
     tf = sides.tf
     available.configure(tf, job)
-    there = {device["name"]: device for device in available.list_devices(tf)}
-    devices = available.choose_devices(tf, job["device"]), there
+    devices_by_name = {device["name"]: device for device in available.list_devices(tf)}
+    devices = available.choose_devices(tf, job["device"]), devices_by_name
     if job["inputs"]["function"] is not None:
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
     if job["metric"] is None:
@@ -76,14 +76,14 @@ def begin(
 def _run_models(
     sides: Sides,
     chosen: Sequence[str],
-    there: Mapping[str, Any],
-    told: tuple[Task | None, Callable[[str], None]],
+    devices_by_name: Mapping[str, Any],
+    task_and_step: tuple[Task | None, Callable[[str], None]],
 ) -> list[dict[str, Any]]:
     """
     Return a run for each device: both models on all of them at the same time, and one after the
     other what is asked for besides.
     """
-    task, step = told
+    task, step = task_and_step
 
     def prepare(device: str) -> Running:
         with sides.tf.device(device):
@@ -91,16 +91,19 @@ def _run_models(
 
     with available.unoptimized(sides.tf):
         compared = parallel_devices.side_by_side(
-            chosen, prepare, lambda _, one: (one, one.compare())
+            chosen, prepare, lambda _, running: (running, running.compare())
         )
-    return [one.told(found, there[available.short(one.device)]) for one, found in compared]
+    return [
+        running.told(measured, devices_by_name[available.short(running.device)])
+        for running, measured in compared
+    ]
 
 
 def _run_graphs(
     sides: Sides,
     chosen: Sequence[str],
-    there: Mapping[str, Any],
-    told: tuple[list[dict[str, str]], Callable[[str], None]],
+    devices_by_name: Mapping[str, Any],
+    notes_and_step: tuple[list[dict[str, str]], Callable[[str], None]],
 ) -> list[dict[str, Any]]:
     """
     Return a run for each device and signature of a graph, in which TensorFlow's own rewrite makes
@@ -108,24 +111,24 @@ def _run_graphs(
 
     :raises Refused: where no signature can run.
     """
-    job, (notes, step) = sides.job, told
+    job, (notes, step) = sides.job, notes_and_step
     library = sides.library(job["candidate"]["family"])
     runs = []
     for name in map(available.short, chosen):
-        wanted = {"policy": job["candidate"]["policy"], "device": name}
-        found = graph_check.measure_graph(
+        options = {"policy": job["candidate"]["policy"], "device": name}
+        measurement = graph_check.measure_graph(
             library,
             job["candidate"]["path"],
-            wanted,
+            options,
             lambda signature, root: fed.feed_signature(library, signature, root, job["inputs"]),
             step,
         )
         refused = [
-            (one["signature"], one["refused"])
-            for one in found["signatures"]
-            if one["refused"] is not None
+            (signature_run["signature"], signature_run["refused"])
+            for signature_run in measurement["signatures"]
+            if signature_run["refused"] is not None
         ]
-        if len(refused) == len(found["signatures"]):
+        if len(refused) == len(measurement["signatures"]):
             raise Refused(
                 refused[0][1]["code"],
                 "signature {}: {}".format(refused[0][0], refused[0][1]["message"]),
@@ -137,8 +140,12 @@ def _run_graphs(
             }
             for signature, why in refused
         ]
-        notes += [{"code": "environment", "message": sentence} for sentence in found["ignored"]]
+        notes += [
+            {"code": "environment", "message": sentence} for sentence in measurement["ignored"]
+        ]
         runs += [
-            {**one, "device": there[name]} for one in found["signatures"] if one["refused"] is None
+            {**signature_run, "device": devices_by_name[name]}
+            for signature_run in measurement["signatures"]
+            if signature_run["refused"] is None
         ]
     return runs

@@ -54,19 +54,19 @@ class Checkpoint:
 
     def restore(self, model: Any, optimizer: Any) -> Restored:
         """Give every live variable that the checkpoint has a value for that value."""
-        found = Restored()
+        restored = Restored()
         live = self._live(model)
-        for number, one in live.items():
+        for number, trackable in live.items():
             key = self.nodes[number].values.get(VALUE)
-            if key is not None and _is_variable(one) and self._fits(key, one):
-                self._assign(found, key, one)
-        self._slots(found, live, optimizer)
-        found.left = [
+            if key is not None and _is_variable(trackable) and self._fits(key, trackable):
+                self._assign(restored, key, trackable)
+        self._slots(restored, live, optimizer)
+        restored.left = [
             key
             for key in self.dtypes
-            if key != OBJECT_GRAPH and key not in found.taken and key.endswith(VALUE)
+            if key != OBJECT_GRAPH and key not in restored.taken and key.endswith(VALUE)
         ]
-        return found
+        return restored
 
     def _live(self, model: Any) -> dict[int, Any]:
         """Return node number to live object, for all that can be reached by the same names."""
@@ -82,13 +82,13 @@ class Checkpoint:
                     # them: the same number may be another layer
                     continue
                 if child not in live and not (number == 0 and name in _OWN):
-                    one = _lookup(live[number], name)
-                    if one is not None:
-                        live[child] = one
+                    trackable = _lookup(live[number], name)
+                    if trackable is not None:
+                        live[child] = trackable
                         pending.append(child)
         return live
 
-    def _slots(self, found: Restored, live: dict[int, Any], optimizer: Any) -> None:
+    def _slots(self, restored: Restored, live: dict[int, Any], optimizer: Any) -> None:
         """Restore the state that an optimizer of TF 2.10 and older keeps for each variable."""
         optimizer = _unwrapped(optimizer)  # one that scales the loss has no slots itself
         if not hasattr(optimizer, "get_slot"):
@@ -103,22 +103,22 @@ class Checkpoint:
                 except (KeyError, ValueError, AttributeError):
                     continue  # an optimizer of another kind, or one that wraps it
                 if variable is not None and self._fits(key, variable):
-                    self._assign(found, key, variable)
+                    self._assign(restored, key, variable)
 
     def _fits(self, key: str, variable: Any) -> bool:
         return key in self.dtypes and list(variable.shape) == list(self.shapes[key])
 
-    def _assign(self, found: Restored, key: str, variable: Any) -> None:
+    def _assign(self, restored: Restored, key: str, variable: Any) -> None:
         dtype = variable.dtype.base_dtype
         value = self.reader.get_tensor(key)
         if dtype != self.dtypes[key]:
             value = cast(value, dtype.as_numpy_dtype)
-            found.cast.append(key)
+            restored.cast.append(key)
         raw = getattr(
             variable, "_variable", variable
         )  # an AutoCastVariable casts what it is given; its own variable does not
         raw.assign(value)
-        found.taken[key] = variable
+        restored.taken[key] = variable
 
 
 def cast(values: Any, dtype: Any) -> Any:
@@ -126,13 +126,13 @@ def cast(values: Any, dtype: Any) -> Any:
     Return values in another dtype, rounded once; NumPy's casts, because TensorFlow's go by way of
     float32 and flush what is subnormal.
     """
-    wanted = np.dtype(dtype)
+    numpy_dtype = np.dtype(dtype)
     array = np.asarray(values)
-    if array.dtype == np.float64 and wanted.name == "bfloat16":
+    if array.dtype == np.float64 and numpy_dtype.name == "bfloat16":
         with np.errstate(all="ignore"):
             array = _round_to_odd(array)
     with np.errstate(all="ignore"):
-        return array.astype(wanted)
+        return array.astype(numpy_dtype)
 
 
 class Node:
@@ -162,19 +162,19 @@ def _nodes(serialised: bytes) -> list[Node]:
     ]
 
 
-def _lookup(one: Any, name: str) -> Any:
+def _lookup(trackable: Any, name: str) -> Any:
     """Return what an object tracks under a name."""
-    if not hasattr(one, "_lookup_dependency"):
+    if not hasattr(trackable, "_lookup_dependency"):
         return None
-    if hasattr(one, "_maybe_initialize_trackable"):
-        one._maybe_initialize_trackable()  # noqa: SLF001  # a layer that never tracked anything has no table of names yet
-    found = one._lookup_dependency(name)  # noqa: SLF001  # how TensorFlow itself restores
-    inner = _unwrapped(one)
-    if found is None and inner is not one:
+    if hasattr(trackable, "_maybe_initialize_trackable"):
+        trackable._maybe_initialize_trackable()  # noqa: SLF001  # a layer that never tracked anything has no table of names yet
+    dependency = trackable._lookup_dependency(name)  # noqa: SLF001  # how TensorFlow itself restores
+    inner = _unwrapped(trackable)
+    if dependency is None and inner is not trackable:
         return _lookup(inner, name)  # the file's optimizer scaled no loss, and this one does
-    if found is None and name in _WRAPPED and hasattr(one, "apply_gradients"):
-        return one  # the other way round
-    return found
+    if dependency is None and name in _WRAPPED and hasattr(trackable, "apply_gradients"):
+        return trackable  # the other way round
+    return dependency
 
 
 def _unwrapped(optimizer: Any) -> Any:
@@ -184,8 +184,10 @@ def _unwrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-def _is_variable(one: Any) -> bool:
-    return hasattr(one, "assign") and hasattr(one, "dtype") and hasattr(one, "shape")
+def _is_variable(trackable: Any) -> bool:
+    return (
+        hasattr(trackable, "assign") and hasattr(trackable, "dtype") and hasattr(trackable, "shape")
+    )
 
 
 def _round_to_odd(array: Any) -> Any:
@@ -204,9 +206,9 @@ def _round_to_odd(array: Any) -> Any:
     return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 
 
-def unrestored_names(model: Any, found: Restored) -> Iterator[str]:
+def unrestored_names(model: Any, restored: Restored) -> Iterator[str]:
     """Yield the names of the model's variables that got no value."""
-    taken = {id(getattr(one, "_variable", one)) for one in found.taken.values()}
+    taken = {id(getattr(variable, "_variable", variable)) for variable in restored.taken.values()}
     for variable in model.variables:
         if id(getattr(variable, "_variable", variable)) not in taken:
             yield str(variable.name)

@@ -24,7 +24,7 @@ def kinds(layer: Any) -> set[str]:
     Return the names of a layer's class and of those that it derives from, so that a class of
     someone else's counts as what it extends.
     """
-    return {one.__name__ for one in type(layer).__mro__}
+    return {base.__name__ for base in type(layer).__mro__}
 
 
 def class_facts(name: str) -> Mapping[str, Any]:
@@ -49,14 +49,14 @@ def _table(name: str) -> Mapping[str, Any]:
 
 def facts(layer: Any) -> Mapping[str, Any]:
     """Return what is known of a layer: of the closest of its classes that has an entry."""
-    known = (class_facts(one.__name__) for one in type(layer).__mro__)
+    known = (class_facts(base.__name__) for base in type(layer).__mro__)
     return next((entry for entry in known if entry), {})
 
 
 def category(layer: Any) -> str | None:
     """Return what kind of layer a layer is; None if that is unknown."""
-    found: str | None = facts(layer).get("category")
-    return found
+    layer_category: str | None = facts(layer).get("category")
+    return layer_category
 
 
 def passes_values(layer: Any) -> bool:

@@ -30,8 +30,8 @@ MODULES = {
 
 def installed() -> dict[str, str | None]:
     """Return the release of each module that is there."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    directory = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
     return {
         module: release(names)
         for module, names in MODULES.items()

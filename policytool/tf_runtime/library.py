@@ -80,7 +80,7 @@ class Library:
         return str(self.keras.backend.backend()) if self.family == KERAS3 else "tensorflow"
 
     def register(
-        self, names: Sequence[str], wanted: Sequence[str], needed: Sequence[str] = ()
+        self, names: Sequence[str], class_names: Sequence[str], needed: Sequence[str] = ()
     ) -> None:
         """
         Make classes known: ``MODULE`` for what a module defines, or has from elsewhere under a
@@ -94,18 +94,18 @@ class Library:
             module_name, _, attribute = name.partition(":")
             try:
                 module = importlib.import_module(module_name)
-                found = (
+                definitions = (
                     {attribute: getattr(module, attribute)}
                     if attribute
-                    else {**_named(module, [*wanted, *needed]), **_defined(module)}
+                    else {**_named(module, [*class_names, *needed]), **_defined(module)}
                 )
             except (ImportError, AttributeError) as error:
                 raise Refused(
                     "custom-objects", "--custom-objects {}: {}".format(name, error)
                 ) from error
-            for key, value in found.items():
+            for key, value in definitions.items():
                 self.custom.update(value if isinstance(value, dict) else {key: value})
-        for name in (*wanted, *needed):
+        for name in (*class_names, *needed):
             short = name.rpartition(">")[2]
             if name not in self.custom and short in self.custom:
                 self.custom[name] = self.custom[short]
@@ -135,7 +135,7 @@ class Library:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def loading(self, what: str, wanted: Sequence[str] = ()) -> Iterator[None]:
+    def loading(self, what: str, class_names: Sequence[str] = ()) -> Iterator[None]:
         """
         Make a refusal of whatever the library raises within the context; ``wanted`` are the classes
         that the file has of its own.
@@ -146,10 +146,10 @@ class Library:
             raise
         except Exception as error:
             message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
-            if wanted and not self.custom:
+            if class_names and not self.custom:
                 message += (
                     "; specify the module of its custom classes ({}) with --custom-objects MODULE"
-                ).format(", ".join(wanted))
+                ).format(", ".join(class_names))
             raise Refused("not-loadable", message) from error
 
     def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:
@@ -203,7 +203,7 @@ class Library:
         setters = (
             getattr(mixed, place, None) for place in ("set_global_policy", "set_dtype_policy")
         )  # the second is Keras 3's own name
-        setter = next((found for found in setters if found is not None), None)
+        setter = next((candidate for candidate in setters if candidate is not None), None)
         (setter or mixed.experimental.set_policy)(name)
 
     def policy(self, name: str) -> Any:
@@ -230,15 +230,15 @@ class Library:
         Return a module of Keras 2's own, which every few releases has another place; ``candidates``
         are paths below its root.
         """
-        found = self.optional(*candidates)
-        if found is None:
+        module = self.optional(*candidates)
+        if module is None:
             raise Refused(
                 "library",
                 "{} has none of the modules {}".format(
                     self.versions["library"], ", ".join(candidates)
                 ),
             )
-        return found
+        return module
 
     def optional(self, *candidates: str) -> ModuleType | None:
         """Return the first of Keras 2's own modules that is there; None where none is."""
@@ -273,15 +273,15 @@ def is_revived(layer: Any) -> bool:
 def below(layer: Any) -> list[Any]:
     """Return the layers directly in a layer, in the order in which Keras tracks them."""
     if hasattr(layer, "_flatten_layers"):
-        found = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not those of a model alone
+        layers = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not those of a model alone
     else:  # TF 2.2 and 2.3 list the containers of layers instead
-        held = list(getattr(layer, "_layers", []))
-        found = [
+        tracked = list(getattr(layer, "_layers", []))
+        layers = [
             inner
-            for one in held
-            for inner in ([one] if hasattr(one, "get_config") else getattr(one, "layers", []))
+            for entry in tracked
+            for inner in ([entry] if hasattr(entry, "get_config") else getattr(entry, "layers", []))
         ]
-    return [one for one in found if hasattr(one, "get_config")]
+    return [child for child in layers if hasattr(child, "get_config")]
 
 
 def paths(model: Any) -> list[tuple[str, Any]]:
@@ -292,10 +292,10 @@ def paths(model: Any) -> list[tuple[str, Any]]:
         if id(layer) in seen:
             return []
         seen.add(id(layer))
-        here = (*path, str(layer.name).replace("/", "~1"))
+        own_path = (*path, str(layer.name).replace("/", "~1"))
         return [
-            ("/".join(here), layer),
-            *(found for child in below(layer) for found in walk(child, here)),
+            ("/".join(own_path), layer),
+            *(entry for child in below(layer) for entry in walk(child, own_path)),
         ]
 
     return walk(model, ())
@@ -336,18 +336,17 @@ def _libraries(family: str) -> tuple[Any, Any]:
     )
 
 
-def _named(module: ModuleType, wanted: Sequence[str]) -> dict[str, Any]:
+def _named(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
     """
     Return the classes and functions that a module has under the names by which a file calls them,
     wherever it has them from.
     """
-    found = {
-        short: getattr(module, short, None)
-        for short in (name.rpartition(">")[2] for name in wanted)
+    attributes = {
+        short: getattr(module, short, None) for short in (name.rpartition(">")[2] for name in names)
     }
     return {
         name: value
-        for name, value in found.items()
+        for name, value in attributes.items()
         if inspect.isclass(value) or inspect.isfunction(value)
     }
 

@@ -35,19 +35,19 @@ class Lookups:
         so that it comes along, else a list.
         """
         if isinstance(config, list):
-            return [self.known(one) for one in config]
+            return [self.known(entry) for entry in config]
         if not isinstance(config, dict):
             return config
-        made = {key: self.known(one) for key, one in config.items()}
-        inner = config_of(made)
+        new_config = {key: self.known(entry) for key, entry in config.items()}
+        inner = config_of(new_config)
         if (
-            _is_lookup(class_of(made))
+            _is_lookup(class_of(new_config))
             and isinstance(inner, dict)
             and inner.get("name") in self.layers
             and "vocabulary" in inner
         ):
-            return with_config(made, {**inner, **self._words(inner)})
-        return made
+            return with_config(new_config, {**inner, **self._words(inner)})
+        return new_config
 
     def told_as_before(self, model: Any) -> None:
         """
@@ -69,11 +69,11 @@ class Lookups:
         elif named is not None:
             return {}
         words = _vocabulary(layer, config)
-        found: dict[str, Any] = {"vocabulary": words or None}
+        entries: dict[str, Any] = {"vocabulary": words or None}
         weights = getattr(getattr(layer, "_lookup_layer", layer), "idf_weights", None)
         if config.get("output_mode") == "tf_idf" and weights is not None:
-            found["idf_weights"] = [float(weight) for weight in weights.numpy()[-len(words) :]]
-        return found
+            entries["idf_weights"] = [float(weight) for weight in weights.numpy()[-len(words) :]]
+        return entries
 
 
 def _is_lookup(class_name: str | None) -> bool:

@@ -86,7 +86,9 @@ def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
 
 def only_input(signatures: Mapping[str, Any]) -> Any:
     """Return the spec of the input of an only signature with one input; else None."""
-    specs = [list(one.structured_input_signature[1].values()) for one in signatures.values()]
+    specs = [
+        list(signature.structured_input_signature[1].values()) for signature in signatures.values()
+    ]
     return specs[0][0] if len(specs) == 1 and len(specs[0]) == 1 else None
 
 
@@ -101,10 +103,10 @@ def match_signature(
     """
     nest = library.tf.nest
     specs = dict(signature.structured_input_signature[1])
-    wanted = nest.flatten(nested)
-    if len(specs) != len(wanted):
+    model_inputs = nest.flatten(nested)
+    if len(specs) != len(model_inputs):
         raise _foreign(
-            name, "it has {} inputs, but the model has {}".format(len(specs), len(wanted))
+            name, "it has {} inputs, but the model has {}".format(len(specs), len(model_inputs))
         )
     names = list(specs)
     failed: BaseException | None = None
@@ -116,7 +118,9 @@ def match_signature(
                     draw_inputs(
                         library,
                         model,
-                        input_slots([_named(library, specs[one], one) for one in names]),
+                        input_slots(
+                            [_named(library, specs[input_name], input_name) for input_name in names]
+                        ),
                         seed,
                         size,
                     ),
@@ -125,22 +129,22 @@ def match_signature(
             for seed in SEEDS
         ]
         try:
-            given = [signature(**sample) for sample in samples]
+            signature_outputs = [signature(**sample) for sample in samples]
         except library.tf.errors.OpError as error:
             failed = error  # too small for it
             continue
-        for order in _orders(names, specs, model, wanted):
-            found = _outputs(
+        for order in _orders(names, specs, model, model_inputs):
+            outputs = _outputs(
                 library,
                 model,
                 [
-                    nest.pack_sequence_as(nested, [sample[one] for one in order])
+                    nest.pack_sequence_as(nested, [sample[input_name] for input_name in order])
                     for sample in samples
                 ],
-                given,
+                signature_outputs,
             )
-            if found is not None:
-                return Matched(name, specs, order, found)
+            if outputs is not None:
+                return Matched(name, specs, order, outputs)
         raise _foreign(
             name,
             "for the same inputs, it returns different values than the model loaded by {}".format(
@@ -165,7 +169,7 @@ def signature_over(library: Library, model: Any, nested: Any, matched: Matched) 
         flat = tf.nest.flatten(call(model, tf.nest.pack_sequence_as(nested, tensors)))
         return {name: flat[position] for name, position in matched.outputs.items()}
 
-    specs = [_named(library, matched.specs[one], one) for one in matched.order]
+    specs = [_named(library, matched.specs[input_name], input_name) for input_name in matched.order]
     return tf.function(serve, input_signature=[specs], autograph=False)
 
 
@@ -183,18 +187,18 @@ def _named(library: Library, spec: Any, name: str) -> Any:
 
 
 def _orders(
-    names: Sequence[str], specs: Mapping[str, Any], model: Any, wanted: Sequence[Any]
+    names: Sequence[str], specs: Mapping[str, Any], model: Any, model_inputs: Sequence[Any]
 ) -> Any:
     """
     Yield the orders in which a signature's inputs may be the model's: by name first, then whatever
     dtypes and ranks allow.
     """
-    own = [str(getattr(one, "name", "")).partition(":")[0] for one in wanted]
+    own = [str(getattr(tensor, "name", "")).partition(":")[0] for tensor in model_inputs]
     for listed in (list(getattr(model, "input_names", None) or []), own):
         if sorted(listed) == sorted(names):
             yield listed
     for order in itertools.islice(itertools.permutations(names), _MANY):
-        if all(_fits(specs[name], one) for name, one in zip(order, wanted)):
+        if all(_fits(specs[name], tensor) for name, tensor in zip(order, model_inputs)):
             yield list(order)
 
 
@@ -207,35 +211,38 @@ def _fits(spec: Any, tensor: Any) -> bool:
     )
 
 
-def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) -> Any:
+def _outputs(library: Library, model: Any, inputs: Sequence[Any], signature_outputs: Any) -> Any:
     """
     Return which of the model's outputs each output of the signature is; None where one is none of
     them.
     """
     nest = library.tf.nest
     try:
-        made = [nest.flatten(call(model, one)) for one in inputs]
+        model_outputs = [nest.flatten(call(model, sample)) for sample in inputs]
     except (ValueError, TypeError, library.tf.errors.OpError):
         return None
     names = list(getattr(model, "output_names", None) or [])
     bound = _SLACK * roundoff(model)
-    found: dict[str, int] = {}
-    for key in given[0]:
+    positions: dict[str, int] = {}
+    for key in signature_outputs[0]:
         candidates = [
             place
-            for place in range(len(made[0]))
-            if all(_are_close(result[key], one[place], bound) for result, one in zip(given, made))
+            for place in range(len(model_outputs[0]))
+            if all(
+                _are_close(result[key], outputs[place], bound)
+                for result, outputs in zip(signature_outputs, model_outputs)
+            )
         ]
         named = [place for place in candidates if place < len(names) and names[place] == key]
-        free = [place for place in candidates if place not in found.values()]
+        free = [place for place in candidates if place not in positions.values()]
         if not candidates:
             return None
-        found[key] = (named or free or candidates)[0]
-    return found
+        positions[key] = (named or free or candidates)[0]
+    return positions
 
 
-def _are_close(one: Any, other: Any, bound: float) -> bool:
-    first, second = (np.asarray(value) for value in (one, other))
+def _are_close(signature_output: Any, model_output: Any, bound: float) -> bool:
+    first, second = (np.asarray(value) for value in (signature_output, model_output))
     if first.shape != second.shape:
         return False
     if first.dtype.kind in "OSUb" or second.dtype.kind in "OSUb":

@@ -56,9 +56,9 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         library.trust()
     step("verifying: predicting with " + job["which"])
     with memory.bounded(job["memory"], library.tf):
-        found = _Predictor(library, job).predict()
+        answer = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
-    return found
+    return answer
 
 
 class _Predictor:
@@ -82,7 +82,7 @@ class _Predictor:
 
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""
-        calls = [self._call(one) for one in self._wanted()]
+        calls = [self._call(call) for call in self._wanted()]
         array_files.write_arrays(self.job["outputs"], self.arrays)
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
@@ -90,19 +90,19 @@ class _Predictor:
         """Return the calls that are compared; those of the other file have its inputs."""
         if self.job["like"] is not None:
             return [
-                one
-                for one in self.job["like"]
-                if one["signature"] is None or one["signature"] in self.signatures
+                call
+                for call in self.job["like"]
+                if call["signature"] is None or call["signature"] in self.signatures
             ]
         return [
             {"signature": name, "number": number, "inputs": None}
             for number, name in enumerate([None, *sorted(self.signatures)])
         ]
 
-    def _call(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        name, number = wanted["signature"], wanted["number"]
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        name, number = call["signature"], call["number"]
         subject = self.which if name is None else "signature {} of {}".format(name, self.which)
-        inputs = self._inputs(wanted, subject)
+        inputs = self._inputs(call, subject)
         if name is None:
             self.samples = inputs.told["batches"] * inputs.batch_size
             self.size = inputs.size
@@ -114,9 +114,9 @@ class _Predictor:
             names = model_calls.output_names(self.model, outputs, len(flat)) or [
                 str(place) for place in range(len(flat))
             ]
-            found = [_array(self.library, tensor, subject) for tensor in flat]
-            dtypes = [dtype for dtype, _ in found]
-            for place, (_, array) in enumerate(found):
+            typed_arrays = [_array(self.library, tensor, subject) for tensor in flat]
+            dtypes = [dtype for dtype, _ in typed_arrays]
+            for place, (_, array) in enumerate(typed_arrays):
                 self.arrays["{}.{}.{}".format(number, place, batch)] = array
             self._check_size(subject)
         return {
@@ -124,9 +124,11 @@ class _Predictor:
             "number": number,
             "batches": len(inputs.batches),
             "inputs": [
-                {"name": one["name"], "dtype": one["dtype"]} for one in inputs.told["inputs"]
+                {"name": entry["name"], "dtype": entry["dtype"]} for entry in inputs.told["inputs"]
             ],
-            "outputs": [{"name": one, "dtype": dtype} for one, dtype in zip(names, dtypes)],
+            "outputs": [
+                {"name": output_name, "dtype": dtype} for output_name, dtype in zip(names, dtypes)
+            ],
         }
 
     def _check_size(self, subject: str) -> None:
@@ -136,9 +138,9 @@ class _Predictor:
             text = "the outputs of {} have {:,} bytes or more"
             raise Refused("memory", text.format(subject, size))
 
-    def _inputs(self, wanted: Mapping[str, Any], subject: str) -> FedInputs:
-        like: Sequence[Mapping[str, str]] | None = wanted["inputs"]
-        file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(wanted["number"]))
+    def _inputs(self, call: Mapping[str, Any], subject: str) -> FedInputs:
+        like: Sequence[Mapping[str, str]] | None = call["inputs"]
+        file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(call["number"]))
         options = {
             "file": file if like is not None else None,
             "save": file if like is None else None,
@@ -149,9 +151,9 @@ class _Predictor:
             "like": like,
         }
         try:
-            if wanted["signature"] is None:
+            if call["signature"] is None:
                 return self._feed_model(options)
-            signature = self.signatures[wanted["signature"]]
+            signature = self.signatures[call["signature"]]
             return feed_known_signature(self.library, signature, self.model, options, self.size)
         except Refused as error:
             if error.code != "not-callable":

@@ -95,8 +95,8 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     Give the model the state that a checkpoint holds: all of its variables, and of the optimizer
     what it has a place for.
     """
-    found = Checkpoint(library, prefix).restore(model, optimizer)
-    missing = sorted(set(unrestored_names(model, found)))
+    restored = Checkpoint(library, prefix).restore(model, optimizer)
+    missing = sorted(set(unrestored_names(model, restored)))
     if missing:
         raise Refused(
             "not-restored",
@@ -104,7 +104,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
                 _join_first(missing)
             ),
         )
-    lost = [key for key in found.left if not _is_bookkeeping(key)]
+    lost = [key for key in restored.left if not _is_bookkeeping(key)]
     if lost:
         raise Refused(
             "not-restored",
@@ -115,7 +115,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     for _, layer in paths(model):
         if adapts_statistics(layer) and hasattr(layer, "finalize_state"):
             layer.finalize_state()
-    return found
+    return restored
 
 
 def check_code(library: Library, model: Any) -> None:
@@ -162,8 +162,8 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
                     nested, seeded.draw_inputs(library, original, specs, 0, size)
                 ),
             )
-        except library.tf.errors.OpError as found:
-            error = found
+        except library.tf.errors.OpError as failure:
+            error = failure
         else:
             return
     raise Refused(
@@ -175,16 +175,16 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
 def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
     """Give layers that have no variables yet the policies of the plan."""
     for path, layer in paths(model):
-        wanted = policies.get(path)
+        policy_name = policies.get(path)
         current = getattr(layer, "_dtype_policy", None)
         if (
-            wanted is not None
+            policy_name is not None
             and current is not None
             and not layer.built
-            and current.name != wanted
+            and current.name != policy_name
             and hasattr(layer, "_set_dtype_policy")
         ):
-            layer._set_dtype_policy(library.policy(wanted))  # noqa: SLF001  # Keras 2 has no public way to it after construction
+            layer._set_dtype_policy(library.policy(policy_name))  # noqa: SLF001  # Keras 2 has no public way to it after construction
 
 
 def _decoded(library: Library, config: Any) -> Any:
@@ -213,5 +213,5 @@ def _is_bookkeeping(key: str) -> bool:
 
 
 def _join_first(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown + (" and {} more".format(len(names) - _NAMED) if len(names) > _NAMED else "")
+    first_names = ", ".join(names[:_NAMED])
+    return first_names + (" and {} more".format(len(names) - _NAMED) if len(names) > _NAMED else "")

@@ -51,7 +51,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     )
     step("tracing and saving")
     exported = {
-        one.name: model_calls.signature_over(library, model, nested, one) for one in matched
+        match.name: model_calls.signature_over(library, model, nested, match) for match in matched
     }
     _save(library, model, exported if job["traces"] else None, job["draft"])
     step("loading the result")
@@ -59,7 +59,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     return {
         "versions": library.versions,
         "policies": {path: _policy(layer) for path, layer in paths(model)},
-        "signatures": sorted(one.name for one in matched),
+        "signatures": sorted(match.name for match in matched),
         "traces": job["traces"],
         "variables": len(restored.taken),
         "cast": sorted(restored.cast),

@@ -15,8 +15,8 @@ _NODES = ("[[{{node ", "[[node ")
 def sentence(error: BaseException) -> str:
     """Return the class of an error and the line that says what is wrong."""
     plain = _COLOURS.sub("", str(error))
-    said = _cause([line.strip() for line in plain.splitlines() if line.strip()])
-    return type(error).__name__ + (": " + said[:300] if said else "")
+    cause = _cause([line.strip() for line in plain.splitlines() if line.strip()])
+    return type(error).__name__ + (": " + cause[:300] if cause else "")
 
 
 def _cause(lines: list[str]) -> str:

@@ -25,17 +25,17 @@ MODELS = ("Functional", "Model")
 
 def shared_places(original: Any) -> Places:
     """Return the places of layers that stand in more than one model."""
-    found: dict[int, list[tuple[str, ...]]] = {}
+    paths_by_layer: dict[int, list[tuple[str, ...]]] = {}
 
     def find(layer: Any, path: tuple[str, ...]) -> None:
-        found.setdefault(id(layer), []).append(path)
+        paths_by_layer.setdefault(id(layer), []).append(path)
         for child in getattr(layer, "layers", None) or []:
             find(child, (*path, child.name))
 
     find(original, ())
     return {
         path: number
-        for number, places in enumerate(found.values())
+        for number, places in enumerate(paths_by_layer.values())
         if len(places) > 1
         for path in places
     }

@@ -33,7 +33,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _begin(job: Mapping[str, Any], step: Callable[[str], None]) -> Trials:
-    sides, ((device, *_), there), task = begin(job, step)
+    sides, ((device, *_), devices_by_name), task = begin(job, step)
     tf = sides.tf
     with available.soft_placement(tf), available.unoptimized(tf):
-        return Trials(sides, (device, there[available.short(device)]), task, step)
+        return Trials(sides, (device, devices_by_name[available.short(device)]), task, step)

@@ -33,11 +33,11 @@ def load_function(option: str, name: str, directory: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         text = "{} {}: the module {} cannot be imported: {}"
         raise Refused(CODE, text.format(option, name, module_name, described(error))) from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    function = getattr(module, attribute, None)
+    if not callable(function):
         text = "{} {}: the module {} has no function {}"
         raise Refused(CODE, text.format(option, name, module_name, attribute))
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

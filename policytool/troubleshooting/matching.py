@@ -81,16 +81,16 @@ def explain_text(text: str) -> Explanation:
 
     :raises UsageError: if the text is empty or too long
     """
-    if beyond := MESSAGE_BYTES.exceeded_message(len(text)):
-        raise UsageError(f"the error message has {beyond}")
+    if limit_message := MESSAGE_BYTES.exceeded_message(len(text)):
+        raise UsageError(f"the error message has {limit_message}")
     lines = plain_lines(text)
     if not any(line.strip() for line in lines):
         raise UsageError("the error message is empty; paste a message or a whole traceback")
-    found = messages(lines)
+    all_messages = messages(lines)
     whole = "\n".join(lines)
     places = [
         _Place(message=message, texts=message.joined(), weight=weight)
-        for message, weight in zip(found, _weights(found), strict=True)
+        for message, weight in zip(all_messages, _weights(all_messages), strict=True)
     ]
     best = [
         match
@@ -113,13 +113,13 @@ def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
             yield match
 
 
-def _weights(found: Sequence[Message]) -> list[float]:
+def _weights(messages: Sequence[Message]) -> list[float]:
     """Return how much a match in each message counts."""
-    if not any(message.is_exception for message in found):
-        return [1.0] * len(found)
+    if not any(message.is_exception for message in messages):
+        return [1.0] * len(messages)
     return [
         (1.0 if message.is_last else EARLIER) if message.is_exception else OUTSIDE
-        for message in found
+        for message in messages
     ]
 
 

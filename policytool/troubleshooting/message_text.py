@@ -97,11 +97,11 @@ def messages(lines: list[str]) -> list[Message]:
     Return the messages in lines, in their order; frames and the source lines below them are left
     out.
     """
-    found = [*_grouped(lines)]
-    last = max((number for number, (raised, _) in enumerate(found) if raised), default=-1)
+    groups = [*_grouped(lines)]
+    last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
     return [
         Message(lines=tuple(group), is_exception=raised, is_last=number >= last)
-        for number, (raised, group) in enumerate(found)
+        for number, (raised, group) in enumerate(groups)
     ]
 
 

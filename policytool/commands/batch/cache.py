@@ -241,11 +241,11 @@ class CachedResults(Generic[Item, Request, Result]):
         if key is None or body is None:
             return None
         try:
-            found: _Found[Result] = _Found(self._read(json.loads(body)))
+            cached: _Found[Result] = _Found(self._read(json.loads(body)))
         except _DAMAGED:
             return None
         self._cache.mark_used(key)
-        return found
+        return cached
 
     def keep(self, item: Item, key: str | None, result: Result | Failure) -> bool:
         """
@@ -265,10 +265,10 @@ class CachedResults(Generic[Item, Request, Result]):
         self._cache.write(key, codec.encode(result).encode())
         return True
 
-    def count(self, asked: int, found: int) -> None:
+    def count(self, requested: int, hits: int) -> None:
         """Add to the numbers of results that were needed and that were kept."""
-        self._cache.asked += asked
-        self._cache.found += found
+        self._cache.asked += requested
+        self._cache.found += hits
 
     def _key(self, item: Item, identity: InputIdentity) -> str:
         hashed = self._about.copy()

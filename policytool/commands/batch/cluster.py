@@ -177,7 +177,9 @@ class Cluster:
         self, lines: Sequence[bytes], numbers: range, earlier: frozenset[int] = frozenset()
     ) -> Future[bytes]:
         """Submit lines, to be begun when the tasks of earlier ones are done."""
-        waiting = [future for given, future in self._futures if earlier.intersection(given)]
+        waiting = [
+            future for task_numbers, future in self._futures if earlier.intersection(task_numbers)
+        ]
         future: Future[bytes] = self._client.submit(
             answer_lines,
             VERSION,
@@ -208,8 +210,8 @@ class Cluster:
             if again:
                 return [Crash(code="worker-crashed", how="ended with several Dask workers")]
             return [
-                self._answers(lines, one, self._submit(lines, one), again=True)[0]
-                for one in (range(number, number + 1) for number in numbers)
+                self._answers(lines, line_range, self._submit(lines, line_range), again=True)[0]
+                for line_range in (range(number, number + 1) for number in numbers)
             ]
         except ImportError as error:
             raise WorkerError(
@@ -221,11 +223,11 @@ class Cluster:
             raise self._strange() from error
         except (CancelledError, OSError) as error:
             raise self._lost() from error
-        found = answers.split(b"\n") if isinstance(answers, bytes) else []
-        if len(found) != len(numbers):
+        encoded = answers.split(b"\n") if isinstance(answers, bytes) else []
+        if len(encoded) != len(numbers):
             raise self._strange()
         try:
-            return [read(line) for line in found]
+            return [read(line) for line in encoded]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._strange() from error
 
@@ -285,11 +287,11 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as the method of the class
         """Return what a pickle names, if it is such an exception."""
         if module.partition(".")[0] in _PICKLED_FROM or (module, name) in _PICKLED:
-            found = super().find_class(module, name)
+            named_class = super().find_class(module, name)
             if (module, name) in _PICKLED or (
-                isinstance(found, type) and issubclass(found, BaseException)
+                isinstance(named_class, type) and issubclass(named_class, BaseException)
             ):
-                return found
+                return named_class
         raise pickle.UnpicklingError(f"{short(module)}.{short(name)} is not read from a cluster")
 
 

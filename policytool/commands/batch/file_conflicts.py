@@ -21,16 +21,16 @@ def after(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]:
     """
     last: dict[AnyPath, int] = {}
     within: defaultdict[AnyPath, set[int]] = defaultdict(set)
-    found = []
+    predecessors = []
     for number, own in enumerate(places):
         earlier = set[int]()
         for place in own:
-            earlier |= {last[one] for one in (place, *place.parents) if one in last} | within.get(
-                place, set()
-            )
+            earlier |= {
+                last[ancestor] for ancestor in (place, *place.parents) if ancestor in last
+            } | within.get(place, set())
         for place in own:
             last[place] = number
             for parent in place.parents:
                 within[parent].add(number)
-        found.append(frozenset(earlier))
-    return found
+        predecessors.append(frozenset(earlier))
+    return predecessors

@@ -40,7 +40,7 @@ _IS_FAILURE: Final = "failure"
 _read_failure: Final = codec.reader(Failure)
 
 
-def isolated(shown: str, action: Callable[[], Result]) -> Result | Failure:
+def isolated(display_path: str, action: Callable[[], Result]) -> Result | Failure:
     """
     Return what ``action`` returns for one file, or its failure, whatever the action raises.
 
@@ -51,7 +51,7 @@ def isolated(shown: str, action: Callable[[], Result]) -> Result | Failure:
         return action()
     except Exception as error:  # noqa: BLE001  # it becomes an entry of the report and an exit code
         interrupts.check()  # in the middle of a C library, a signal looks like another error
-        return failure_from(shown, error)
+        return failure_from(display_path, error)
 
 
 def encode_outcome(outcome: object) -> bytes:
@@ -66,21 +66,23 @@ def decode_outcome(line: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401
     return _read_failure(value) if kind == _IS_FAILURE else read_result(value)
 
 
-def failure_from(shown: str, error: Exception) -> Failure:
+def failure_from(display_path: str, error: Exception) -> Failure:
     """Return the failure of a file over which an exception was raised."""
     match error:
         case ModelFileError():
             return Failure(path=error.path, code=error.code, message=error.message)
         case WorkerError():
-            return Failure(path=shown, code=error.code, message=str(error), details=error.details)
+            return Failure(
+                path=display_path, code=error.code, message=str(error), details=error.details
+            )
         case PolicytoolError():
-            return Failure(path=shown, code=_code(error), message=str(error))
+            return Failure(path=display_path, code=_code(error), message=str(error))
         case MemoryError() | RecursionError() | OSError():
             code = _code(error)
             message = f"could not be processed: {cause(error)}"
-            return Failure(path=shown, code=code, message=message, details=_traceback(error))
+            return Failure(path=display_path, code=code, message=message, details=_traceback(error))
     return Failure(
-        path=shown,
+        path=display_path,
         code=INTERNAL,
         message=(
             f"could not be processed: this is a bug in policytool ({type(error).__name__}: "

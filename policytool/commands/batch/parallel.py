@@ -99,33 +99,33 @@ def _run_missing(
         for item, entry in zip(items, entries, strict=True)
         if not isinstance(entry, Failure) and not entry.exists
     ]
-    made = _run(task, missing, request, jobs, scheduler)
-    begun = [next(made)] if missing else []  # processes work while entries are read
-    others = chain(begun, made)
+    new_results = _run(task, missing, request, jobs, scheduler)
+    begun = [next(new_results)] if missing else []  # processes work while entries are read
+    others = chain(begun, new_results)
     is_new, found_count = False, 0
     for item, entry in zip(items, entries, strict=True):
         if isinstance(entry, Failure):
             yield entry
             continue
-        shown = task.shown(item)
+        display_path = task.shown(item)
         if entry.exists:
-            found = isolated(shown, functools.partial(results.find, entry.key))
-            if found is not None:
+            cached = isolated(display_path, functools.partial(results.find, entry.key))
+            if cached is not None:
                 found_count += 1
-                yield found if isinstance(found, Failure) else found.result
+                yield cached if isinstance(cached, Failure) else cached.result
                 continue
             # The entry vanished meanwhile, or has another type, which is rare. This process may
             # have children by now, so that no copy of it may go on.
             [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
-        kept = isolated(shown, functools.partial(results.keep, item, entry.key, result))
+        kept = isolated(display_path, functools.partial(results.keep, item, entry.key, result))
         if isinstance(kept, Failure):
             yield kept
             continue
         is_new |= kept
         yield result
-    next(made, None)  # ends the processes
+    next(new_results, None)  # ends the processes
     results.count(len(items), found_count)
     return is_new
 
@@ -181,21 +181,25 @@ def run_serially(
         yield from results.known
         for item in items[len(results.known) :]:
             interrupts.check()
-            shown = task.shown(item)
-            crash_guard.about(shown, task.lost)
-            result = _result_of(shown, functools.partial(attempt, item), is_only=len(items) == 1)
+            display_path = task.shown(item)
+            crash_guard.about(display_path, task.lost)
+            result = _result_of(
+                display_path, functools.partial(attempt, item), is_only=len(items) == 1
+            )
             results.write(result)
             yield result
 
 
-def _result_of(shown: str, action: Callable[[], Result], *, is_only: bool) -> Result | Failure:
+def _result_of(
+    display_path: str, action: Callable[[], Result], *, is_only: bool
+) -> Result | Failure:
     """
     Return what an action makes of an item, or its failure.
 
     :param is_only: whether there is no other item, so that wrong usage is the end of the run
     :raises UsageError: for wrong usage with the only item.
     """
-    result = isolated(shown, action)
+    result = isolated(display_path, action)
     if is_only and isinstance(result, Failure) and result.code == USAGE:
         raise UsageError(result.message)
     return result
@@ -218,18 +222,18 @@ def _run_in_processes(
     crashed = False
     with _helpers(task, head, count, scheduler) as pool:
         for number, answer in pool.answers(lines, after):
-            shown = task.shown(items[number])
+            display_path = task.shown(items[number])
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
-                    path=shown,
+                    path=display_path,
                     code=answer.code,
                     message=task.lost.format(how=answer.how),
                     details=answer.details,
                 )
                 continue
             yield _result_of(
-                shown,
+                display_path,
                 functools.partial(decode_outcome, answer, read_result),
                 is_only=len(items) == 1,
             )
@@ -263,8 +267,8 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
             with limits.override(bounds):
                 return encode_outcome(task.attempt(item, request))
 
-        found = isolated(task.shown(item), answered)
-        return encode_outcome(found) if isinstance(found, Failure) else found
+        outcome = isolated(task.shown(item), answered)
+        return encode_outcome(outcome) if isinstance(outcome, Failure) else outcome
 
     return answer
 

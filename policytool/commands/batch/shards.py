@@ -57,15 +57,15 @@ def position(number: int, shard: Shard | None) -> int:
 
 def names(inputs: Iterable[Input]) -> list[str]:
     """Return a text for each input: its path, and whether it was named, and so must be a model."""
-    return [f"{'named' if one.exact else 'found'} {one.display_path}" for one in inputs]
+    return [f"{'named' if source.exact else 'found'} {source.display_path}" for source in inputs]
 
 
 def digest(names: Iterable[str]) -> str:
     """Return the SHA-256 of a list of paths or other texts, as hexadecimal digits."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in names:
-        found.update(os.fsencode(name) + b"\0")  # which no path contains
-    return found.hexdigest()
+        hasher.update(os.fsencode(name) + b"\0")  # which no path contains
+    return hasher.hexdigest()
 
 
 def check_outputs(

@@ -65,8 +65,8 @@ def prefix_of(name: str, head: bytes) -> str | None:
     """
     if (prefix := shard_prefix(name)) is not None:
         return prefix
-    if name == STATE and (found := _NEWEST.match(head)):
-        return found[1].decode("utf-8", "replace").replace("\\", "/").rpartition("/")[2]
+    if name == STATE and (match := _NEWEST.match(head)):
+        return match[1].decode("utf-8", "replace").replace("\\", "/").rpartition("/")[2]
     return None
 
 

@@ -74,18 +74,18 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
 
     :raises BundleError: for objects nested beyond the bounds, and for keys that are longer.
     """
-    if beyond := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
-        raise BundleError("checkpoint-limit", f"has keys of {beyond}")
+    if excess := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
+        raise BundleError("checkpoint-limit", f"has keys of {excess}")
     deepest = max((key.count("/") for key in entries), default=0)
-    if beyond := limits.OBJECT_DEPTH.exceeded_message(deepest):
-        raise BundleError("checkpoint-limit", f"nests objects to a depth of {beyond}")
+    if excess := limits.OBJECT_DEPTH.exceeded_message(deepest):
+        raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
     if graph is not None and graph.nodes:
         weights = _of_objects(entries, graph)
-        told = {attribute.key for node in graph.nodes for attribute in node.attributes}
+        graph_keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
         weights.update(
             (key, tuple(key.split("/")))
             for key in entries
-            if key not in told and key != OBJECT_GRAPH_KEY
+            if key not in graph_keys and key != OBJECT_GRAPH_KEY
         )
     elif OBJECT_GRAPH_KEY in entries:
         weights = dict(_of_keys(entries))
@@ -107,19 +107,19 @@ def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, t
     layer and no other variable has them.
     """
     places = _places(graph)
-    found: dict[str, tuple[int, Attribute]] = {}
+    attributes_by_key: dict[str, tuple[int, Attribute]] = {}
     for number in places:
-        found.update(
-            (one.key, (number, one))
-            for one in graph.nodes[number].attributes
-            if one.key in entries and one.name != _CONFIG
+        attributes_by_key.update(
+            (attribute.key, (number, attribute))
+            for attribute in graph.nodes[number].attributes
+            if attribute.key in entries and attribute.name != _CONFIG
         )
-    uses = Counter(attribute.full_name for _, attribute in found.values())
+    uses = Counter(attribute.full_name for _, attribute in attributes_by_key.values())
     return {
         key: tuple(attribute.full_name.split("/"))
         if uses[attribute.full_name] == 1 and "/" in attribute.full_name
         else _path(places, number, attribute)
-        for key, (number, attribute) in found.items()
+        for key, (number, attribute) in attributes_by_key.items()
     }
 
 
@@ -132,8 +132,8 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     while number != _ROOT:
         number, own = places[number]
         names[:0] = own
-        if beyond := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
-            raise BundleError("checkpoint-limit", f"nests objects to a depth of {beyond}")
+        if excess := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
+            raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
     return tuple(names) or (attribute.name,)
 
 
@@ -172,7 +172,7 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
 
 def _is_optimizer(node: Trackable) -> bool:
     names = {name for name, _ in node.children}
-    return bool(node.slots) or any(names >= held for held in _OPTIMIZERS)
+    return bool(node.slots) or any(names >= optimizer_names for optimizer_names in _OPTIMIZERS)
 
 
 def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -81,9 +81,9 @@ def document(content: Content, path: str) -> Document:
 
 
 def _creator(content: Content) -> Creator:
-    for found in FORMATS:
-        if found.document_format == content.container and found.creator is not None:
-            return found.creator
+    for entry in FORMATS:
+        if entry.document_format == content.container and entry.creator is not None:
+            return entry.creator
     raise WriteError("not-rewritable", f"{content.container} files cannot be created, only edited")
 
 
@@ -99,7 +99,7 @@ def _compare(
     :raises WriteError: where it differs.
     """
     try:
-        found = format_detection.document(draft, expected.path)
+        draft_document = format_detection.document(draft, expected.path)
     except ModelFileError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
             raise error.__cause__ from None
@@ -110,16 +110,16 @@ def _compare(
     part = next(
         (
             name
-            for name in {**expected.parts, **found.parts}
-            if _text(expected, name) != _text(found, name)
+            for name in {**expected.parts, **draft_document.parts}
+            if _text(expected, name) != _text(draft_document, name)
         ),
         None,
     )
     if part is not None:
         raise differs(part)
-    if replace(found, parts={}) != replace(expected, parts={}):
+    if replace(draft_document, parts={}) != replace(expected, parts={}):
         raise differs("the list of variables")
-    with open_values(draft, found) as written:
+    with open_values(draft, draft_document) as written:
         for tensor, placement in tensors:
             if not _is_same(placement, tensor, values, written):
                 raise differs("/".join(tensor.path))

@@ -42,7 +42,7 @@ def stored_blocks(
     :raises WriteError: for values that cannot be read, that do not fit, or that are too many or too
         few for the shape.
     """
-    name, wanted = "/".join(placement.path), math.prod(placement.shape)
+    name, expected_count = "/".join(placement.path), math.prod(placement.shape)
     count = 0
     try:
         for block, counts in _make_blocks(placement, values):
@@ -52,7 +52,7 @@ def stored_blocks(
         raise WriteError(
             "not-rewritable", f"the values of {name} cannot be copied: {error}"
         ) from error
-    if count != wanted:
+    if count != expected_count:
         raise WriteError(
             "not-rewritable",
             (f"{name} has shape {list(placement.shape)}, but {count} values were provided for it"),
@@ -75,9 +75,9 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
         ) from error
 
 
-def same(one: Iterable[Array], other: Iterable[Array]) -> bool:
+def same(expected: Iterable[Array], other: Iterable[Array]) -> bool:
     """Return whether two streams of blocks hold the same bytes, wherever they are cut."""
-    first, second = (iter(blocks) for blocks in (one, other))
+    first, second = (iter(blocks) for blocks in (expected, other))
     left = right = np.zeros(0, dtype=np.uint8)
     while True:
         left = left if left.size else _next(first)
@@ -171,13 +171,13 @@ def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
     if block.dtype.kind not in "biuf" or dtype.kind not in "biuf":
         raise ValuesError(f"{block.dtype} cannot be cast to {dtype}")
     with np.errstate(all="ignore"):
-        made = block.astype(dtype)
-        back = made.astype(block.dtype)
+        cast_block = block.astype(dtype)
+        back = cast_block.astype(block.dtype)
     if not np.array_equal(back, block) or (
         dtype.kind == "u" and block.dtype.kind != "u" and bool(np.any(block < 0))
     ):
         raise ValuesError(f"{dtype} cannot represent some of its values")
-    return made
+    return cast_block
 
 
 def _fill(placement: Placement) -> Iterator[Array]:

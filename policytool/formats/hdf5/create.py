@@ -54,14 +54,14 @@ def document(content: Content, path: str) -> Document:
     parts = {layout.CONFIG: read_back(content.config, layout.CONFIG)}
     if content.training is not None:
         parts[layout.TRAINING] = read_back(content.training, layout.TRAINING)
-    found = [
+    tensors = [
         Tensor(path=(prefix, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype)
         for prefix, placement in _placements(content)
     ]
     orders = {(layout.WEIGHTS, *flat(group.path)): tuple(group.names) for group in content.groups}
     if content.state_names:
         orders[layout.OPTIMIZER,] = tuple(content.state_names)
-    contents = Contents(tensors=found, orders=orders)
+    contents = Contents(tensors=tensors, orders=orders)
     return Document(
         path=path,
         format="h5",

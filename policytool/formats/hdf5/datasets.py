@@ -93,10 +93,12 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     largest = max(1, BLOCK // max(1, dataset.get_type().get_size()))
     if chunk := _hdf5.chunk_shape(dataset):
         row, count = chunk[0] * math.prod(shape[1:]), _hdf5.chunks_of(shape[1:], chunk[1:])
-        held = max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
-        if held > _ROW:
+        needed_bytes = (
+            max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
+        )
+        if needed_bytes > _ROW:
             raise ValuesError(
-                f"its chunks need {held} bytes of memory at once; the maximum is {_ROW}"
+                f"its chunks need {needed_bytes} bytes of memory at once; the maximum is {_ROW}"
             )
         if count > _hdf5.MOST_CHUNKS:
             raise ValuesError(
@@ -147,8 +149,8 @@ def _check(dataset: h5d.DatasetID) -> None:
         raise ValuesError("its values are in another file, which was not opened")
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
         raise ValuesError("its values are neither numbers nor fixed-length text")
-    if beyond := _hdf5.inflation(dataset):
-        raise ValuesError(f"its {beyond}")
+    if excess := _hdf5.inflation(dataset):
+        raise ValuesError(f"its {excess}")
 
 
 def read_slab(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:

@@ -90,9 +90,9 @@ class GroupLinks:
         :raises ModelFileError: beyond the bound.
         """
         self._repeated += number
-        if beyond := limits.H5_REPEATED_LINKS.exceeded_message(self._repeated, counting=True):
+        if excess := limits.H5_REPEATED_LINKS.exceeded_message(self._repeated, counting=True):
             raise self._probe.failure(
-                "h5-limit", f"reaches groups again through hard links, with {beyond}"
+                "h5-limit", f"reaches groups again through hard links, with {excess}"
             )
 
     def _count_links(self, links: list[Link], path: tuple[str, ...], *, repeated: bool) -> None:
@@ -101,15 +101,15 @@ class GroupLinks:
         if repeated:
             self.count_repeated(1 + len(links))
         self._characters += len(links) * sum(map(len, path))
-        if beyond := limits.PATH_CHARACTERS.exceeded_message(self._characters, counting=True):
-            raise self._probe.failure("h5-limit", f"has paths of {beyond}")
+        if excess := limits.PATH_CHARACTERS.exceeded_message(self._characters, counting=True):
+            raise self._probe.failure("h5-limit", f"has paths of {excess}")
 
     def _check(self, count: int, path: tuple[str, ...]) -> None:
         """Raise for more objects or deeper groups than are read."""
-        if beyond := limits.H5_OBJECTS.exceeded_message(
+        if excess := limits.H5_OBJECTS.exceeded_message(
             count, counting=True
         ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
-            raise self._probe.failure("h5-limit", f"has groups with {beyond}")
+            raise self._probe.failure("h5-limit", f"has groups with {excess}")
 
 
 def _collecting(links: list[Link], most: int) -> Callable[[bytes, h5l.LinkInfo], bool | None]:

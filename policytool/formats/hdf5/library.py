@@ -224,8 +224,8 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
         raise probe.failure(
             "h5-not-keras", f"attribute {name} should be text, but has another type"
         )
-    if beyond := limits.JSON_BYTES.exceeded_message(attribute.get_storage_size()):
-        raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
+    if excess := limits.JSON_BYTES.exceeded_message(attribute.get_storage_size()):
+        raise probe.failure("h5-limit", f"has an attribute {name} of {excess}")
     value = group.attrs[name]
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):
@@ -243,7 +243,7 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``,
     ``name1``, ...
     """
-    found: list[str] = []
+    names: list[str] = []
     for key in _chunks(group, name):
         attribute = h5a.open(group, key)
         if (
@@ -254,11 +254,11 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
             _check_texts(group, attribute, name)
             array = np.zeros(attribute.shape, dtype=attribute.dtype)
             attribute.read(array)
-            found += [
+            names += [
                 value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
                 for value in array.ravel().tolist()
             ]
-    return tuple(found)
+    return tuple(names)
 
 
 def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, name: str) -> None:
@@ -267,10 +267,10 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
     if attribute.get_type().is_variable_str():
         most = count * h5i.get_file_id(holder).get_filesize()
         if limits.H5_TEXT_BYTES.exceeded_message(most):
-            found = text_sizes.text_bytes(holder, attribute.name, count)
-            most = most if found is None else found
-    if beyond := limits.H5_TEXT_BYTES.exceeded_message(most):
-        raise TextsError(f"has an attribute {name} of up to {beyond}")
+            size = text_sizes.text_bytes(holder, attribute.name, count)
+            most = most if size is None else size
+    if excess := limits.H5_TEXT_BYTES.exceeded_message(most):
+        raise TextsError(f"has an attribute {name} of up to {excess}")
 
 
 def _claimed_bytes(dataset: h5d.DatasetID) -> int:
@@ -291,12 +291,12 @@ def inflation(dataset: h5d.DatasetID) -> str:
         max(_claimed_bytes(dataset), _chunk_bytes(dataset)),
         dataset.get_storage_size(),
     )
-    beyond = (
+    excess = (
         limits.H5_RATIO.exceeded_message(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
     )
     return (
-        f"{stored} stored bytes would expand to {claimed} bytes: {beyond}"
-        if beyond
+        f"{stored} stored bytes would expand to {claimed} bytes: {excess}"
+        if excess
         else _scattering(dataset)
     )
 
@@ -304,10 +304,10 @@ def inflation(dataset: h5d.DatasetID) -> str:
 def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
     """Return the shape of a dataset's chunks; empty if it has none."""
     properties = dataset.get_create_plist()
-    found: tuple[int, ...] = (
+    shape: tuple[int, ...] = (
         properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
     )
-    return found
+    return shape
 
 
 def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
@@ -372,17 +372,17 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
 
     entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:
-        here = entered[-1]
-        if (below := next(here.groups, None)) is not None:
+        frame = entered[-1]
+        if (below := next(frame.groups, None)) is not None:
             item, path, address = below
             if attributes:
-                _remember_name(item, path, here.part)
+                _remember_name(item, path, frame.part)
             entered.append(enter(item, path, address))
             continue
         entered.pop()
-        count = here.below + len(here.part.tensors)
-        if attributes and here.path and count > 1 and (order := _order(here, links, orders)):
-            contents.orders[here.path] = order
+        count = frame.below + len(frame.part.tensors)
+        if attributes and frame.path and count > 1 and (order := _order(frame, links, orders)):
+            contents.orders[frame.path] = order
         if entered:
             entered[-1].below += count
     for part in parts:
@@ -438,8 +438,8 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
     for index in itertools.count():
         if not h5a.exists(group, f"{name}{index}".encode()):
             return
-        if beyond := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
-            raise TextsError(f"has an attribute {name} that is split into {beyond}")
+        if excess := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
+            raise TextsError(f"has an attribute {name} that is split into {excess}")
         yield f"{name}{index}".encode()
 
 
@@ -449,14 +449,14 @@ def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents
 
 
 def _order(
-    here: _Entered, links: GroupLinks, orders: dict[int, tuple[str, ...]]
+    frame: _Entered, links: GroupLinks, orders: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the order of a group's weights; ``orders`` keeps it by the group's address."""
-    if here.address in orders:
-        links.count_repeated(len(orders[here.address]))
-    elif h5a.get_num_attrs(here.group):
-        orders[here.address] = attribute_names(here.group, "weight_names")
-    return orders.get(here.address, ())
+    if frame.address in orders:
+        links.count_repeated(len(orders[frame.address]))
+    elif h5a.get_num_attrs(frame.group):
+        orders[frame.address] = attribute_names(frame.group, "weight_names")
+    return orders.get(frame.address, ())
 
 
 def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
@@ -497,8 +497,8 @@ def _tensor(
     probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents
 ) -> Tensor:
     shape = dataset.shape
-    if shape is not None and (beyond := limits.H5_RANK.exceeded_message(len(shape))):
-        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} with {beyond}")
+    if shape is not None and (excess := limits.H5_RANK.exceeded_message(len(shape))):
+        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} with {excess}")
     if (
         dataset.get_offset() is None
     ):  # not one contiguous block of this file, and only then the layout can lead elsewhere
@@ -530,10 +530,10 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
                 where=where,
             )
         )
-    elif (found := _inflation(dataset)) is not None:
+    elif (expansion := _inflation(dataset)) is not None:
         contents.observations.append(
             Observation(
-                code="unstored-values", message=f"{where} {found}; it was not read", where=where
+                code="unstored-values", message=f"{where} {expansion}; it was not read", where=where
             )
         )
 

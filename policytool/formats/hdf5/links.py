@@ -24,22 +24,22 @@ class Link:
     @property
     def properties(self) -> h5p.PropLCID:
         """The creation properties of a link like this one."""
-        made = h5p.create(h5p.LINK_CREATE)
-        made.set_char_encoding(self.cset)
-        return made
+        link_properties = h5p.create(h5p.LINK_CREATE)
+        link_properties.set_char_encoding(self.cset)
+        return link_properties
 
 
 def links(group: h5g.GroupID) -> list[Link]:
     """Return the links of a group, in the order they were made where the file tells it."""
-    found: list[Link] = []
+    group_links: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
     order = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME
     group.links.iterate(
-        lambda name, info: found.append(Link(name=name, kind=info.type, cset=info.cset)),
+        lambda name, info: group_links.append(Link(name=name, kind=info.type, cset=info.cset)),
         idx_type=order,
         info=True,
     )
-    return found
+    return group_links
 
 
 def address(group: h5g.GroupID, name: bytes = b".") -> int:

@@ -68,9 +68,9 @@ def stored_state(contents: Contents) -> tuple[Tensor, ...]:
     """Return the optimizer's variables in the order that loaders restore them in."""
     names = contents.orders.get((OPTIMIZER,), ())
     places = {name: place for place, name in enumerate(names)}
-    found = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
+    state_tensors = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
     return tuple(
-        sorted(found, key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)))
+        sorted(state_tensors, key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)))
     )
 
 
@@ -115,13 +115,13 @@ def _weights_alone(
     elif contents.has_objects and all(VARIABLES in tensor.path for tensor in contents.tensors):
         layout, tensors = Layout.OBJECT_PATHS, tuple(contents.tensors)
     else:
-        found = (
+        top_level_names = (
             ", ".join(sorted({tensor.path[0] for tensor in contents.tensors})[:5]) or "no dataset"
         )
         raise probe.failure(
             "h5-not-keras",
             f"is HDF5, but not a Keras file: it has neither {CONFIG} nor layer groups "
-            f"(found: {found}); expected a file written by model.save()",
+            f"(found: {top_level_names}); expected a file written by model.save()",
         )
     return Document(
         path=probe.shown,

@@ -90,7 +90,7 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
         stream = _streams.get(info.fileno)
         read = positioned_read(stream) if stream else partial(os.pread, file.get_vfd_handle())
         start = file.get_create_plist().get_userblock()
-        found = [
+        matches = [
             data
             for kind, flags, body in _messages(read, start, info.addr)
             if kind == _ATTRIBUTE_TYPE
@@ -99,9 +99,9 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
         ]
     except (OSError, RuntimeError, ValueError, struct.error):
         return None  # no file of the system, or a header of another make
-    if len(found) != 1 or len(found[0]) < count * _REFERENCE.size:
+    if len(matches) != 1 or len(matches[0]) < count * _REFERENCE.size:
         return None
-    lengths = _REFERENCE.iter_unpack(found[0][: count * _REFERENCE.size])
+    lengths = _REFERENCE.iter_unpack(matches[0][: count * _REFERENCE.size])
     return sum(int(length) for (length,) in lengths)
 
 

@@ -76,8 +76,8 @@ def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
     )
     # a larger one is not read for itself
     claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
-    beyond = limits.H5_RATIO.exceeded_message(-(-claimed // stored)) if claimed > _LARGE else ""
-    return f"all datasets together would expand {beyond}" if beyond else ""
+    excess = limits.H5_RATIO.exceeded_message(-(-claimed // stored)) if claimed > _LARGE else ""
+    return f"all datasets together would expand {excess}" if excess else ""
 
 
 class UnreadValues:

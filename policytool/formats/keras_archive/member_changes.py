@@ -68,7 +68,7 @@ def rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[s
             }
             if any(root.links.exists(group) for group in Rebuild(state=changes.state).new_groups):
                 holders.append(name)
-    placed = {tensor for found in casts.values() for tensor in found}
+    placed = {tensor for file_casts in casts.values() for tensor in file_casts}
     for cast in changes.casts:
         if cast.tensor not in placed:
             raise WriteError(
@@ -80,9 +80,9 @@ def rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[s
             )
     holder = _holder(weights, holders) if changes.state is not None else None
     return {
-        name: Rebuild(casts=found, state=changes.state if name == holder else None)
-        for name, found in casts.items()
-        if found or name == holder
+        name: Rebuild(casts=file_casts, state=changes.state if name == holder else None)
+        for name, file_casts in casts.items()
+        if file_casts or name == holder
     }
 
 

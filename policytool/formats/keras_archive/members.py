@@ -86,15 +86,15 @@ def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     Return the description of a member that replaces another: its name, times, attributes and
     compression.
     """
-    made = zipfile.ZipInfo(info.filename, info.date_time)
-    made.compress_type = info.compress_type
-    made.comment = info.comment
-    made.extra = plain_extra(info)
-    made.create_system = info.create_system
-    made.create_version = info.create_version
-    made.internal_attr = info.internal_attr
-    made.external_attr = info.external_attr
-    return made
+    member_info = zipfile.ZipInfo(info.filename, info.date_time)
+    member_info.compress_type = info.compress_type
+    member_info.comment = info.comment
+    member_info.extra = plain_extra(info)
+    member_info.create_system = info.create_system
+    member_info.create_version = info.create_version
+    member_info.internal_attr = info.internal_attr
+    member_info.external_attr = info.external_attr
+    return member_info
 
 
 def plain_extra(info: zipfile.ZipInfo) -> bytes:
@@ -115,10 +115,10 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 
     :raises OSError: where reading or writing fails.
     """
-    made = like(info)
+    member_info = like(info)
     with opening.regular_stream(path) as source:
-        made.file_size = os.fstat(source.fileno()).st_size
-        with archive.open(made, "w") as member:
+        member_info.file_size = os.fstat(source.fileno()).st_size
+        with archive.open(member_info, "w") as member:
             while block := source.read(_BLOCK):
                 member.write(block)
 
@@ -134,15 +134,15 @@ def weights(
     :raises WriteError: where HDF5 fails.
     """
     if info.compress_type == zipfile.ZIP_STORED:
-        with storage.reading(path, start=_data_offset(path, info), size=info.file_size) as found:
-            yield found
+        with storage.reading(path, start=_data_offset(path, info), size=info.file_size) as opened:
+            yield opened
         return
     with atomic.Draft.beside(scratch) as inflated:
         with archive.open(info) as member, inflated.path.open("r+b") as stream:
             while block := member.read(_BLOCK):
                 stream.write(block)
-        with storage.reading(inflated.path) as found:
-            yield found
+        with storage.reading(inflated.path) as opened:
+            yield opened
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:

@@ -72,22 +72,22 @@ def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
 
     :raises ModelFileError: for a zip that cannot be read, or is beyond the bounds.
     """
-    found = Arrays()
+    file_arrays = Arrays()
     for name, head in _heads(probe, stream, what):
         try:
             array = _array(name, head)
         except _UNREADABLE:
-            found.pickles.append(
+            file_arrays.pickles.append(
                 name
             )  # NumPy evaluates longer headers, and other ones, where it may unpickle
             continue
         if array is None:
             continue
-        if beyond := limits.H5_RANK.exceeded_message(len(array.shape or ())):
-            raise probe.failure("zip-limit", f"has an array {name} of {beyond}")
+        if excess := limits.H5_RANK.exceeded_message(len(array.shape or ())):
+            raise probe.failure("zip-limit", f"has an array {name} of {excess}")
         probe.tensor_path(name, "zip-limit")
-        found.tensors.append(array)
-    return found
+        file_arrays.tensors.append(array)
+    return file_arrays
 
 
 def observations(
@@ -104,9 +104,9 @@ def observations(
             "cannot load",
             where=what,
         )
-    for what, found in files:
-        if found.pickles:
-            first, more = found.pickles[0], len(found.pickles) - 1
+    for what, file_arrays in files:
+        if file_arrays.pickles:
+            first, more = file_arrays.pickles[0], len(file_arrays.pickles) - 1
             names = (
                 f"member {first}{f' and {more} more' if more else ''}"
                 if first
@@ -134,8 +134,8 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
     stream.seek(0)
     with zipfile.ZipFile(stream) as inner:
         infos = inner.infolist()
-        if beyond := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
-            raise probe.failure("zip-limit", f"has a {what} of {beyond}")
+        if excess := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
+            raise probe.failure("zip-limit", f"has a {what} of {excess}")
         for info in infos:
             if info.compress_type not in _READ:
                 raise probe.failure(

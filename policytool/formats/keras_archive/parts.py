@@ -62,8 +62,12 @@ def document(
         from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
 
         observations += npz.observations(arrays, read_by_keras=not weights)
-        tensors += () if weights else [tensor for _, found in arrays for tensor in found.tensors]
-    known = bool(weights) or not any(found.pickles for _, found in arrays)
+        tensors += (
+            ()
+            if weights
+            else [tensor for _, file_arrays in arrays for tensor in file_arrays.tensors]
+        )
+    known = bool(weights) or not any(file_arrays.pickles for _, file_arrays in arrays)
     return Document(
         path=probe.shown,
         format="keras",

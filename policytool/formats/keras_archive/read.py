@@ -117,8 +117,8 @@ def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo
     Return members that hold weights, none of which shares bytes with another: a few bytes could
     then pass for any number of weights.
     """
-    if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
-        raise probe.failure("zip-limit", f"stores its weights in {beyond}")
+    if excess := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
+        raise probe.failure("zip-limit", f"stores its weights in {excess}")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
     for (start, size, name), (next_start, _, next_name) in pairwise(placed):
         if start + size > next_start:
@@ -156,15 +156,15 @@ def _vocabularies(
     ]
     for info in infos:
         _check_size(probe, info, limits.JSON_BYTES)
-    if beyond := limits.JSON_BYTES.exceeded_message(sum(info.file_size for info in infos)):
-        raise probe.failure("zip-limit", f"has vocabularies of {beyond}")
-    found: dict[tuple[str, ...], str] = {}
+    if excess := limits.JSON_BYTES.exceeded_message(sum(info.file_size for info in infos)):
+        raise probe.failure("zip-limit", f"has vocabularies of {excess}")
+    vocabularies: dict[tuple[str, ...], str] = {}
     for info in infos:
         with suppress(UnicodeDecodeError):
-            found[
+            vocabularies[
                 tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))
             ] = _content(archive, info).decode()
-    return found
+    return vocabularies
 
 
 def _members(
@@ -172,8 +172,8 @@ def _members(
 ) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, the last one where a name stands twice, as Python reads them."""
     infos = archive.infolist()
-    if beyond := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
-        raise probe.failure("zip-limit", f"has {beyond}")
+    if excess := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
+        raise probe.failure("zip-limit", f"has {excess}")
     steps.spend(len(infos), walk="members of an archive")
     if any(info.header_offset < 0 for info in infos):
         raise probe.failure(
@@ -222,15 +222,15 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
             "zip-encrypted",
             f"contains an encrypted {info.filename}, but Keras never encrypts files",
         )
-    if beyond := largest.exceeded_message(info.file_size):
-        raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
-    if beyond := limits.ZIP_RATIO.exceeded_message(
+    if excess := largest.exceeded_message(info.file_size):
+        raise probe.failure("zip-limit", f"has a {info.filename} of {excess}")
+    if excess := limits.ZIP_RATIO.exceeded_message(
         -(-info.file_size // max(info.compress_size, 1))
     ):
         raise probe.failure(
             "zip-limit",
             f"has a {info.filename} that would expand from {info.compress_size} to "
-            f"{info.file_size} bytes: {beyond}",
+            f"{info.file_size} bytes: {excess}",
         )
 
 

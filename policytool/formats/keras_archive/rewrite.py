@@ -53,12 +53,12 @@ class ArchiveChange:
         with (
             _archive.open_archive(source) as (stream, archive),
             draft.open("r+b") as out,
-            zipfile.ZipFile(out, "w") as made,
+            zipfile.ZipFile(out, "w") as new_archive,
         ):
             old = _Source(source, archive, draft)
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
             _refuse_doubles(archive, {*new_texts, *rebuilds})
-            made.comment = archive.comment
+            new_archive.comment = archive.comment
             regions = _archive.regions(archive, stream.fileno())
             counts: dict[tuple[str, ...], Counts] = {}
             by_index: dict[int, zipfile.ZipInfo] = {}
@@ -66,13 +66,13 @@ class ArchiveChange:
                 enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
             ):
                 if info.filename in new_texts:
-                    made.writestr(_archive.like(info), new_texts[info.filename])
+                    new_archive.writestr(_archive.like(info), new_texts[info.filename])
                 elif info.filename in rebuilds:
-                    counts |= _rebuild_member(old, info, made, rebuilds[info.filename])
+                    counts |= _rebuild_member(old, info, new_archive, rebuilds[info.filename])
                 else:
-                    _archive.copy_member(made, out, info, regions[info.header_offset])
-                by_index[index] = made.filelist[-1]
-            made.filelist[:] = [by_index[index] for index in sorted(by_index)]
+                    _archive.copy_member(new_archive, out, info, regions[info.header_offset])
+                by_index[index] = new_archive.filelist[-1]
+            new_archive.filelist[:] = [by_index[index] for index in sorted(by_index)]
         return counts
 
     def compare(self, source: Path, draft: Path) -> None:
@@ -83,28 +83,31 @@ class ArchiveChange:
         ):
             old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
-            ones, others = old_archive.infolist(), new_archive.infolist()
-            if [_description(info) for info in ones] != [
-                _description(info) for info in others
+            old_infos, new_infos = old_archive.infolist(), new_archive.infolist()
+            if [_description(info) for info in old_infos] != [
+                _description(info) for info in new_infos
             ] or old_archive.comment != new_archive.comment:
                 raise differs("the list of members")
             old_regions, new_regions = (
                 _archive.regions(old_archive, old_stream.fileno()),
                 _archive.regions(new_archive, new_stream.fileno()),
             )
-            for one, other in zip(ones, others, strict=True):
-                if one.filename in new_texts:
-                    is_same = new_archive.read(other) == new_texts[one.filename]
-                elif one.filename in rebuilds:
-                    with old.weights(one.filename) as first, new.weights(one.filename) as second:
-                        comparison.compare(first, second, rebuilds[one.filename])
+            for old_info, new_info in zip(old_infos, new_infos, strict=True):
+                if old_info.filename in new_texts:
+                    is_same = new_archive.read(new_info) == new_texts[old_info.filename]
+                elif old_info.filename in rebuilds:
+                    with (
+                        old.weights(old_info.filename) as first,
+                        new.weights(old_info.filename) as second,
+                    ):
+                        comparison.compare(first, second, rebuilds[old_info.filename])
                     is_same = True
                 else:
-                    is_same = one.CRC == other.CRC and equal(
-                        old_regions[one.header_offset], new_regions[other.header_offset]
+                    is_same = old_info.CRC == new_info.CRC and equal(
+                        old_regions[old_info.header_offset], new_regions[new_info.header_offset]
                     )
                 if not is_same:
-                    raise differs(one.filename)
+                    raise differs(old_info.filename)
 
 
 class _Source:
@@ -137,13 +140,13 @@ class _Source:
 
 
 def _rebuild_member(
-    old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted: Rebuild
+    old: _Source, info: zipfile.ZipInfo, new_archive: zipfile.ZipFile, changes: Rebuild
 ) -> Mapping[tuple[str, ...], Counts]:
     """Make a weights member anew, by way of a file without a name."""
     with atomic.Draft.beside(old.scratch) as draft:
         with old.weights(info.filename) as opened, storage.creating(draft.path, opened) as target:
-            counts = rebuild(opened, target, wanted)
-        _archive.add_file(made, info, draft.path)
+            counts = rebuild(opened, target, changes)
+        _archive.add_file(new_archive, info, draft.path)
     return counts
 
 

@@ -43,8 +43,8 @@ class Window(SeekableStream):
         end = start + len(buffer)
         if start < 0 or end > len(self._block):
             self._block_start = self._position
-            wanted = min(max(len(buffer), self._least), max(0, self._size - self._position))
-            self._block = self._read(wanted, self._offset + self._position)
+            count = min(max(len(buffer), self._least), max(0, self._size - self._position))
+            self._block = self._read(count, self._offset + self._position)
             start, end = 0, len(buffer)
         piece = self._block[start:end]
         buffer[: len(piece)] = piece

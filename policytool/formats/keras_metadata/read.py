@@ -36,27 +36,27 @@ _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 
 def read(probe: Probe) -> Document:
     """Return the document of a lone ``keras_metadata.pb``."""
-    found = dict(_nodes(probe))
-    root = next((number for number, node in found.items() if node["path"] == "root"), None)
+    nodes = dict(_nodes(probe))
+    root = next((number for number, node in nodes.items() if node["path"] == "root"), None)
     if root is None:
         raise probe.failure(
             "metadata-rootless",
-            f"contains {len(found)} objects, but no model; expected a {KERAS} written by Keras",
+            f"contains {len(nodes)} objects, but no model; expected a {KERAS} written by Keras",
         )
     observations: list[Observation] = []
-    total = sum(len(node["metadata"]) for node in found.values())
-    if beyond := limits.JSON_BYTES.exceeded_message(total):
-        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
+    total = sum(len(node["metadata"]) for node in nodes.values())
+    if excess := limits.JSON_BYTES.exceeded_message(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {excess}")
     parts: dict[str, Json] = {
         f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
-        for number, node in found.items()
+        for number, node in nodes.items()
     }
     return Document(
         path=probe.shown,
         format="keras-metadata",
         parts=parts,
         config_part=f"{KERAS}#{root}",
-        nodes=_graph(found, root),
+        nodes=_graph(nodes, root),
         writer=Writer(backend="tensorflow"),
         observations=tuple(observations),
     )
@@ -67,8 +67,8 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
     try:
         for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
-            if beyond := limits.OBJECT_NODES.exceeded_message(count, counting=True):
-                raise probe.failure("proto-limit", f"has {beyond}")
+            if excess := limits.OBJECT_NODES.exceeded_message(count, counting=True):
+                raise probe.failure("proto-limit", f"has {excess}")
             yield _node(data, span)
     except protobuf_splice.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
@@ -84,30 +84,30 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _node(data: bytes, span: protobuf_splice.Span) -> tuple[int, dict[str, Any]]:
     number = 0
-    found = dict.fromkeys(_TEXTS.values(), b"")
+    node = dict.fromkeys(_TEXTS.values(), b"")
     for field in protobuf_splice.fields(data, span.start, span.end):
         if field.number == _ID and field.span is None:
             number = field.value
         elif field.number in _TEXTS and field.span is not None:
-            found[_TEXTS[field.number]] = data[field.span.start : field.span.end]
+            node[_TEXTS[field.number]] = data[field.span.start : field.span.end]
     return number, {
-        **found,
-        "path": found["path"].decode("utf-8", "replace"),
-        "identifier": found["identifier"].decode("utf-8", "replace"),
+        **node,
+        "path": node["path"].decode("utf-8", "replace"),
+        "identifier": node["identifier"].decode("utf-8", "replace"),
     }
 
 
-def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]:
+def _graph(nodes: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]:
     """
     Return the objects with the edges that their paths tell, and what held them in between.
 
     Objects are numbered in the order in which models hold them, so a model's layers are told in
     their order. The model is node 0, as in a SavedModel.
     """
-    numbers = {str(node["path"]): number for number, node in sorted(found.items(), reverse=True)}
-    made = max(found) + 1
+    numbers = {str(node["path"]): number for number, node in sorted(nodes.items(), reverse=True)}
+    next_number = max(nodes) + 1
     edges: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for number, node in sorted(found.items()):
+    for number, node in sorted(nodes.items()):
         path, inner = str(node["path"]), number
         while path != "root":
             path, _, label = path.rpartition(".")
@@ -116,13 +116,13 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]
             outer = numbers.get(path)
             known = outer is not None
             if outer is None:
-                outer, made = made, made + 1
+                outer, next_number = next_number, next_number + 1
                 numbers[path] = outer
             edges[outer].append((label, inner))
             if known:
                 break
             inner = outer
-    identifiers = {number: str(node["identifier"]) for number, node in found.items()}
+    identifiers = {number: str(node["identifier"]) for number, node in nodes.items()}
     zero = {root: 0, 0: root} if root else {}
     return {
         zero.get(number, number): ObjectNode(
@@ -131,9 +131,9 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]
             children=tuple(
                 (label, zero.get(child, child)) for label, child in _number_layers(edges[number])
             ),
-            part=f"{KERAS}#{number}" if number in found else None,
+            part=f"{KERAS}#{number}" if number in nodes else None,
         )
-        for number in sorted({*found, *range(max(found) + 1, made)})
+        for number in sorted({*nodes, *range(max(nodes) + 1, next_number)})
     }
 
 

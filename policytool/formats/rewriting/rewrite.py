@@ -33,14 +33,14 @@ def rewriter_for(document_format: str, *, is_directory: bool) -> Rewriter | None
 
 
 def measure(
-    source: Path, document_format: str, casts: Sequence[Cast], *, shown: str | None = None
+    source: Path, document_format: str, casts: Sequence[Cast], *, display_path: str | None = None
 ) -> Counted:
     """
     Return what casts would do to the values of a file.
 
     :raises ModelFileError: where the file is not what the plan says, or cannot be read.
     """
-    with report_failures(shown or str(source), source):
+    with report_failures(display_path or str(source), source):
         rewriter = _rewriter(document_format, source)[1]
         counts: dict[tuple[str, ...], Counts] = {}
         for name, change in rewriter.files(source, Changes(casts=tuple(casts))).items():

@@ -118,8 +118,8 @@ class _Reader:
         deepest = limits.SCOPE_DEPTH.value
         while pending:
             body, bindings, scope, callers = pending.pop()
-            if beyond := limits.CALL_DEPTH.exceeded_message(len(callers), counting=True):
-                raise GraphLimitError(f"nests calls to a depth of {beyond}")
+            if excess := limits.CALL_DEPTH.exceeded_message(len(callers), counting=True):
+                raise GraphLimitError(f"nests calls to a depth of {excess}")
             for node in body:
                 name = (
                     node.name
@@ -137,7 +137,9 @@ class _Reader:
                         f"nests scopes to a depth of {limits.SCOPE_DEPTH.exceeded_message(depth)}"
                     )
                 *above, _ = name.split("/")
-                found = [bindings[source] for source in node.inputs if source in bindings]
+                variable_numbers = [
+                    bindings[source] for source in node.inputs if source in bindings
+                ]
                 if node.calls:
                     inputs = node.inputs[1:] if node.op in _WITH_CONDITION else node.inputs
                     for called in node.calls:
@@ -155,7 +157,7 @@ class _Reader:
                     continue
                 if node.dtypes and node.op not in _OUTSIDE:
                     counts[GraphOp(scope=tuple(above), op=node.op, dtypes=node.dtypes)] += 1
-                for number in found:
+                for number in variable_numbers:
                     reads[tuple(above)].setdefault(number)
         return Trace(
             entry=entry,
@@ -195,12 +197,12 @@ class _Reader:
     def _bindings(
         self, name: str, inputs: Sequence[str], outer: Mapping[str, int]
     ) -> dict[str, int]:
-        given = {
+        argument_bindings = {
             argument: outer[source]
             for argument, source in zip(self.function(name).arguments, inputs, strict=False)
             if source in outer
         }
-        return {**given, **self.bindings(name)}
+        return {**argument_bindings, **self.bindings(name)}
 
 
 def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
@@ -240,7 +242,7 @@ def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Tr
             node.name: index for index, node in enumerate(main.values()) if node.op in VARIABLE_OPS
         }
     )
-    found = [
+    signature_traces = [
         reader.trace(
             _text(entry.key),
             _needed_nodes(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
@@ -250,7 +252,7 @@ def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Tr
         for entry in sorted(meta_graph.signatures, key=lambda entry: entry.key)
         if not is_internal(entry.key)
     ]
-    return [trace for trace in found if trace.ops] or _of_root(reader, objects)
+    return [trace for trace in signature_traces if trace.ops] or _of_root(reader, objects)
 
 
 def is_internal(key: bytes) -> bool:

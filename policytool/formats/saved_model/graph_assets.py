@@ -28,19 +28,19 @@ def assets(graph: Any) -> tuple[Any, ...]:
     """
     if graph.assets:
         return tuple(graph.assets)
-    held = next(
+    collection = next(
         (entry.value for entry in reversed(graph.collections) if entry.key == _COLLECTION), None
     )
-    if held is None or any(
-        held.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")
+    if collection is None or any(
+        collection.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")
     ):  # of several kinds loaders take the last
         return ()
-    found = (
-        parse_message("AssetFile", one.value)
-        for one in held.any.values
-        if one.type_url.endswith(_TYPE)
+    asset_files = (
+        parse_message("AssetFile", packed_asset.value)
+        for packed_asset in collection.any.values
+        if packed_asset.type_url.endswith(_TYPE)
     )
-    return tuple(asset for asset in found if asset is not None)
+    return tuple(asset for asset in asset_files if asset is not None)
 
 
 def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:

@@ -55,7 +55,7 @@ def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
         *(text(entry.gradient) for entry in (*library.gradients, *library.registered_gradients)),
         *_functions_in_attributes(definition),
     }
-    found, doubled = {MAIN: Body((), definition.nodes)}, []
+    bodies, doubled = {MAIN: Body((), definition.nodes)}, []
     for function in library.functions:
         name, arguments = text(function.signature.name), function.signature.arguments
         body = Body(
@@ -64,11 +64,13 @@ def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
             name in passed
             or any(entry.key == _REPLACING for entry in function.attributes)
             # which takes any number of inputs, so that those behind it have no fixed position
-            or any(one.number_attribute or one.type_list_attribute for one in arguments),
+            or any(
+                argument.number_attribute or argument.type_list_attribute for argument in arguments
+            ),
         )
-        if found.setdefault(name, body) is not body:
+        if bodies.setdefault(name, body) is not body:
             doubled.append(name)
-    return found, doubled
+    return bodies, doubled
 
 
 def _functions_in_attributes(definition: Any) -> Iterator[str]:
@@ -124,13 +126,13 @@ def attribute(node: Any, key: str) -> str | None:
     Return the text of an attribute; None if the node has none, and a NUL, which no text has, for
     anything else, such as one that a call fills in.
     """
-    found = next(
+    value = next(
         (entry.value for entry in reversed(node.attributes) if text(entry.key) == key), None
     )
-    if found is None:
+    if value is None:
         return None
     return (
-        text(found.text) if found.HasField("text") and not found.HasField("placeholder") else "\0"
+        text(value.text) if value.HasField("text") and not value.HasField("placeholder") else "\0"
     )
 
 
@@ -144,9 +146,11 @@ def text_of(node: Any) -> bytes:
     )
     if value is None or value.HasField("placeholder"):
         return b"\0"
-    held = parse_message("TextTensor", b"".join(value.tensor))
+    text_tensor = parse_message("TextTensor", b"".join(value.tensor))
     return (
-        held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
+        text_tensor.texts[0]
+        if text_tensor is not None and len(text_tensor.texts) == 1 and not text_tensor.content
+        else b"\0"
     )
 
 

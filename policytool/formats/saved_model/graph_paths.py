@@ -305,11 +305,11 @@ class _Paths:
     @cached_property
     def _assigned_values(self) -> Mapping[str, list[str]]:
         """By the handle of a variable, the values that nodes of the graph itself assign to it."""
-        found: dict[str, list[str]] = defaultdict(list)
+        values_by_handle: dict[str, list[str]] = defaultdict(list)
         for node in self.bodies[MAIN].messages:
             if node.op == _ASSIGNMENT and len(inputs := inputs_of(node)) > 1:
-                found[inputs[0]].append(inputs[1])
-        return found
+                values_by_handle[inputs[0]].append(inputs[1])
+        return values_by_handle
 
     @cached_property
     def _variables(self) -> Counter[str]:
@@ -355,12 +355,12 @@ class _Paths:
                 or not self._is_asset(entry[bound])
             ):
                 return None
-        found: list[_Need] = []
+        needs: list[_Need] = []
         for call in self._calls.get(function, ()):
             if (call.op not in _CALLS and call.op != function) or position >= len(call.inputs):
                 return None
-            found.append((call.within, call.inputs[position], kind))
-        return found or (None if entry is None else ())
+            needs.append((call.within, call.inputs[position], kind))
+        return needs or (None if entry is None else ())
 
     @cached_property
     def _savers(self) -> frozenset[str]:
@@ -415,7 +415,7 @@ class _Paths:
     @cached_property
     def _calls(self) -> Mapping[str, list[_Call]]:
         """By function, the nodes that name it."""
-        found: dict[str, list[_Call]] = {}
+        calls_by_function: dict[str, list[_Call]] = {}
         calling = ops.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
             for node in (
@@ -425,8 +425,8 @@ class _Paths:
             ):
                 call = _Call(within, text(node.name), text(node.op), inputs_of(node))
                 for called in {*functions_of(node), call.op} & self.bodies.keys():
-                    found.setdefault(called, []).append(call)
-        return found
+                    calls_by_function.setdefault(called, []).append(call)
+        return calls_by_function
 
     @cached_property
     def _serving(self) -> _Run:
@@ -501,22 +501,22 @@ class _Paths:
     @cached_property
     def _callees(self) -> Mapping[str, list[str]]:
         """By function, the functions that its nodes name."""
-        found: dict[str, list[str]] = defaultdict(list)
+        callees: dict[str, list[str]] = defaultdict(list)
         for called, calls in self._calls.items():
             for call in calls:
-                found[call.within].append(called)
-        return found
+                callees[call.within].append(called)
+        return callees
 
     def _called_from(self, functions: Iterable[str]) -> frozenset[str]:
         """Return functions, and all that they call."""
         pending = list(functions)
-        found: set[str] = set()
+        reached_functions: set[str] = set()
         while pending:
             function = pending.pop()
-            if function not in found:
-                found.add(function)
+            if function not in reached_functions:
+                reached_functions.add(function)
                 pending += self._callees.get(function, ())
-        return frozenset(found - {MAIN})
+        return frozenset(reached_functions - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
         nodes = self.bodies[MAIN].nodes

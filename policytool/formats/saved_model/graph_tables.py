@@ -74,14 +74,14 @@ class TableReader:
         Return the words of tables, one on a line, by the numbers of the nodes of the layers that
         have them; words that a line cannot hold, and tables filled otherwise, are left out.
         """
-        found: dict[tuple[str, ...], str] = {}
+        vocabulary_texts: dict[tuple[str, ...], str] = {}
         for index, edges in self._edges.items():
             table = edges.get(_TABLE, self._edges.get(edges.get(_INNER, -1), {}).get(_TABLE))
             if table is None:
                 continue
             if lines := self._lines_of(self._source(table), inverts=index in self.inverting):
-                found[str(index),] = lines
-        return found
+                vocabulary_texts[str(index),] = lines
+        return vocabulary_texts
 
     @cached_property
     def _edges(self) -> Mapping[int, Mapping[str, int]]:
@@ -173,13 +173,15 @@ class TableReader:
             ),
             (),
         )
-        held = parse_message("TableTensor", b"".join(tensor))
-        if held is None:
+        table_tensor = parse_message("TableTensor", b"".join(tensor))
+        if table_tensor is None:
             return ()
-        if held.dtype == _INT64:
-            count = len(held.content) // 8
-            return held.numbers or struct.unpack(f"<{count}q", held.content[: count * 8])
-        return [text(word) for word in held.texts]
+        if table_tensor.dtype == _INT64:
+            count = len(table_tensor.content) // 8
+            return table_tensor.numbers or struct.unpack(
+                f"<{count}q", table_tensor.content[: count * 8]
+            )
+        return [text(word) for word in table_tensor.texts]
 
 
 def in_order(

@@ -80,17 +80,25 @@ class MetadataChange:
             changes = _splices(data, self.file, self.edits)
             size = len(data)
         with (
-            opening.regular_file(source) as one,
-            atomic.open_descriptor(draft, os.O_WRONLY) as other,
+            opening.regular_file(source) as source_descriptor,
+            atomic.open_descriptor(draft, os.O_WRONLY) as draft_descriptor,
         ):
             position = to = 0
             for splice in changes:
-                atomic.copy_bytes(one, other, splice.start - position, start=position, to=to)
+                atomic.copy_bytes(
+                    source_descriptor,
+                    draft_descriptor,
+                    splice.start - position,
+                    start=position,
+                    to=to,
+                )
                 to += splice.start - position
-                atomic.write_all(other, splice.new, to)
+                atomic.write_all(draft_descriptor, splice.new, to)
                 to += len(splice.new)
                 position = splice.end
-            atomic.copy_bytes(one, other, size - position, start=position, to=to)
+            atomic.copy_bytes(
+                source_descriptor, draft_descriptor, size - position, start=position, to=to
+            )
         return {}
 
     def compare(self, source: Path, draft: Path) -> None:
@@ -107,13 +115,16 @@ class MetadataChange:
             )
         expected.update(edit_texts(expected, self.edits))
         try:
-            found = texts(draft, self.file)
+            written_texts = texts(draft, self.file)
         except WriteError as error:
             raise differs(self.file) from error
-        for part in expected.keys() | found.keys():
-            if expected.get(part) != found.get(part):
+        for part in expected.keys() | written_texts.keys():
+            if expected.get(part) != written_texts.get(part):
                 raise differs(part)
-        with opening.regular_file(source) as one, opening.regular_file(draft) as other:
+        with (
+            opening.regular_file(source) as source_descriptor,
+            opening.regular_file(draft) as draft_descriptor,
+        ):
             grown = 0
             around = [
                 (0, 0, b""),
@@ -121,13 +132,15 @@ class MetadataChange:
                 (size, size, b""),
             ]
             for (_, start, _), (end, after, new) in pairwise(around):
-                kept = Range(descriptor=one, start=start, size=end - start)
-                if not equal(kept, Range(descriptor=other, start=start + grown, size=end - start)):
+                kept = Range(descriptor=source_descriptor, start=start, size=end - start)
+                if not equal(
+                    kept, Range(descriptor=draft_descriptor, start=start + grown, size=end - start)
+                ):
                     raise differs(f"{self.file} between bytes {start} and {end}")
-                if os.pread(other, len(new), end + grown) != new:
+                if os.pread(draft_descriptor, len(new), end + grown) != new:
                     raise differs(f"{self.file} at byte {end}")
                 grown += len(new) - (after - end)
-            if os.fstat(other).st_size != size + grown:
+            if os.fstat(draft_descriptor).st_size != size + grown:
                 raise differs(f"the size of {self.file}")
 
 
@@ -138,8 +151,8 @@ def _map_file(path: Path) -> Iterator[memoryview]:
     """
     with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
-        if beyond := limits.PROTO_BYTES.exceeded_message(size):
-            raise WriteError("not-rewritable", f"{path.name} has {beyond}")
+        if excess := limits.PROTO_BYTES.exceeded_message(size):
+            raise WriteError("not-rewritable", f"{path.name} has {excess}")
         if not size:
             yield memoryview(b"")
             return
@@ -151,16 +164,16 @@ def _map_file(path: Path) -> Iterator[memoryview]:
 
 
 def _texts(data: memoryview, file: str) -> Mapping[str, str]:
-    found = {}
+    texts_by_part = {}
     for part, chain in _places(data, file).items():
         try:
-            found[part] = bytes(data[chain[-1].start : chain[-1].end]).decode("utf-8")
+            texts_by_part[part] = bytes(data[chain[-1].start : chain[-1].end]).decode("utf-8")
         except UnicodeDecodeError as error:
             raise WriteError(
                 "not-rewritable",
                 f"the metadata {part} is not UTF-8 text (byte {error.start}) and cannot be edited",
             ) from error
-    return found
+    return texts_by_part
 
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
@@ -170,8 +183,8 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
         {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
     size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
-    if beyond := limits.PROTO_BYTES.exceeded_message(size):
-        raise WriteError("not-rewritable", f"{file} would have {beyond}")
+    if excess := limits.PROTO_BYTES.exceeded_message(size):
+        raise WriteError("not-rewritable", f"{file} would have {excess}")
     return changes
 
 

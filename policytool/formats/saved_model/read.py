@@ -94,8 +94,8 @@ def read(probe: Probe) -> Document:
                 "tf.saved_model.save or model.save"
             ),
         )
-    if beyond := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
-        raise probe.failure("proto-limit", f"has {beyond}")
+    if excess := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
+        raise probe.failure("proto-limit", f"has {excess}")
     observations: list[Observation] = []
     graph = _serving_graph(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
@@ -172,9 +172,9 @@ def _missing(probe: Probe) -> Iterator[Observation]:
     folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
     present = opening.names(folder) if opening.is_directory(folder) else frozenset()
     counts = {
-        int(found[1])
+        int(match[1])
         for entry in present
-        if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
+        if (match := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
     # of each number of shards the first that is missing: names may claim any number of them
     shards = (
@@ -233,8 +233,8 @@ def _message(
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
     data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
-    if found := base.download(data[:4096]):
-        raise probe.failure(found[0], f"{file} {found[1]}")
+    if failed_download := base.download(data[:4096]):
+        raise probe.failure(failed_download[0], f"{file} {failed_download[1]}")
     try:
         return protobuf_messages.parse(kind, data)
     except protobuf_messages.MessagesError as error:
@@ -260,8 +260,8 @@ def _metadata(
     Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both
     files is two parts, and the one that it obeys counts.
     """
-    if beyond := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
-        raise probe.failure("proto-limit", f"has {beyond}")
+    if excess := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
+        raise probe.failure("proto-limit", f"has {excess}")
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
@@ -280,8 +280,8 @@ def _metadata(
                 node.metadata,
             )
     total = sum(len(text) for _, text in texts.values())
-    if beyond := limits.JSON_BYTES.exceeded_message(total):
-        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
+    if excess := limits.JSON_BYTES.exceeded_message(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {excess}")
     parts = {
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
         for index, (file, text) in texts.items()
@@ -399,7 +399,7 @@ def _ops(
     from policytool.formats.saved_model import graph_paths
     from policytool.releases.symbols import ops  # as in read
 
-    found: set[bytes] = set()
+    op_names: set[bytes] = set()
     for graph in graphs:
         message = definition if graph is served else _definition(probe, graph)
         own = set(map(_OP, message.nodes))
@@ -407,8 +407,10 @@ def _ops(
             own.update(map(_OP, function.nodes))
         if not own.isdisjoint(ops.placed_ops()):
             observations += graph_paths.observe_ops(graph, message)
-        found |= own.difference(function.signature.name for function in message.library.functions)
-    return frozenset(map(_text, found))
+        op_names |= own.difference(
+            function.signature.name for function in message.library.functions
+        )
+    return frozenset(map(_text, op_names))
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:

@@ -71,7 +71,7 @@ def _names(probe: Probe, value: Json) -> list[str]:
             f"model.save_weights('NAME{SUFFIX}')",
         )
     steps.spend(len(mapped), walk="shards of weights")
-    found: dict[str, None] = {}
+    shard_names: dict[str, None] = {}
     for names in mapped.values():
         for name in names if isinstance(names, list) else [names]:
             if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
@@ -80,10 +80,10 @@ def _names(probe: Probe, value: Json) -> list[str]:
                     f"is a weight map that does not list Keras shards: it refers to {name!r}; "
                     f"expected names such as NAME_00000{SHARD_SUFFIX}",
                 )
-            found[name] = None
-    if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(found)):
-        raise probe.failure("h5-limit", f"stores its weights in {beyond}")
-    return list(found)
+            shard_names[name] = None
+    if excess := limits.WEIGHTS_SHARDS.exceeded_message(len(shard_names)):
+        raise probe.failure("h5-limit", f"stores its weights in {excess}")
+    return list(shard_names)
 
 
 def _beside(probe: Probe, name: str) -> AnyPath:

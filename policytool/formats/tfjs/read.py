@@ -132,13 +132,13 @@ def places(probe: Probe) -> tuple[TensorLocation, ...]:
 
     :raises ModelFileError: for a manifest that is none.
     """
-    found = []
+    locations = []
     for group in _groups(probe, _object(probe, [])):
         paths = tuple(path for path in _list_at(probe, group, "paths") if isinstance(path, str))
         offset: int | None = 0
         for entry in _list_at(probe, group, "weights"):
             tensor = _tensor(probe, entry)
-            found.append(
+            locations.append(
                 TensorLocation(
                     tensor=tensor,
                     paths=paths,
@@ -153,7 +153,7 @@ def places(probe: Probe) -> tuple[TensorLocation, ...]:
                 if offset is not None and width
                 else None
             )
-    return tuple(found)
+    return tuple(locations)
 
 
 def is_shard(path: AnyPath) -> bool:
@@ -177,9 +177,13 @@ def escapes(path: str) -> bool:
     Return whether a shard's path leads out of the model's directory, on any system; or is no path
     but a URL.
     """
-    found = PureWindowsPath(path)  # takes both kinds of slash
+    windows_path = PureWindowsPath(path)  # takes both kinds of slash
     return (
-        not found.parts or bool(found.anchor) or ".." in found.parts or ":" in path or "\0" in path
+        not windows_path.parts
+        or bool(windows_path.anchor)
+        or ".." in windows_path.parts
+        or ":" in path
+        or "\0" in path
     )
 
 
@@ -196,11 +200,11 @@ def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
 
 
 def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
-    found = model.get(MANIFEST, [])
-    if not isinstance(found, list):
+    manifest = model.get(MANIFEST, [])
+    if not isinstance(manifest, list):
         _refuse(probe)
-    groups = [group for group in found if isinstance(group, dict)]
-    if len(groups) != len(found):
+    groups = [group for group in manifest if isinstance(group, dict)]
+    if len(groups) != len(manifest):
         _refuse(probe)
     for group in groups:
         if not all(isinstance(path, str) for path in _list_at(probe, group, "paths")):
@@ -209,10 +213,10 @@ def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
 
 
 def _list_at(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
-    found = group.get(key)
-    if not isinstance(found, list):
+    entries = group.get(key)
+    if not isinstance(entries, list):
         _refuse(probe)
-    return found
+    return entries
 
 
 def _tensor(probe: Probe, entry: Json) -> Tensor:
@@ -231,8 +235,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
         _refuse(probe)
     if not isinstance(shape, list):
         _refuse(probe)
-    if beyond := limits.H5_RANK.exceeded_message(len(shape)):
-        raise probe.failure("json-limit", f"has a tensor in its {MANIFEST} with {beyond}")
+    if excess := limits.H5_RANK.exceeded_message(len(shape)):
+        raise probe.failure("json-limit", f"has a tensor in its {MANIFEST} with {excess}")
     sizes = [
         size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0
     ]
@@ -260,7 +264,10 @@ def _about_storage(
         )
         yield Observation(code="escaping-shard", message=message, where=MANIFEST)
     entries = [
-        entry for group in groups if isinstance(found := group["weights"], list) for entry in found
+        entry
+        for group in groups
+        if isinstance(group_entries := group["weights"], list)
+        for entry in group_entries
     ]
     quantised = Counter(
         tensor.dtype

@@ -61,7 +61,7 @@ def already_exists(name: str) -> WriteError:
 
 
 @contextmanager
-def report_failures(shown: str, place: Path) -> Iterator[None]:
+def report_failures(display_path: str, place: Path) -> Iterator[None]:
     """
     Turn every failure into the one kind that is reported.
 
@@ -70,36 +70,36 @@ def report_failures(shown: str, place: Path) -> Iterator[None]:
     try:
         yield
     except WriteError as error:
-        raise ModelFileError(shown, error.code, str(error)) from error
+        raise ModelFileError(display_path, error.code, str(error)) from error
     except FileExistsError as error:
         raise ModelFileError(
-            shown,
+            display_path,
             "target-exists",
             f"{place.name} was created by another process; nothing was changed",
         ) from error
     except OSError as error:
-        _raise(error, shown, place)
+        _raise(error, display_path, place)
 
 
-def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
+def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
     reason = error.strerror or str(error)
     if isinstance(error, atomic.NotTakenBackError):
-        raise ModelFileError(shown, "write-failed", f"writing failed: {reason}") from error
+        raise ModelFileError(display_path, "write-failed", f"writing failed: {reason}") from error
     where = place.parent if str(place.parent) != "." else "the working directory"
     if error.errno in _NO_SPACE:
         raise ModelFileError(
-            shown,
+            display_path,
             "no-space",
             (f"not enough space for the new file in {where} ({reason}); nothing was changed"),
         ) from error
     if error.errno in _NOT_WRITABLE:
         raise ModelFileError(
-            shown,
+            display_path,
             "not-writable",
             f"cannot create a file in {where} ({reason}); nothing was changed",
         ) from error
     raise ModelFileError(
-        shown, "write-failed", f"writing failed ({reason}); nothing was changed"
+        display_path, "write-failed", f"writing failed ({reason}); nothing was changed"
     ) from error
 
 
@@ -165,15 +165,15 @@ class Companions:
         :raises OSError: where the system fails.
         """
         for name in names:
-            found, place = self.source / name, self.target / name
-            if not found.exists() or not stat.S_ISREG(found.stat().st_mode):
+            source_file, place = self.source / name, self.target / name
+            if not source_file.exists() or not stat.S_ISREG(source_file.stat().st_mode):
                 raise WriteError(
                     "not-rewritable",
                     f"refers to the missing file {name}, so a copy in another directory "
                     "cannot be loaded",
                 )
             if opening.find_status(place) is not None:
-                if not place.is_file() or not same_bytes(found, place):
+                if not place.is_file() or not same_bytes(source_file, place):
                     raise WriteError(
                         "target-exists",
                         f"{name} already exists in {self.target.name or self.target}, with "
@@ -185,9 +185,9 @@ class Companions:
                 self._make_directories(place.parent)
                 draft = self._stack.enter_context(atomic.Draft.beside(place))
                 self._drafts[place] = draft
-                atomic.copy_file(found, draft.path)
+                atomic.copy_file(source_file, draft.path)
                 draft.flush()
-                if not same_bytes(found, draft.path):
+                if not same_bytes(source_file, draft.path):
                     raise differs(name)
 
     def publish(self) -> None:
@@ -403,13 +403,13 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
         yield path
 
 
-def check_output(source: Path, target: Path, shown: str, *, overwrite: bool) -> None:
+def check_output(source: Path, target: Path, display_path: str, *, overwrite: bool) -> None:
     """
     Make sure that a rewritten copy of ``source`` may be called ``target``, before it is made.
 
     :raises ModelFileError: if something of that name stays, or the directory cannot be read.
     """
-    with report_failures(shown, target):
+    with report_failures(display_path, target):
         _check_target(
             OutputPlace.of(source, target), overwrite=overwrite, directory=source.is_dir()
         )
@@ -452,9 +452,10 @@ def _state(source: Path) -> dict[str, tuple[int, int, int]]:
         if not source.is_dir()
         else [Path(parent, name) for parent, _, names in os.walk(source) for name in names]
     )
-    found = {str(file): file.stat() for file in files if file.exists()}
+    statuses = {str(file): file.stat() for file in files if file.exists()}
     return {
-        name: (status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found.items()
+        name: (status.st_ino, status.st_size, status.st_mtime_ns)
+        for name, status in statuses.items()
     }
 
 

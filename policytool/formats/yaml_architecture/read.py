@@ -28,14 +28,14 @@ def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
     data = probe.content(limits.YAML_BYTES, "yaml-limit", "is YAML of")
     try:
-        found = yamltext.parse(data.removeprefix(BOM_UTF8).decode("utf-8"))
+        parsed = yamltext.parse(data.removeprefix(BOM_UTF8).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise probe.failure(
             "invalid-yaml", f"the file is not UTF-8 text (byte {error.start})"
         ) from error
     except yamltext.YamlError as error:
         raise probe.failure(error.code, f"the file {error}") from error
-    config = found.value
+    config = parsed.value
     if not is_serialised(config):
         raise probe.failure(
             "yaml-not-keras",
@@ -48,21 +48,21 @@ def read(probe: Probe) -> Document:
         parts={PART: config},
         config_part=PART,
         writer=writer_of(config),
-        observations=tuple(_observations(found)),
+        observations=tuple(_observations(parsed)),
     )
 
 
-def _observations(found: Parsed) -> Iterator[Observation]:
-    if found.repeated:
-        keys = ", ".join(repr(key) for key in found.repeated[:5])
+def _observations(parsed: Parsed) -> Iterator[Observation]:
+    if parsed.repeated:
+        keys = ", ".join(repr(key) for key in parsed.repeated[:5])
         yield Observation(
             code="duplicate-key",
             message=f"the file has duplicate keys in one mapping ({keys}); Keras uses the last "
             "value",
             where="the file",
         )
-    if found.wrappers:
-        names = ", ".join(name.rpartition(".")[2] for name in found.wrappers)
+    if parsed.wrappers:
+        names = ", ".join(name.rpartition(".")[2] for name in parsed.wrappers)
         yield Observation(
             code=PYTHON_OBJECTS,
             message=(

@@ -35,15 +35,15 @@ def apply(text: str, edits: Sequence[Change]) -> str:
         root = yamltext.compose(text)
     except yamltext.YamlError as error:
         raise EditError(f"the text {error}") from error
-    wanted = _edit(yamltext.value(root), edits)
-    if same(wanted, yamltext.value(root)):
+    expected = _edit(yamltext.value(root), edits)
+    if same(expected, yamltext.value(root)):
         return text
-    edited = yaml_emitter.write(wanted, root, "\r\n" if "\r\n" in text else "\n")
+    edited = yaml_emitter.write(expected, root, "\r\n" if "\r\n" in text else "\n")
     try:
-        found = yamltext.parse(edited).value
+        parsed = yamltext.parse(edited).value
     except yamltext.YamlError as error:
         raise _refuse(str(error)) from error
-    if not same(found, wanted):
+    if not same(parsed, expected):
         raise _refuse("differs from the expected result")
     return edited
 
@@ -64,10 +64,12 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
         try:
             inner, key = place(holder, f"/{pointer}")
             is_there = key in inner if isinstance(inner, dict) else pointer.endswith(f"/{key}")
-            found = inner[key] if is_there else ABSENT
+            stored_value = inner[key] if is_there else ABSENT
         except (LookupError, TypeError, ValueError) as error:
             raise EditError(f"{pointer!r} does not exist") from error
-        if not same(found, before) or (isinstance(after, Absent) and isinstance(before, Absent)):
+        if not same(stored_value, before) or (
+            isinstance(after, Absent) and isinstance(before, Absent)
+        ):
             raise EditError(f"{pointer!r} contains a different value than expected")
         if not isinstance(after, Absent):
             inner[key] = copy.deepcopy(after)

@@ -388,7 +388,7 @@ def references(argument: Argument) -> Iterator[Reference]:
 
 def used_layers(network: Network) -> set[str]:
     """Return the names of the layers whose tensors a call or an output of a network takes."""
-    given = (
+    arguments = (
         argument
         for unit in network.units
         for call in unit.calls
@@ -396,7 +396,7 @@ def used_layers(network: Network) -> set[str]:
     )
     return {
         reference.layer
-        for argument in (*given, network.outputs)
+        for argument in (*arguments, network.outputs)
         for reference in references(argument)
     }
 
@@ -484,11 +484,13 @@ def backward_twin(unit: Unit, forward: Unit, loaded: LoadedModel) -> Unit | None
     if unit.site is None or forward.site is None:
         return None
     children = loaded.children[unit.site]
-    other = next((one for one in children if loaded.sites[one].attribute == BACKWARD), None)
+    other = next((child for child in children if loaded.sites[child].attribute == BACKWARD), None)
     if other is None:
         return None
     sites = dict(zip(loaded.below(forward.site), loaded.below(other), strict=False))
     return map_units(
         forward,
-        lambda one: replace(one, site=sites.get(one.site) if one.site is not None else None),
+        lambda inner_unit: replace(
+            inner_unit, site=sites.get(inner_unit.site) if inner_unit.site is not None else None
+        ),
     )

@@ -79,7 +79,7 @@ class _Judge:
     ) -> dict[str, Value]:
         """Return the keys of an object's config that the target takes."""
         target, log = self.target, self.log
-        found = dict(config)
+        accepted_config = dict(config)
         objection = known_arguments.objection(
             target.loader,
             kind,
@@ -88,7 +88,7 @@ class _Judge:
             module=target.says_modules,
         )
         if objection is None:
-            return found
+            return accepted_config
         what = (
             f"{unit.path} ({unit.class_name})"
             if class_name == unit.class_name
@@ -96,18 +96,18 @@ class _Judge:
         )
         if objection.missing:
             log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
-            return found
+            return accepted_config
         if objection.broken:
             text = (
                 f"{what}: {target.name} cannot load a {class_name}, even from files that it wrote "
                 "itself"
             )
             log.refuse("class", unit, text)
-            return found
+            return accepted_config
         for key in objection.refused:
             if key in _NEVER:
                 continue
-            value = found.pop(key)
+            value = accepted_config.pop(key)
             if is_neutral(kind, class_name, key, value):
                 log.change(
                     "key-dropped",
@@ -130,7 +130,7 @@ class _Judge:
             )
         for key in objection.lacking:
             log.refuse("argument", unit, f"{what} has no {key}, which {target.name} requires")
-        return found
+        return accepted_config
 
 
 def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:

@@ -62,7 +62,7 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
     :raises UnwritableCallError: for positional arguments behind the first, and for values that are
         no JSON.
     """
-    found: list[Json] = []
+    inbound_nodes: list[Json] = []
     for call in unit.calls:
         if len(call.args) != 1:
             raise UnwritableCallError(f"{len(call.args)} positional arguments")
@@ -71,8 +71,8 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
         }
         first = _written_first(call.args[0], kwargs, offsets)
         alone = isinstance(call.args[0], Reference | Constant)
-        found.append([first] if alone and not keeps_structure(unit.class_name) else first)
-    return found
+        inbound_nodes.append([first] if alone and not keeps_structure(unit.class_name) else first)
+    return inbound_nodes
 
 
 def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping[str, int]) -> Json:
@@ -213,10 +213,10 @@ def encode(root: Unit, target: Target, log: Log) -> Json:
     Return the serialised model, as the target's container has it; what the target has no words for
     goes to the log as a refusal.
     """
-    found = _Writer(target, log).unit(root, network=None, member=True)
+    serialised = _Writer(target, log).unit(root, network=None, member=True)
     if target.container != "json" or target.is_keras3:
-        return found
-    model = keras_objects.require(found)
+        return serialised
+    model = keras_objects.require(serialised)
     return {
         **keras_objects.short(model.class_name, model.config),
         "keras_version": target.keras_version,

@@ -139,9 +139,9 @@ class _Reading:
         entering = [
             node for tensor, node in taken if has_ops and self._is_cast_inside(unit, tensor)
         ]
-        found: list[Edge] = []
+        edges: list[Edge] = []
         if has_ops and not self.target.since(_NOTED_BEFORE):
-            found += [Edge(parent, 1) for parent in (*cast, *entering)]
+            edges += [Edge(parent, 1) for parent in (*cast, *entering)]
         if (
             not entering
             and (_takes_one_mask(unit) or unit.role is Role.MODEL)
@@ -155,8 +155,8 @@ class _Reading:
                 and not cast
             )
             if bare or not self.target.since(_NOTED_BEFORE):
-                found += [_mask_edge(parent) for parent in _masked(parents, masks)]
-        return found
+                edges += [_mask_edge(parent) for parent in _masked(parents, masks)]
+        return edges
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         if (
@@ -299,11 +299,11 @@ def order(
     ]
     for name in names:
         depths[name], met[name] = 0, _NOT_MET
-    found = sorted(
+    ordered_names = sorted(
         depths, key=lambda name: (-depths[name], met[name])
     )  # stable, as Keras' own sorting is
     return (
-        *(network.unit(name) for name in found),
+        *(network.unit(name) for name in ordered_names),
         *(unit for unit in network.units if unit.name not in depths),
     )
 

@@ -180,9 +180,9 @@ def says_all_sizes(root: Unit) -> bool:
 @once_per_network
 def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
     """Return what is known of the sizes of the images in a sequence that each call gets."""
-    graph, given = call_graph(network), _output_sizes(network, data_format)
+    graph, output_sizes = call_graph(network), _output_sizes(network, data_format)
     return {
-        node: _input_sizes(node, network, given, data_format)
+        node: _input_sizes(node, network, output_sizes, data_format)
         for node in graph.inputs_first
         if node[0] != BEFORE_CHAIN.layer
     }

@@ -57,12 +57,15 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
 
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    made = draft(loaded, options)
-    after = _verdicts_after(loaded, made)
-    refusals = (*made.refusals, *_still_refused(options, made.edits, after))
+    draft_plan = draft(loaded, options)
+    after = _verdicts_after(loaded, draft_plan)
+    refusals = (*draft_plan.refusals, *_still_refused(options, draft_plan.edits, after))
     return replace(
-        made,
-        notes=(*made.notes, *(() if refusals else remarks.about_layout(loaded, made.edits))),
+        draft_plan,
+        notes=(
+            *draft_plan.notes,
+            *(() if refusals else remarks.about_layout(loaded, draft_plan.edits)),
+        ),
         refusals=refusals,
         loaders_before=loaded.loaders,
         loaders_after=after,
@@ -127,15 +130,15 @@ def _retraces(loaded: LoadedModel, options: Options) -> bool:
     return options.retrace and loaded.document.format == "savedmodel"
 
 
-def _verdicts_after(loaded: LoadedModel, made: Plan) -> tuple[Verdict, ...]:
+def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> tuple[Verdict, ...]:
     """Return what loaders make of the result, judged without the graph, which stays as it is."""
     document = loaded.document
-    if made.edits or made.casts or document.traces:
-        judged = replace(apply_edits(document, made.edits, made.casts), traces=())
+    if draft_plan.edits or draft_plan.casts or document.traces:
+        judged = replace(apply_edits(document, draft_plan.edits, draft_plan.casts), traces=())
         after = reading.verdicts(judged)
     else:
         after = loaded.loaders
-    return savedmodel_revival.loaders(document, made.edits, after)
+    return savedmodel_revival.loaders(document, draft_plan.edits, after)
 
 
 def _training(

@@ -69,14 +69,14 @@ def _voters(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     weighted = [index for index in floating if loaded.has_weights(index)]
     return next(
         (
-            found
-            for found in (
+            candidates
+            for candidates in (
                 [index for index in weighted if index not in kept],
                 free,
                 weighted,
                 floating,
             )
-            if found
+            if candidates
         ),
         [],
     )

@@ -37,14 +37,14 @@ def check(loaded: LoadedModel, decisions: Decisions) -> None:
     """Add a refusal for each layer that cannot be built or run under its new policy."""
     for index, decision in sorted(decisions.by_site.items()):
         site = loaded.sites[index]
-        wanted = decision.policy
+        new_policy = decision.policy
         if (
-            not isinstance(wanted, Policy)
-            or wanted.name == loaded.layers[index].policy
+            not isinstance(new_policy, Policy)
+            or new_policy.name == loaded.layers[index].policy
             or custom_classes.is_opaque(site)
         ):
             continue
-        name = wanted.quantization.source if wanted.quantization else wanted.name
+        name = new_policy.quantization.source if new_policy.quantization else new_policy.name
         decisions.refusals += _kernel(loaded, index, name)
         decisions.refusals += _initializers(loaded, index, policy.policy_from_name(name))
     if loaded.document.format == "tfjs":
@@ -59,15 +59,15 @@ def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal
     all other layers.
     """
     for index in sorted(decisions.by_site):
-        wanted = decisions.compute_dtype(loaded, index)
+        dtype = decisions.compute_dtype(loaded, index)
         if (
             loaded.is_input(index)
-            and wanted != _TENSORFLOW_JS
-            and wanted != loaded.layers[index].compute_dtype
+            and dtype != _TENSORFLOW_JS
+            and dtype != loaded.layers[index].compute_dtype
         ):
             path = loaded.layers[index].path
             text = (
-                f"{path} would become an input with dtype {wanted}, which TensorFlow.js does not "
+                f"{path} would become an input with dtype {dtype}, which TensorFlow.js does not "
                 f"support; keep it in float32 with --set '{path}=float32'"
             )
             yield Refusal(code="tfjs-input", message=text, path=path)
@@ -115,7 +115,7 @@ def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
         yield Refusal(code="no-kernel", message=text, path=layer.path)
 
 
-def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[Refusal]:
+def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[Refusal]:
     """
     Yield a refusal for an initialiser that every loader runs before it reads the variable it made.
     """
@@ -126,12 +126,12 @@ def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[R
         named = keras_objects.class_of(value) if isinstance(value, dict) else value
         initializer = _ALIASES.get(str(named).lower(), str(named))
         if (
-            dtype_support.undrawable(loaded.loader, initializer, wanted.variable_dtype or "")
+            dtype_support.undrawable(loaded.loader, initializer, target.variable_dtype or "")
             is not None
         ):
-            mixed = f"mixed_{wanted.variable_dtype}"
+            mixed = f"mixed_{target.variable_dtype}"
             text = (
-                f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name} because "
+                f"{layer.path} ({layer.class_name}) cannot be built under {target.name} because "
                 f"its {key}, {initializer}, does not support this variable dtype; use --set "
                 f"'{layer.path}={mixed}', which keeps its variables in float32"
             )

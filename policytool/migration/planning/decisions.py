@@ -118,8 +118,8 @@ def _decide_assigned(
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
-        wanted = policy.policy_from_name(assignment.policy)
-        if (decided := _retarget(loaded, index, wanted, decisions)) is not None:
+        assigned_policy = policy.policy_from_name(assignment.policy)
+        if (decided := _retarget(loaded, index, assigned_policy, decisions)) is not None:
             decisions.by_site[index] = Decision(policy=decided, reason=reason, by_user=True)
 
 
@@ -173,16 +173,17 @@ def _decide_map(
     Change the entries of a layer's policy map that follow the base: to the target, or to float32
     where the layer is kept.
     """
-    spelled = loaded.own_policies[index]
-    assert isinstance(spelled, PolicyMap)  # noqa: S101  # the caller asked
-    wanted = FLOAT32 if reason is not None else target
+    own_map = loaded.own_policies[index]
+    assert isinstance(own_map, PolicyMap)  # noqa: S101  # the caller asked
+    new_policy = FLOAT32 if reason is not None else target
     changed = tuple(
-        (key, _entry(loaded, index, entry, wanted, decisions)) for key, entry in spelled.policies
+        (key, _entry(loaded, index, entry, new_policy, decisions))
+        for key, entry in own_map.policies
     )
     decided = PolicyMap(
-        default=_entry(loaded, index, spelled.default, wanted, decisions), policies=changed
+        default=_entry(loaded, index, own_map.default, new_policy, decisions), policies=changed
     )
-    if decided != spelled:
+    if decided != own_map:
         why = (
             reason or f"the entries of its policy map use the policy of the model, {decisions.base}"
         )
@@ -206,8 +207,8 @@ def _retarget(
     """
     Return the policy for a layer that is to follow ``target``: a quantised layer keeps its mode.
     """
-    spelled = loaded.own_policies.get(index)
-    current = spelled if isinstance(spelled, Policy) else None
+    own_policy = loaded.own_policies.get(index)
+    current = own_policy if isinstance(own_policy, Policy) else None
     return _requantize(loaded, index, current, target, decisions)
 
 
@@ -218,19 +219,21 @@ def _requantize(
         return target
     mode, path = current.quantization.mode, loaded.layers[index].path
     try:
-        found = policy.quantized_policy(
+        quantized = policy.quantized_policy(
             mode, target.name, amax_history_length=current.quantization.amax_history_length
         )
-        trouble = f"Keras does not support {found.name}" if policy.is_removed(found) else None
-        if mode == "int4" and found.compute_dtype == "float16":
+        trouble = (
+            f"Keras does not support {quantized.name}" if policy.is_removed(quantized) else None
+        )
+        if mode == "int4" and quantized.compute_dtype == "float16":
             trouble = (
                 "Keras computes per-channel int4 incorrectly in float16 (relative error of "
                 "about 1, measured with Keras 3.12)"
             )
     except PolicyNameError as error:
-        found, trouble = target, str(error)
+        quantized, trouble = target, str(error)
     if trouble is None:
-        return found
+        return quantized
     message = (
         f"{path} is quantized in mode {mode}, but {trouble}; use mixed_bfloat16, or "
         f"exclude the layer with --set '{path}={current.quantization.source}'"

@@ -136,11 +136,11 @@ def model_policy(loaded: LoadedModel) -> Policy | None:
             and not loaded.is_input(index)
         ):
             try:
-                found = generations.parse(site.spelled, loaded.generation)
+                policy = generations.parse(site.spelled, loaded.generation)
             except SpellingError:
                 continue
-            if isinstance(found, Policy):
-                return found
+            if isinstance(policy, Policy):
+                return policy
     return None
 
 
@@ -155,15 +155,15 @@ def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
     the model is compiled with an optimizer that has none.
     """
-    found, optimizer = model_policy(loaded), loaded.optimizer
+    policy, optimizer = model_policy(loaded), loaded.optimizer
     if (
-        found is None
+        policy is None
         or optimizer is None
         or optimizer.loss_scale is not None
-        or not _is_explicit(found)
+        or not _is_explicit(policy)
     ):
         return None
-    return found.effective_loss_scale
+    return policy.effective_loss_scale
 
 
 def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
@@ -178,15 +178,15 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
     )
     if not scaled:
         return None
-    found = model_policy(loaded)
-    if found is None or not _is_explicit(found):
+    policy = model_policy(loaded)
+    if policy is None or not _is_explicit(policy):
         return LossScaleVerdict(fate=Fate.INERT, layers=scaled)
-    scale, optimizer = found.effective_loss_scale, loaded.optimizer
+    scale, optimizer = policy.effective_loss_scale, loaded.optimizer
     if optimizer is None:
-        does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
+        does_the_same = scale == (Dynamic() if policy.name == "mixed_float16" else None)
         return LossScaleVerdict(
             fate=Fate.COMPILED_ANEW if does_the_same else Fate.UNCOMPILED,
-            policy=found.name,
+            policy=policy.name,
             scale=scale,
             layers=scaled,
         )
@@ -195,7 +195,7 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
     differs = Fate.PLAIN if others is None else Fate.OTHER
     return LossScaleVerdict(
         fate=same if scale == others else differs,
-        policy=found.name,
+        policy=policy.name,
         scale=scale,
         others=others,
         layers=scaled,
@@ -210,18 +210,18 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     :param leaves: the policy that the model goes to from mixed_float16, and the optimizer with it;
         None where it does not
     """
-    found = verdict(loaded)
-    if found is None:
+    scale_verdict = verdict(loaded)
+    if scale_verdict is None:
         return ()
-    if found.fate is Fate.INERT:
+    if scale_verdict.fate is Fate.INERT:
         return (
             Note(
                 severity=NoteSeverity.NOTE,
                 code="ineffective-loss-scale",
-                message=f"{found.what} are dropped; {found.consequence}",
+                message=f"{scale_verdict.what} are dropped; {scale_verdict.consequence}",
             ),
         )
-    scale = words(found.scale)
+    scale = words(scale_verdict.scale)
     if leaves is not None:
         return (
             Note(
@@ -241,23 +241,23 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
                 message=f"the policy's loss scale ({scale}) moves to the saved optimizer",
             ),
         )
-    joint = ", and" if found.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
-    message = f"{found.what} is dropped{joint} {found.consequence}"
-    if found.fate is Fate.PLAIN:
+    joint = ", and" if scale_verdict.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
+    message = f"{scale_verdict.what} is dropped{joint} {scale_verdict.consequence}"
+    if scale_verdict.fate is Fate.PLAIN:
         message += "; --loss-scale keep moves it to the optimizer"
-    elif found.fate is Fate.UNCOMPILED:
-        message += f"; before compile(), add {found.line}"
+    elif scale_verdict.fate is Fate.UNCOMPILED:
+        message += f"; before compile(), add {scale_verdict.line}"
     return (
         Note(
-            severity=NoteSeverity.WARNING if found.matters else NoteSeverity.NOTE,
+            severity=NoteSeverity.WARNING if scale_verdict.matters else NoteSeverity.NOTE,
             code=_DROPPED,
             message=message,
         ),
     )
 
 
-def _is_explicit(found: Policy) -> bool:
-    return found.loss_scale is not None and not isinstance(found.loss_scale, Auto)
+def _is_explicit(policy: Policy) -> bool:
+    return policy.loss_scale is not None and not isinstance(policy.loss_scale, Auto)
 
 
 def _line(scale: Dynamic | Fixed | None) -> str:

@@ -69,7 +69,7 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     """Yield a note where layers get variables of a dtype that the file cannot store them in."""
-    wanted = {
+    new_dtypes = {
         (index, decisions.variable_dtype(loaded, index))
         for index in decisions.by_site
         if loaded.has_weights(index)
@@ -77,7 +77,7 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     changed = sorted(
         {
             str(dtype)
-            for index, dtype in wanted
+            for index, dtype in new_dtypes
             if dtype not in {"float32", loaded.layers[index].variable_dtype}
         }
     )
@@ -112,10 +112,10 @@ def _about_exceptions(
 
 
 def _about_inputs(
-    loaded: LoadedModel, decisions: Decisions, wanted: policy.Policy
+    loaded: LoadedModel, decisions: Decisions, target_policy: policy.Policy
 ) -> Iterator[Note]:
     """Yield a note where inputs stay 16 bits wide in a model that is to compute in more."""
-    compute = wanted.compute_dtype
+    compute = target_policy.compute_dtype
     if compute is None or dtypes.itemsize(compute) <= _SIXTEEN_BITS:
         return
     narrow = [

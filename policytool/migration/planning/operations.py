@@ -27,8 +27,10 @@ def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
     """Return the dtypes of what an operation makes; None for those that no rule knows."""
     calls = node.calls or (Call(args=tuple(Reference(layer=name) for name in node.parents)),)
     called = _called_class(node)
-    made = {dtype for call in calls for dtype in result_dtypes(called, call, dtype_of)}
-    return frozenset(dtype for dtype in made if dtype is not None) if None not in made else None
+    results = {dtype for call in calls for dtype in result_dtypes(called, call, dtype_of)}
+    return (
+        frozenset(dtype for dtype in results if dtype is not None) if None not in results else None
+    )
 
 
 def casts(node: GraphNode) -> bool:

@@ -79,13 +79,13 @@ def move_state(
         return ()
     if wraps:
         own = _own_variables(after) if dialect.keras3 else ()
-        there = [
+        outer_slots = [
             StateSlot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
             for number in outer
         ]
         return (
             *own,
-            *there,
+            *outer_slots,
             *(
                 StateSlot(tensor=(*INNER, str(number)), source=(*OUTER, str(number)))
                 for number in outer
@@ -108,22 +108,26 @@ def notes(
     """Return what loaders make of the state under another wrapper."""
     was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
     name = optimizer_config.class_of(after)
-    found = []
+    state_notes = []
     if state == ():
         message = (
             f"{name} saves a different number of variables when it is wrapped, so its state is "
             "omitted and training restarts with an empty state"
         )
-        found.append(Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message))
+        state_notes.append(
+            Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
+        )
     if loaded.document.format == "h5" and not dialect.keras3 and was != will:
-        found.append(_about_hdf5(before, wraps=will))
+        state_notes.append(_about_hdf5(before, wraps=will))
     if loaded.is_saved_object and was != will:
         message = (
             "Keras never restores optimizer state from a SavedModel, so training restarts with "
             "empty slots, as it did before this change"
         )
-        found.append(Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message))
-    return tuple(found)
+        state_notes.append(
+            Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message)
+        )
+    return tuple(state_notes)
 
 
 def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[Note, ...]:

@@ -101,16 +101,16 @@ def checked_policy(name: str, option: str) -> str:
     :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that
         no layer computes in.
     """
-    found = policy.policy_from_name(name)
+    named_policy = policy.policy_from_name(name)
     if name in RETARGETS:
         return name
     valid = ", ".join(RETARGETS)
-    if found.quantization:
+    if named_policy.quantization:
         raise UsageError(
             f"{option} {name} would quantize weights; use model.quantize() in Keras instead. "
             f"{option} supports {valid}"
         )
-    life = policy.lifecycle(found)
+    life = policy.lifecycle(named_policy)
     if life.removed:
         raise UsageError(
             f"{option} {name} uses a policy name that {life.removed} removed; use "

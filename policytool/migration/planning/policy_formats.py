@@ -45,7 +45,7 @@ class PolicyWriter:
     loaded: LoadedModel
     target: Generation | None
 
-    def spell(self, wanted: Policy | PolicyMap, before: Json | Unspelled) -> Json:
+    def spell(self, new_policy: Policy | PolicyMap, before: Json | Unspelled) -> Json:
         """
         Return the value for a policy where ``before`` stands now.
 
@@ -54,28 +54,35 @@ class PolicyWriter:
         if self.target is not None:
             return (
                 before
-                if isinstance(before, dict) and self._is_read(wanted, before)
-                else self.target.render(wanted)
+                if isinstance(before, dict) and self._is_read(new_policy, before)
+                else self.target.render(new_policy)
             )
-        if isinstance(wanted, PolicyMap) or wanted.quantization or self._is_dict_of_keras3(before):
-            dicts = isinstance(before, dict) or isinstance(wanted, PolicyMap)
-            return _KERAS3.render(wanted) if dicts else wanted.name
-        return wanted.name
+        if (
+            isinstance(new_policy, PolicyMap)
+            or new_policy.quantization
+            or self._is_dict_of_keras3(before)
+        ):
+            dicts = isinstance(before, dict) or isinstance(new_policy, PolicyMap)
+            return _KERAS3.render(new_policy) if dicts else new_policy.name
+        return new_policy.name
 
-    def _is_read(self, wanted: Policy | PolicyMap, before: dict[str, Json]) -> bool:
+    def _is_read(self, new_policy: Policy | PolicyMap, before: dict[str, Json]) -> bool:
         """
         Return whether the target reads a dict as what is wanted already; later releases of a family
         add keys to it that earlier ones ignore.
         """
-        if self.target is None or isinstance(wanted, PolicyMap):
+        if self.target is None or isinstance(new_policy, PolicyMap):
             return False
         try:
-            found = self.target.parse(before)
+            parsed_policy = self.target.parse(before)
         except SpellingError:
             return False
-        return isinstance(found, Policy) and (found.name, found.effective_loss_scale) == (
-            wanted.name,
-            wanted.effective_loss_scale,
+        return isinstance(parsed_policy, Policy) and (
+            parsed_policy.name,
+            parsed_policy.effective_loss_scale,
+        ) == (
+            new_policy.name,
+            new_policy.effective_loss_scale,
         )
 
     @staticmethod
@@ -89,20 +96,20 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
     the decisions.
     """
     speller = PolicyWriter(loaded=loaded, target=target)
-    found: dict[Address, Edit] = {}
+    edits_by_address: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
-        _add_decided(speller, index, decision, found, decisions)
+        _add_decided(speller, index, decision, edits_by_address, decisions)
     decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
     for address, edit, refusal in _respellings(loaded, target.id if target is not None else None):
         if address in decided:
             continue
         if edit is not None:
-            found[address] = edit
+            edits_by_address[address] = edit
         if refusal is not None and (
             refusal.code != _NEEDS_WORD or refusal not in decisions.refusals
         ):
             decisions.refusals.append(refusal)
-    return tuple(found.values())
+    return tuple(edits_by_address.values())
 
 
 @once_per_model
@@ -110,7 +117,7 @@ def _respellings(
     loaded: LoadedModel, target_id: str | None
 ) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
     """Return the edits and refusals of all spellings of the file, where no decision stands."""
-    target = next((one for one in GENERATIONS if one.id == target_id), None)
+    target = next((generation for generation in GENERATIONS if generation.id == target_id), None)
     speller = PolicyWriter(loaded=loaded, target=target)
     return tuple(
         (address, *outcome)
@@ -123,20 +130,22 @@ def _add_decided(
     speller: PolicyWriter,
     index: int,
     decision: Decision,
-    found: dict[Address, Edit],
+    edits_by_address: dict[Address, Edit],
     decisions: Decisions,
 ) -> None:
     """Add the edits of every place where a layer's policy stands."""
-    loaded, wanted = speller.loaded, decision.policy
+    loaded, new_policy = speller.loaded, decision.policy
     site, layer = loaded.sites[index], loaded.layers[index]
-    changes = _differs(loaded.own_policies.get(index), wanted, layer.policy) or (
+    changes = _differs(loaded.own_policies.get(index), new_policy, layer.policy) or (
         isinstance(site.spelled, Unspelled) and decisions.change_something(loaded)
     )
     for address in loaded.addresses[index]:
         before = loaded.value_at(address)
         try:
             after = (
-                _input_dtype(wanted) if loaded.is_input(index) else speller.spell(wanted, before)
+                _input_dtype(new_policy)
+                if loaded.is_input(index)
+                else speller.spell(new_policy, before)
             )
         except SpellingError as error:
             decisions.refusals.append(
@@ -153,7 +162,7 @@ def _add_decided(
             after=after,
             reason=decision.reason,
         )
-        other = found.setdefault(address, edit)
+        other = edits_by_address.setdefault(address, edit)
         if other.after != after:
             message = (
                 f"{layer.path} and {other.path} are built from the same config and share one "
@@ -163,17 +172,17 @@ def _add_decided(
             return
 
 
-def _input_dtype(wanted: Policy | PolicyMap) -> Json:
+def _input_dtype(new_policy: Policy | PolicyMap) -> Json:
     """Return the dtype of an input layer's tensor, which is never a policy dict."""
-    return wanted.compute_dtype if isinstance(wanted, Policy) else wanted.name
+    return new_policy.compute_dtype if isinstance(new_policy, Policy) else new_policy.name
 
 
 def _differs(
-    spelled: Policy | PolicyMap | None, wanted: Policy | PolicyMap, name: str | None
+    own_policy: Policy | PolicyMap | None, new_policy: Policy | PolicyMap, name: str | None
 ) -> bool:
-    if isinstance(wanted, PolicyMap) or isinstance(spelled, PolicyMap):
-        return spelled != wanted
-    return current_name(name) != wanted.name
+    if isinstance(new_policy, PolicyMap) or isinstance(own_policy, PolicyMap):
+        return own_policy != new_policy
+    return current_name(name) != new_policy.name
 
 
 def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
@@ -228,11 +237,11 @@ def _format_edit(
         return None, None
     path = owner(speller.loaded, address)
     try:
-        found = generations.parse(value, speller.loaded.generation)
-        wanted = _current(found)
-        if wanted is None:
-            return None, _needs_word(found, path, address.pointer)
-        after = speller.spell(wanted, value)
+        stored_policy = generations.parse(value, speller.loaded.generation)
+        current_policy = _current(stored_policy)
+        if current_policy is None:
+            return None, _needs_word(stored_policy, path, address.pointer)
+        after = speller.spell(current_policy, value)
     except SpellingError as error:
         if speller.target is None or not _is_policy(speller.loaded, address):
             return None, None
@@ -273,14 +282,14 @@ def _is_policy(loaded: LoadedModel, address: Address) -> bool:
     return indices is not None and not loaded.is_input(indices[0])
 
 
-def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
+def _current(stored_policy: Policy | PolicyMap) -> Policy | PolicyMap | None:
     """Return the policy by its current name; None where no name of today computes the same."""
-    if isinstance(found, PolicyMap) or not policy.is_removed(found):
-        return found
-    name = current_name(found.name)
+    if isinstance(stored_policy, PolicyMap) or not policy.is_removed(stored_policy):
+        return stored_policy
+    name = current_name(stored_policy.name)
     return (
-        policy.policy_from_name(name, found.loss_scale)
-        if name is not None and name != found.name
+        policy.policy_from_name(name, stored_policy.loss_scale)
+        if name is not None and name != stored_policy.name
         else None
     )
 
@@ -296,14 +305,14 @@ def owner(loaded: LoadedModel, address: Address) -> str | None:
     return None
 
 
-def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
+def _needs_word(removed: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
     where = path or place
-    name = found.name
-    if isinstance(found, Policy) and found.quantization:
+    name = removed.name
+    if isinstance(removed, Policy) and removed.quantization:
         how = f"Keras 3.3 removed it; choose a policy with --set '{where}=POLICY'"
-    elif isinstance(found, Policy) and found.compute_dtype is not None:
+    elif isinstance(removed, Policy) and removed.compute_dtype is not None:
         how = (
-            f"no current policy computes in {found.compute_dtype} with {found.variable_dtype} "
+            f"no current policy computes in {removed.compute_dtype} with {removed.variable_dtype} "
             f"variables; choose a policy with --set '{where}=POLICY'"
         )
     else:

@@ -58,24 +58,24 @@ class _Dtypes:
 
     def flow(self, model: int) -> Flow:
         """Return the dtypes that every node of a model's graph makes, following it once."""
-        found = self.flows.get(model)
-        if found is None:
+        model_flow = self.flows.get(model)
+        if model_flow is None:
             self.flows[model] = None
             nodes = self.loaded.graphs[model].nodes
 
             def transfer(
                 place: Node, _call: Call | None, values: TensorValues[frozenset[str]]
             ) -> Sequence[frozenset[str]]:
-                made = self.output_dtypes(
+                output_dtypes = self.output_dtypes(
                     nodes[place[0]], lambda name: values.of(Reference(layer=name)) or frozenset()
                 )
-                return (made,)
+                return (output_dtypes,)
 
             calls = merged_graph({node.name: node.parents for node in nodes.values()})
             values = follow(calls, transfer, walk="dtypes")
-            found = {name: values.of(Reference(layer=name)) or frozenset() for name in nodes}
-            self.flows[model] = found
-        return found
+            model_flow = {name: values.of(Reference(layer=name)) or frozenset() for name in nodes}
+            self.flows[model] = model_flow
+        return model_flow
 
     def output_dtypes(
         self, node: GraphNode, made_by: Callable[[str], frozenset[str]]
@@ -84,8 +84,8 @@ class _Dtypes:
 
         def dtype_of(argument: Argument) -> str | None:
             if isinstance(argument, Reference):
-                made = made_by(argument.layer)
-                return next(iter(made)) if len(made) == 1 else None
+                layer_dtypes = made_by(argument.layer)
+                return next(iter(layer_dtypes)) if len(layer_dtypes) == 1 else None
             return argument.dtype if isinstance(argument, Constant) else None
 
         if node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer:
@@ -102,8 +102,8 @@ class _Dtypes:
             outputs = self.loaded.graphs[node.site].outputs
             return frozenset[str]().union(*(inner.get(name, frozenset()) for name in outputs))
         first = Call(args=tuple(Reference(layer=name) for name in node.parents[:1]))
-        made = result_dtypes(self._called_class(node.site), first, dtype_of)
-        return frozenset(dtype for dtype in made if dtype is not None)
+        possible_dtypes = result_dtypes(self._called_class(node.site), first, dtype_of)
+        return frozenset(dtype for dtype in possible_dtypes if dtype is not None)
 
     def _called_class(self, site: int) -> CalledClass:
         """Return a layer with the policy that it is to have."""
@@ -159,16 +159,16 @@ def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[
     Return, for each layer in a graph, the float dtypes of the tensors that it gets under some
     decisions.
     """
-    found: dict[int, frozenset[str]] = {}
+    dtypes_by_site: dict[int, frozenset[str]] = {}
     dtypes_of = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
         flow = dtypes_of.flow(graph.model)
-        found |= {
+        dtypes_by_site |= {
             node.site: _input_dtypes(node, flow)
             for node in graph.nodes.values()
             if node.site is not None
         }
-    return found
+    return dtypes_by_site
 
 
 def _input_dtypes(node: GraphNode, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -226,7 +226,7 @@ def _conflicts(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow) -> Itera
     Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
     make the narrower ones.
     """
-    changed = {name for name, made in new.items() if made != old[name]}
+    changed = {name for name, node_dtypes in new.items() if node_dtypes != old[name]}
     for node in graph.nodes.values():
         if not changed.isdisjoint((node.name, *node.parents)):
             yield from _conflicts_at(loaded, graph, node, old, new)

@@ -158,12 +158,12 @@ def _is_affected(loaded: LoadedModel, decisions: Decisions, index: int) -> bool:
 def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
     """Yield a refusal for each layer whose variables would have to be stored in another dtype."""
     for index in affected:
-        layer, wanted = loaded.layers[index], decisions.by_site[index].policy
+        layer, new_policy = loaded.layers[index], decisions.by_site[index].policy
         after = decisions.variable_dtype(loaded, index)
         if (
             after == layer.variable_dtype
             or not loaded.has_weights(index)
-            or _all_fixed(loaded, index, wanted.name)
+            or _all_fixed(loaded, index, new_policy.name)
         ):
             continue
         message = (
@@ -201,12 +201,12 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
     Yield a refusal for each layer that is revived from traces, and changes itself or holds what
     changes.
     """
-    told = set[int]()
+    reported_holders = set[int]()
     for index in affected:
         holder = _outermost_revived(loaded, index)
-        if holder is None or holder in told:
+        if holder is None or holder in reported_holders:
             continue
-        told.add(holder)
+        reported_holders.add(holder)
         path, layer = loaded.layers[holder].path, loaded.layers[index].path
         what = path if holder == index else f"{path} (with {layer})"
         if loaded.sites[holder].class_name == _LAMBDA:

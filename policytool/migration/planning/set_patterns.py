@@ -25,30 +25,30 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
     matched: dict[int, list[Assignment]] = {}
     with matching_in(loaded.document.path) as matcher:
         for assignment in assignments:
-            here = [
+            named_layers = [
                 index
                 for index, layer in enumerate(loaded.layers)
                 if assignment.pattern in {layer.path, *layer.also_at}
             ]
-            for index in here:
+            for index in named_layers:
                 if exact.setdefault(index, assignment) != assignment:
                     raise UsageError(
                         f"--set sets {loaded.layers[index].path} of {loaded.document.path} twice, "
                         f"to {exact[index].policy} and to {assignment.policy}"
                     )
-            if not here:
-                found = _fully_matching(loaded, assignment.pattern, matcher)
-                if not found:
+            if not named_layers:
+                matching_layers = _fully_matching(loaded, assignment.pattern, matcher)
+                if not matching_layers:
                     raise UsageError(
                         f"--set {assignment.pattern}={assignment.policy} matches no layer of "
                         f"{loaded.document.path}"
                     )
-                for index in found:
+                for index in matching_layers:
                     matched.setdefault(index, []).append(assignment)
     for index, several in matched.items():
         if index not in exact:
-            if len({one.pattern for one in several}) > 1:
-                patterns = " and ".join(repr(one.pattern) for one in several)
+            if len({candidate.pattern for candidate in several}) > 1:
+                patterns = " and ".join(repr(candidate.pattern) for candidate in several)
                 raise UsageError(
                     f"{loaded.layers[index].path} of {loaded.document.path} matches two patterns, "
                     f"{patterns}; use its exact path instead"
@@ -63,12 +63,12 @@ def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list
     and say so; inputs and ids are only set by name.
     """
     check_pattern(pattern, f"--set {pattern!r} is not a layer path and")
-    found = [
+    matching_layers = [
         index
         for index, layer in enumerate(loaded.layers)
         if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
     ]
-    return [index for index in found if is_settable(loaded, index)] or found
+    return [index for index in matching_layers if is_settable(loaded, index)] or matching_layers
 
 
 def is_settable(loaded: LoadedModel, index: int) -> bool:

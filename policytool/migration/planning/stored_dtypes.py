@@ -34,10 +34,10 @@ def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -
     """
     if not stores_dtypes(loaded) or (loaded.is_saved_object and not retrace):
         return ()
-    found = {cast.tensor: cast for cast in _layer_casts(loaded, decisions)}
+    casts_by_tensor = {cast.tensor: cast for cast in _layer_casts(loaded, decisions)}
     for cast in _unreadable(loaded):
-        found.setdefault(cast.tensor, cast)
-    return tuple(found.values())
+        casts_by_tensor.setdefault(cast.tensor, cast)
+    return tuple(casts_by_tensor.values())
 
 
 def stores_dtypes(loaded: LoadedModel) -> bool:
@@ -56,8 +56,8 @@ def reads_bfloat16(loaded: LoadedModel) -> bool:
 def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
     for index, tensors in loaded.placed.tensors.items():
         owner = _owner(loaded, index)
-        wanted = decisions.variable_dtype(loaded, owner) if owner in decisions.by_site else None
-        if wanted is None or wanted == loaded.layers[owner].variable_dtype:
+        new_dtype = decisions.variable_dtype(loaded, owner) if owner in decisions.by_site else None
+        if new_dtype is None or new_dtype == loaded.layers[owner].variable_dtype:
             continue
         if loaded.layers[owner].quantization is not None:
             # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when

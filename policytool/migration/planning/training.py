@@ -93,15 +93,15 @@ def plan(
     )
     retargeted = options.to is not None and base != options.to and changes
     leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
-    said = (
+    scale_notes = (
         loss_scale.notes(loaded, kept=keep is not None, leaves=str(options.to) if leaves else None)
         if respells
         else ()
     )
     if place is None:
-        return Training(notes=said)
+        return Training(notes=scale_notes)
     address, before = place
-    work = _Work(value=before, reasons=[], notes=list(said))
+    work = _Work(value=before, reasons=[], notes=list(scale_notes))
     dialect = _dialect(loaded)
     if not dialect.keras3 and target != _LEGACY_TARGETS:
         _modernise(work)

@@ -81,50 +81,50 @@ def _row(
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
-    return lambda found: not found.traits.policy_classes.isdisjoint(classes)
+    return lambda evidence: not evidence.traits.policy_classes.isdisjoint(classes)
 
 
 def _class(*names: str) -> Callable[[Evidence], bool]:
-    return lambda found: not found.traits.class_names.isdisjoint(names)
+    return lambda evidence: not evidence.traits.class_names.isdisjoint(names)
 
 
 def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
-    return lambda found: found.has_key(class_names, *keys)
+    return lambda evidence: evidence.has_key(class_names, *keys)
 
 
 def _observation(code: str) -> Callable[[Evidence], bool]:
-    return lambda found: any(
-        observation.code == code for observation in found.document.observations
+    return lambda evidence: any(
+        observation.code == code for observation in evidence.document.observations
     )
 
 
-def _is_functional(found: Evidence) -> bool:
+def _is_functional(evidence: Evidence) -> bool:
     """Whether a SavedModel is a functional model or holds one."""
     return (
-        found.traits.graph_network and found.traits.root_class != "Sequential"
-    ) or found.traits.nested_models
+        evidence.traits.graph_network and evidence.traits.root_class != "Sequential"
+    ) or evidence.traits.nested_models
 
 
-def _has_no_traces(found: Evidence) -> bool:
+def _has_no_traces(evidence: Evidence) -> bool:
     """Whether a SavedModel has no traces: these hang on an attribute of the model."""
-    described = bool(found.document.nodes) and found.traits.root_class is not None
+    described = bool(evidence.document.nodes) and evidence.traits.root_class is not None
     return described and not any(
-        name == "keras_api" for name, _ in found.document.nodes[0].children
+        name == "keras_api" for name, _ in evidence.document.nodes[0].children
     )
 
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
-    return lambda found: bool(found.traits.functional_modules - set(own))
+    return lambda evidence: bool(evidence.traits.functional_modules - set(own))
 
 
-def _meets_rank(found: Evidence) -> bool:
+def _meets_rank(evidence: Evidence) -> bool:
     """Whether a Sequential is built for a dimension more up to a layer that refuses it."""
-    outcomes = (layer_facts(name).extra_axis for name in found.traits.shaped)
+    outcomes = (layer_facts(name).extra_axis for name in evidence.traits.shaped)
     return next((outcome for outcome in outcomes if outcome != "kept"), None) == "fails"
 
 
-def _is_keras2(found: Evidence) -> bool:
-    return all(family_of(release) == KERAS2 for release in found.releases)
+def _is_keras2(evidence: Evidence) -> bool:
+    return all(family_of(release) == KERAS2 for release in evidence.releases)
 
 
 _ALL_CONFIGS: Final = "h5 json yaml keras"
@@ -170,7 +170,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
-        lambda found: found.document.path.endswith(".keras"),
+        lambda evidence: evidence.document.path.endswith(".keras"),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -194,7 +194,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5 json yaml",
         "tf2.1 to tf2.2, keras3.0 on",
         "the config of its Sequential model is a list, the format used up to Keras 2.2.2",
-        lambda found: found.traits.listed_layers,
+        lambda evidence: evidence.traits.listed_layers,
     ),
     # What no order of building exists for: releases do not end, or refuse it; see
     # fixtures/attacks.json.
@@ -203,7 +203,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "tf1.15 on, keras3.0 on",
         "circular dependency between layers",
-        lambda found: found.traits.stuck,
+        lambda evidence: evidence.traits.stuck,
     ),
     # SavedModels
     _row(
@@ -218,21 +218,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.5",
         "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later",
-        lambda found: found.is_written_in("tf2.9 on"),
+        lambda evidence: evidence.is_written_in("tf2.9 on"),
     ),
     _row(
         Obstacle.GRAPH,
         "savedmodel",
         "tf1.15 to tf2.9",
         "its graph contains DisableCopyOnRead, an op introduced in TF 2.12",
-        lambda found: "DisableCopyOnRead" in found.document.ops,
+        lambda evidence: "DisableCopyOnRead" in evidence.document.ops,
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1",
         "its functional models store input shapes in the format of a later release",
-        lambda found: found.is_written_in("tf2.2 to tf2.9") and _is_functional(found),
+        lambda evidence: evidence.is_written_in("tf2.2 to tf2.9") and _is_functional(evidence),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -267,8 +267,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf2.2 to tf2.5",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        lambda found: (
-            found.traits.root_class not in {None, *MODEL_CLASSES} and not found.traits.graph_network
+        lambda evidence: (
+            evidence.traits.root_class not in {None, *MODEL_CLASSES}
+            and not evidence.traits.graph_network
         ),
     ),
     _row(
@@ -276,7 +277,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json",
         "tf1.15 to tf2.5",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        lambda found: found.traits.root_class not in MODEL_CLASSES,
+        lambda evidence: evidence.traits.root_class not in MODEL_CLASSES,
     ),
     # .keras archives between families
     _row(
@@ -312,7 +313,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras",
         "tf2.12",
         "its variable names differ from those that TF 2.12 expects",
-        lambda found: "tf2.12" not in found.releases and found.traits.root_class == "Sequential",
+        lambda evidence: (
+            "tf2.12" not in evidence.releases and evidence.traits.root_class == "Sequential"
+        ),
     ),
     # architectures that Keras 3 cannot place
     _row(
@@ -320,7 +323,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json",
         "keras3.0 on",
         "the JSON does not specify the module of the model class",
-        lambda found: _is_keras2(found) and found.traits.root_class in MODEL_CLASSES,
+        lambda evidence: _is_keras2(evidence) and evidence.traits.root_class in MODEL_CLASSES,
     ),
     # policies
     _row(
@@ -356,9 +359,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "keras3.0",
         "policies use Keras 2 dicts without a module",
-        lambda found: (
-            _policy_dict("Policy", "PolicyV1")(found)
-            and "Policy.module" not in found.traits.policy_keys
+        lambda evidence: (
+            _policy_dict("Policy", "PolicyV1")(evidence)
+            and "Policy.module" not in evidence.traits.policy_keys
         ),
     ),
     _row(
@@ -394,9 +397,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.3",
         "Keras 3.3 stores the variables of quantized layers in a different order in HDF5",
-        lambda found: (
-            _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
-            and not found.is_written_in("keras3.0 to keras3.3")
+        lambda evidence: (
+            _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(evidence)
+            and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),
     _row(
@@ -404,9 +407,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "tf2.1",
         "TF 2.1 does not cast the kernel of ConvLSTM2D under a mixed policy",
-        lambda found: any(
+        lambda evidence: any(
             name == "ConvLSTM2D" and policy.startswith("mixed_")
-            for name, policy in found.traits.layer_policies
+            for name, policy in evidence.traits.layer_policies
         ),
     ),
     # graph ops
@@ -429,8 +432,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "HDF5 cannot represent the operations in its graph",
-        lambda found: any(
-            not operation_facts(name).read_as_layer for name in found.traits.operations
+        lambda evidence: any(
+            not operation_facts(name).read_as_layer for name in evidence.traits.operations
         ),
     ),
     # layers of Keras 2 in older Keras 2
@@ -439,14 +442,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
         "using a layer as an activation needs TF 2.5 or later",
-        lambda found: found.traits.activation_layers,
+        lambda evidence: evidence.traits.activation_layers,
     ),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 on",
         "op layers expect float16, but TF 2.0 and older do not store the mixed policy",
-        lambda found: found.traits.half_ops and not found.traits.half_policies,
+        lambda evidence: evidence.traits.half_ops and not evidence.traits.half_policies,
     ),
     # models that a file cannot rebuild
     _row(
@@ -454,15 +457,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "tf1.15 on, keras3.0 on",
         "HDF5 does not support subclassed models",
-        lambda found: found.traits.root_class not in MODEL_CLASSES,
+        lambda evidence: evidence.traits.root_class not in MODEL_CLASSES,
     ),
     _row(
         Obstacle.MODEL,
         "keras",
         "tf2.12",
         "archives from TF 2.15 and tf_keras use different layer paths for subclassed models",
-        lambda found: (
-            found.traits.root_class not in MODEL_CLASSES and found.is_written_in("tf2.15 on")
+        lambda evidence: (
+            evidence.traits.root_class not in MODEL_CLASSES and evidence.is_written_in("tf2.15 on")
         ),
     ),
     _row(
@@ -470,10 +473,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "tf1.15 on, keras3.0 on",
         ("a Sequential model without an input shape has no variables until it is called"),
-        lambda found: (
-            found.traits.shapeless
-            and found.traits.root_class == "Sequential"
-            and bool(found.document.tensors)
+        lambda evidence: (
+            evidence.traits.shapeless
+            and evidence.traits.root_class == "Sequential"
+            and bool(evidence.document.tensors)
         ),
     ),
     # Keras 3 in older Keras 3
@@ -489,14 +492,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json keras",
         "keras3.0 to keras3.3",
         "TimeDistributed cannot determine the output shape of a Sequential model",
-        lambda found: found.traits.distributed_models,
+        lambda evidence: evidence.traits.distributed_models,
     ),
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
         "keras3.0 to keras3.3",
         "uses the single-output format introduced in Keras 3.11",
-        lambda found: found.traits.flat_outputs,
+        lambda evidence: evidence.traits.flat_outputs,
     ),
     # layers of Keras 2 in Keras 3
     _row(
@@ -504,14 +507,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0",
         "Keras 3 reads the graph of nested models incorrectly",
-        lambda found: found.traits.nested_in_graphs and not found.is_keras3,
+        lambda evidence: evidence.traits.nested_in_graphs and not evidence.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "after keras3.0",
         "Keras 3 reads the graph of nested models incorrectly",
-        lambda found: found.traits.missed_calls and not found.is_keras3,
+        lambda evidence: evidence.traits.missed_calls and not evidence.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
@@ -521,9 +524,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             "a functional model in a Sequential model returns a list, which the next layer does "
             "not accept"
         ),
-        lambda found: (
-            any(layer_facts(name).list_of_one == "fails" for name in found.traits.behind_models)
-            and not found.is_keras3
+        lambda evidence: (
+            any(layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models)
+            and not evidence.is_keras3
         ),
     ),
     _row(
@@ -540,17 +543,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "a recurrent layer receives its input and states as one list, which Keras 3 does not "
         "support in Keras 2 HDF5 files",
-        lambda found: found.traits.given_states and not found.is_keras3,
+        lambda evidence: evidence.traits.given_states and not evidence.is_keras3,
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
         "Keras 3.3 counts the variables of nested Model instances differently",
-        lambda found: (
-            found.traits.nested_graphs
-            and "Model" in found.traits.class_names
-            and not found.is_keras3
+        lambda evidence: (
+            evidence.traits.nested_graphs
+            and "Model" in evidence.traits.class_names
+            and not evidence.is_keras3
         ),
     ),
     _row(
@@ -559,10 +562,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "MultiHeadAttention receives `value` as a keyword argument, which Keras 3 does not "
         "support in Keras 2 HDF5 files",
-        lambda found: (
-            _class("MultiHeadAttention")(found)
-            and not found.is_keras3
-            and not found.has_key("MultiHeadAttention", "query_shape")
+        lambda evidence: (
+            _class("MultiHeadAttention")(evidence)
+            and not evidence.is_keras3
+            and not evidence.has_key("MultiHeadAttention", "query_shape")
         ),
     ),
     _row(
@@ -571,7 +574,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "the axis of a BatchNormalization layer is a list (the Keras 2 format), but Keras 3 "
         "requires a number",
-        lambda found: "BatchNormalization" in found.traits.listed_axes,
+        lambda evidence: "BatchNormalization" in evidence.traits.listed_axes,
     ),
     _row(
         Obstacle.KEY,
@@ -579,14 +582,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "the axis of a BatchNormalization layer inside another layer is a list, which Keras 3 "
         "supports only in top-level layers",
-        lambda found: found.traits.wrapped_axis,
+        lambda evidence: evidence.traits.wrapped_axis,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 on",
         "an initializer has a `dtype`, which Keras 3 does not support",
-        lambda found: bool(found.traits.dtyped_initializers - _DTYPED),
+        lambda evidence: bool(evidence.traits.dtyped_initializers - _DTYPED),
     ),
     _row(
         Obstacle.KEY,
@@ -600,35 +603,35 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5 keras",
         "keras3.0 on",
         "a layer name contains a slash, which Keras 3 does not allow",
-        lambda found: found.traits.slashed,
+        lambda evidence: evidence.traits.slashed,
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "keras3.0 on",
         "a Hashing layer has a float dtype, which was the default up to TF 2.5",
-        lambda found: found.traits.float_hashes,
+        lambda evidence: evidence.traits.float_hashes,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",
         "using a layer as an activation needs Keras 3.15 or later",
-        lambda found: found.traits.activation_layers,
+        lambda evidence: evidence.traits.activation_layers,
     ),
     _row(
         Obstacle.CLASS,
         "h5",
         "keras3.0 on",
         "nested layers are serialized without a module",
-        lambda found: found.traits.bare_nested and not found.is_keras3,
+        lambda evidence: evidence.traits.bare_nested and not evidence.is_keras3,
     ),
     _row(
         Obstacle.KEY,
         "h5 json",
         "tf1.15 to tf2.5",
         "a StringLookup layer sets an output dtype, which needs TF 2.6 or later",
-        lambda found: _class("StringLookup")(found) and found.is_written_in("tf2.9 on"),
+        lambda evidence: _class("StringLookup")(evidence) and evidence.is_written_in("tf2.9 on"),
     ),
     # storage
     _row(
@@ -636,14 +639,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0",
         "Keras 3.0 reads the training configuration even with compile=False",
-        lambda found: found.document.training_part is not None,
+        lambda evidence: evidence.document.training_part is not None,
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "tf1.15 to tf2.4",
         ("a layer stores its variables in bfloat16, which these releases cannot read from HDF5"),
-        lambda found: found.traits.bfloat16_policies,
+        lambda evidence: evidence.traits.bfloat16_policies,
     ),
     _row(
         Obstacle.STORAGE,
@@ -657,7 +660,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "tf1.15 on, keras3.0 on",
         "no release can read bfloat16 variables from HDF5",
-        lambda found: found.opaque_storage,
+        lambda evidence: evidence.opaque_storage,
     ),
     _row(
         Obstacle.STORAGE,
@@ -678,14 +681,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras",
         "keras3.0 to keras3.6",
         "its model.weights.npz contains plain arrays instead of layer entries",
-        lambda found: _observation("npz-weights")(found) and bool(found.document.tensors),
+        lambda evidence: _observation("npz-weights")(evidence) and bool(evidence.document.tensors),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "tf2.12 on",
         "Keras 2 cannot read bfloat16 variables from archives",
-        lambda found: found.opaque_storage,
+        lambda evidence: evidence.opaque_storage,
     ),
 )
 """The first row that applies gives the reason."""

@@ -69,10 +69,10 @@ def of(
     evidence: Evidence,
     origins: Sequence[Release],
     sites: Sequence[Site],
-    found: Sequence[ObjectGroup],
+    groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return what is left open about a model."""
-    about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
+    about = [doubt for group in groups for doubt in _about(evidence.document, group)]
     return (
         *_export(evidence.document),
         *_untried_release(origins),
@@ -136,7 +136,9 @@ def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
         reason = f"the operation {name} calls the function {function}, which is not in the file"
         yield Doubt(
             cause=Cause(kind=Obstacle.GRAPH, reason=reason, class_name=name),
-            loaders=frozenset(one for one in _KERAS3 if not _finds_function(one, function)),
+            loaders=frozenset(
+                loader for loader in _KERAS3 if not _finds_function(loader, function)
+            ),
         )
 
 
@@ -184,11 +186,11 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
             and site.class_name != INPUT_CLASS
         ):
             places.setdefault((site.name, site.class_name), []).append(site)
-    for (name, _), found in places.items():
-        if len({site.parent for site in found}) > 1 or any(
-            names[:-1] != site.names[:-1] for site in found for names in site.also_at
+    for (name, _), occurrences in places.items():
+        if len({site.parent for site in occurrences}) > 1 or any(
+            names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
         ):
-            layers = tuple(path_of(site.names) for site in found)
+            layers = tuple(path_of(site.names) for site in occurrences)
             reason = (
                 f"{name} is shared between a model and a nested model, which some releases of "
                 "Keras 3 do not support"
@@ -297,40 +299,40 @@ def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="Keras 1 files were not tested"))
 
 
-def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
-    name = alike.class_name
-    if alike.custom:
-        yield _class(alike, f"{name} is a custom class, so the result depends on its code")
+def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
+    name = group.class_name
+    if group.custom:
+        yield _class(group, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
-        yield _class(alike, "a Lambda contains bytecode, which depends on the Python version")
+        yield _class(group, "a Lambda contains bytecode, which depends on the Python version")
     elif layer_facts(name).is_op_layer:
-        yield _class(alike, f"{name} calls TensorFlow functions that do not exist in every release")
+        yield _class(group, f"{name} calls TensorFlow functions that do not exist in every release")
     elif layer_facts(name).is_opaque:
-        yield _class(alike, f"{name} depends on code or data outside the file")
-    elif not known_arguments.is_known(alike.kind, name):
-        yield _class(alike, f"{name} was not tested in any release")
+        yield _class(group, f"{name} depends on code or data outside the file")
+    elif not known_arguments.is_known(group.kind, name):
+        yield _class(group, f"{name} was not tested in any release")
     elif document.format == "savedmodel" and layer_facts(name).is_lookup:
         yield _class(
-            alike,
+            group,
             f"other releases use a different name for the lookup table of {name} in checkpoints",
         )
     else:
         if layer_facts(name).is_lookup:
             yield replace(
                 _class(
-                    alike,
+                    group,
                     f"up to TF 2.5, the layer class {name} may need a vocabulary that is not in "
                     "the file",
                 ),
                 loaders=_BEFORE_VOCABULARIES,
             )
-        failing = known_arguments.may_fail(alike.kind, name, module=alike.module)
+        failing = known_arguments.may_fail(group.kind, name, module=group.module)
         if failing:
             yield replace(
-                _class(alike, f"{name} could not be rebuilt from its own config in tests"),
+                _class(group, f"{name} could not be rebuilt from its own config in tests"),
                 loaders=failing,
             )
-        unknown = known_arguments.unknown_keys(alike.kind, name, tuple(alike.config))
+        unknown = known_arguments.unknown_keys(group.kind, name, tuple(group.config))
         if unknown:
             more = len(unknown) - _SHOWN
             reason = (
@@ -342,19 +344,19 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
                 cause=Cause(
                     kind=Obstacle.KEY,
                     reason=reason,
-                    layers=tuple(alike.layers),
+                    layers=tuple(group.layers),
                     class_name=name,
                     keys=unknown,
                 )
             )
 
 
-def _class(alike: ObjectGroup, reason: str) -> Doubt:
+def _class(group: ObjectGroup, reason: str) -> Doubt:
     return Doubt(
         cause=Cause(
             kind=Obstacle.CLASS,
             reason=reason,
-            layers=tuple(alike.layers),
-            class_name=alike.class_name,
+            layers=tuple(group.layers),
+            class_name=group.class_name,
         )
     )

@@ -54,7 +54,7 @@ class ObjectGroup:
 
 def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
     """Return the objects in the configs of a model's layers, and the layers themselves."""
-    found: dict[tuple[object, ...], ObjectGroup] = {}
+    groups: dict[tuple[object, ...], ObjectGroup] = {}
     for site in sites:
         if site.config is None:
             continue
@@ -70,13 +70,13 @@ def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
                 else ()
             )
             signature = (kind, name, module, custom and kind == LAYERS, tuple(config), values)
-            alike = found.get(signature)
-            if alike is None:
-                found[signature] = alike = ObjectGroup(
+            group = groups.get(signature)
+            if group is None:
+                groups[signature] = group = ObjectGroup(
                     kind, name, module, custom and kind == LAYERS, config
                 )
-            alike.layers.append(path_of(site.names))
-    return tuple(found.values())
+            group.layers.append(path_of(site.names))
+    return tuple(groups.values())
 
 
 def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[str, Json]]]:

@@ -145,10 +145,12 @@ def _row(
     )
 
 
-def _multiplies(found: TrainingEvidence) -> bool:
+def _multiplies(evidence: TrainingEvidence) -> bool:
     """Return whether the loss scale grows by something else than 2."""
     try:
-        scale = optimizer_config.scale_of(found.wrapper) if found.wrapper is not None else None
+        scale = (
+            optimizer_config.scale_of(evidence.wrapper) if evidence.wrapper is not None else None
+        )
     except SpellingError:
         return False
     return isinstance(scale, Dynamic) and scale.multiplier != Dynamic().multiplier
@@ -163,17 +165,17 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     )
 
 
-def _schedule_alone(found: TrainingEvidence) -> bool:
-    schedule = keras_objects.read(found.inner.get("learning_rate"))
+def _schedule_alone(evidence: TrainingEvidence) -> bool:
+    schedule = keras_objects.read(evidence.inner.get("learning_rate"))
     return schedule is not None and schedule.module is None
 
 
-def _has_slots(found: TrainingEvidence) -> bool:
-    return any(tensor.shape for tensor in found.document.state)
+def _has_slots(evidence: TrainingEvidence) -> bool:
+    return any(tensor.shape for tensor in evidence.document.state)
 
 
-def _state_at(found: TrainingEvidence, *group: str) -> bool:
-    return any(tensor.path[: len(group)] == group for tensor in found.document.tensors or ())
+def _state_at(evidence: TrainingEvidence, *group: str) -> bool:
+    return any(tensor.path[: len(group)] == group for tensor in evidence.document.tensors or ())
 
 
 REFUSALS: Final[tuple[TrainingRow, ...]] = (
@@ -181,25 +183,25 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5",
         "tf1.15",
         "loss-scaling optimizers need TF 2.0 or later",
-        lambda found: found.wrapper is not None,
+        lambda evidence: evidence.wrapper is not None,
     ),
     _row(
         "h5",
         "tf1.15 to tf2.3",
         "LossScaleOptimizerV1 needs TF 2.4 or later",
-        lambda found: found.outer == "LossScaleOptimizerV1",
+        lambda evidence: evidence.outer == "LossScaleOptimizerV1",
     ),
     _row(
         "h5",
         "tf1.15 to tf2.5",
         "LossScaleOptimizerV3 needs a release later than TF 2.5",
-        lambda found: found.outer == "LossScaleOptimizerV3",
+        lambda evidence: evidence.outer == "LossScaleOptimizerV3",
     ),
     _row(
         "h5",
         "tf2.0 to tf2.3",
         ("LossScaleOptimizer uses the format of TF 2.4 and later, with an `inner_optimizer`"),
-        lambda found: found.wrapper is not None and "inner_optimizer" in found.wrapper,
+        lambda evidence: evidence.wrapper is not None and "inner_optimizer" in evidence.wrapper,
     ),
     _row(
         "h5",
@@ -211,28 +213,28 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5",
         "tf1.15 to tf2.5",
         "the optimizer is from TF 2.11 or later and is registered as Custom",
-        lambda found: found.outer.startswith("Custom>"),
+        lambda evidence: evidence.outer.startswith("Custom>"),
     ),
     _row(
         "h5",
         "tf2.9",
         "the optimizer is from TF 2.11 or later and has keys that TF 2.9 does not support",
-        lambda found: (
-            optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
-            and any(key in found.inner for key in _SINCE_TF211)
+        lambda evidence: (
+            optimizer_config.is_new_style(optimizer_config.unwrap(evidence.optimizer))
+            and any(key in evidence.inner for key in _SINCE_TF211)
         ),
     ),
     _row(
         "savedmodel",
         "tf2.2",
         "the training configuration has no sample_weight_mode, which TF 2.2 requires",
-        lambda found: _lacks(found.configuration, "sample_weight_mode"),
+        lambda evidence: _lacks(evidence.configuration, "sample_weight_mode"),
     ),
     _row(
         "h5",
         "keras3.0 on",
         ("the learning rate of the optimizer is stored as `lr`, the name used up to Keras 2.2"),
-        lambda found: "lr" in found.inner,
+        lambda evidence: "lr" in evidence.inner,
     ),
     _row(
         "h5",
@@ -244,85 +246,86 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5 keras",
         "keras3.0 on",
         "LossScaleOptimizer uses the Keras 2 format",
-        lambda found: found.wrapper is not None and "name" not in found.wrapper,
+        lambda evidence: evidence.wrapper is not None and "name" not in evidence.wrapper,
     ),
     _row(
         "h5 keras",
         "keras3.0 on",
         ("the loss is a Keras 2 object with arguments that Keras 3 does not support"),
-        lambda found: any(map(_is_loss_of_keras2, found.losses)),
+        lambda evidence: any(map(_is_loss_of_keras2, evidence.losses)),
     ),
     _row(
         "keras",
         "keras3.0 on",
         "the optimizer is from optimizers.legacy, which does not exist in Keras 3",
-        lambda found: _is_legacy(found.optimizer),
+        lambda evidence: _is_legacy(evidence.optimizer),
     ),
     _row(
         "keras",
         "keras3.0 on",
         "the optimizer is from Keras 2 and has keys that Keras 3 does not support",
-        lambda found: any(key in found.inner for key in _OF_KERAS2),
+        lambda evidence: any(key in evidence.inner for key in _OF_KERAS2),
     ),
     _row(
         "h5",
         "keras3.0 on",
         "the optimizer is registered as Custom, but Keras 3 looks it up by the name in its config",
-        lambda found: (
-            found.outer.startswith("Custom>")
-            and str(found.inner.get("name")).lower() not in optimizer_config.ALIASES
+        lambda evidence: (
+            evidence.outer.startswith("Custom>")
+            and str(evidence.inner.get("name")).lower() not in optimizer_config.ALIASES
         ),
     ),
     _row(
         "h5",
         "keras3.0 on",
         "Keras 3 does not find the Lamb optimizer in HDF5 files",
-        lambda found: found.outer.lower() == "lamb",
+        lambda evidence: evidence.outer.lower() == "lamb",
     ),
     _row(
         "h5 keras",
         "tf2.12 on",
         "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
-        lambda found: (
-            found.wrapper is not None and optimizer_config.class_of(found.optimizer) in _UNWRAPPED
+        lambda evidence: (
+            evidence.wrapper is not None
+            and optimizer_config.class_of(evidence.optimizer) in _UNWRAPPED
         ),
     ),
     _row(
         "h5 keras",
         "tf2.12 on",
         "Keras 2 cannot rebuild Nadam for a model without trainable weights",
-        lambda found: (
-            optimizer_config.class_of(found.optimizer) == "Nadam"
-            and optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
-            and found.trains_nothing
+        lambda evidence: (
+            optimizer_config.class_of(evidence.optimizer) == "Nadam"
+            and optimizer_config.is_new_style(optimizer_config.unwrap(evidence.optimizer))
+            and evidence.trains_nothing
         ),
     ),
     _row(
         "h5",
         "keras3.0 on",
         "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under the wrong name",
-        lambda found: any(keras_objects.class_of(loss) == _NAMELESS for loss in found.losses),
+        lambda evidence: any(keras_objects.class_of(loss) == _NAMELESS for loss in evidence.losses),
     ),
     _row(
         "keras",
         "after keras3.9",
         ("Nadam's momentum product is stored before its slots, the order used up to Keras 3.9"),
-        lambda found: found.keras3 and _product_place(found) == _BEFORE_SLOTS,
+        lambda evidence: evidence.keras3 and _product_place(evidence) == _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "keras3.0 to keras3.9",
         ("Nadam's momentum product is stored after its slots, the order used since Keras 3.10"),
-        lambda found: found.keras3 and (_product_place(found) or 0) > _BEFORE_SLOTS,
+        lambda evidence: evidence.keras3 and (_product_place(evidence) or 0) > _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "tf2.15 on",
         "the LossScaleOptimizer was saved before the first step and has no name",
-        lambda found: (
-            found.outer == "LossScaleOptimizerV3"
-            and found.has_weights
-            and not _state_at(found, *INNER_STATE, "vars", "1")
+        lambda evidence: (
+            evidence.outer == "LossScaleOptimizerV3"
+            and evidence.has_weights
+            and not _state_at(evidence, *INNER_STATE, "vars", "1")
         ),
     ),
 )
@@ -334,7 +337,7 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "tf2.12 on",
         "no release restores the state of LossScaleOptimizerV3 from HDF5; training "
         "restarts at step 0 with empty slots",
-        lambda found: found.outer == "LossScaleOptimizerV3" and _has_slots(found),
+        lambda evidence: evidence.outer == "LossScaleOptimizerV3" and _has_slots(evidence),
         _ARCHIVE,
     ),
     _row(
@@ -342,14 +345,14 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "keras3.0 on",
         "Keras 3 does not restore loss-scaling optimizers from HDF5; training "
         "restarts at step 0 with empty slots",
-        lambda found: found.wrapper is not None and _has_slots(found),
+        lambda evidence: evidence.wrapper is not None and _has_slots(evidence),
         _ARCHIVE,
     ),
     _row(
         "h5",
         "keras3.0 on",
         ("Keras 3 restores only the step count of the optimizer from HDF5, not its slots"),
-        lambda found: found.wrapper is None and _has_slots(found),
+        lambda evidence: evidence.wrapper is None and _has_slots(evidence),
         "to continue training, save the model as .keras",
     ),
     _row(
@@ -357,7 +360,9 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "keras3.0 on",
         "the state belongs to a loss-scaling optimizer, but the config describes its inner "
         "optimizer; training restarts at step 0 with empty slots",
-        lambda found: found.keras3 and found.wrapper is None and _state_at(found, *INNER_STATE),
+        lambda evidence: (
+            evidence.keras3 and evidence.wrapper is None and _state_at(evidence, *INNER_STATE)
+        ),
         _ARCHIVE,
     ),
     _row(
@@ -365,7 +370,7 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "tf2.12 on",
         "the archive contains no state for the optimizer, which is from optimizers.legacy; "
         "training restarts at step 0 with empty slots",
-        lambda found: _is_legacy(found.optimizer) and not _state_at(found, INNER_STATE[0]),
+        lambda evidence: _is_legacy(evidence.optimizer) and not _state_at(evidence, INNER_STATE[0]),
         "save the model as HDF5 or as a SavedModel instead",
     ),
 )
@@ -395,11 +400,15 @@ def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvi
 
 
 def first(
-    rows: tuple[TrainingRow, ...], found: TrainingEvidence, loader: str
+    rows: tuple[TrainingRow, ...], evidence: TrainingEvidence, loader: str
 ) -> TrainingRow | None:
     """Return the first row that applies to a loader; None where none does."""
     for row in rows:
-        if found.document.format in row.formats and loader in row.releases and row.shows(found):
+        if (
+            evidence.document.format in row.formats
+            and loader in row.releases
+            and row.shows(evidence)
+        ):
             return row
     return None
 
@@ -408,17 +417,17 @@ def _is_legacy(optimizer: Json) -> bool:
     return ".legacy" in str(_module(optimizer_config.unwrap(optimizer)))
 
 
-def _product_place(found: TrainingEvidence) -> int | None:
+def _product_place(evidence: TrainingEvidence) -> int | None:
     """
     Return the number of the one scalar that Nadam keeps besides its steps and its rate; None where
     it has none, or several.
     """
-    if optimizer_config.class_of(found.optimizer) != "Nadam":
+    if optimizer_config.class_of(evidence.optimizer) != "Nadam":
         return None
-    group = INNER_STATE if found.wrapper is not None else INNER_STATE[:1]
+    group = INNER_STATE if evidence.wrapper is not None else INNER_STATE[:1]
     scalars = [
         int(tensor.path[-1])
-        for tensor in found.document.tensors or ()
+        for tensor in evidence.document.tensors or ()
         if tensor.path[:-1] == (*group, "vars") and tensor.shape == ()
     ]
     others = [number for number in scalars if number >= _BEFORE_SLOTS]

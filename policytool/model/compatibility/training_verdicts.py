@@ -73,58 +73,58 @@ class Named:
         return f"the {_NOUNS[self.kind]} {name}"
 
 
-def verdict(found: TrainingEvidence, loader: str) -> PartVerdict:
+def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     """Return what a loader makes of a training configuration."""
-    row = training_incompatibilities.first(training_incompatibilities.REFUSALS, found, loader)
+    row = training_incompatibilities.first(training_incompatibilities.REFUSALS, evidence, loader)
     if row is not None:
         return PartVerdict(reason=row.reason)
-    objects = tuple(one for one in named(found) if _is_looked_up(found, loader, one))
-    missing = next((one for one in objects if _misses(found, loader, one)), None)
+    objects = tuple(entry for entry in named(evidence) if _is_looked_up(evidence, loader, entry))
+    missing = next((entry for entry in objects if _misses(evidence, loader, entry)), None)
     if missing is not None:
         return PartVerdict(
             reason=f"{missing.words} cannot be found by its name in this file format"
         )
-    own = next((one for one in objects if one.is_own), None)
+    own = next((entry for entry in objects if entry.is_own), None)
     if own is not None:
         return PartVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
-    return PartVerdict(doubt=_ownerless(found))
+    return PartVerdict(doubt=_ownerless(evidence))
 
 
-def named(found: TrainingEvidence) -> Iterator[Named]:
+def named(evidence: TrainingEvidence) -> Iterator[Named]:
     """Yield the losses and metrics of a training configuration, each once."""
-    if not isinstance(found.configuration, dict):
+    if not isinstance(evidence.configuration, dict):
         return
     met: set[Named] = set()
     for key, kind in _KEYS.items():
-        for name, is_class in _names(found.configuration.get(key)):
-            one = Named(kind=kind, name=name, is_class=is_class)
-            if one not in met and not (kind == training_names.METRICS and name in _ALIASES):
-                met.add(one)
-                yield one
+        for name, is_class in _names(evidence.configuration.get(key)):
+            entry = Named(kind=kind, name=name, is_class=is_class)
+            if entry not in met and not (kind == training_names.METRICS and name in _ALIASES):
+                met.add(entry)
+                yield entry
 
 
-def _is_looked_up(found: TrainingEvidence, loader: str, one: Named) -> bool:
+def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
     """
     Return whether a loader looks a loss or a metric up when it loads the file: Keras 3 keeps the
     metrics of HDF5 as they are until training begins (3.0 to 3.15).
     """
     return (
-        found.document.format == "keras"
-        or one.kind == training_names.LOSSES
+        evidence.document.format == "keras"
+        or entry.kind == training_names.LOSSES
         or family_of(loader) == KERAS2
     )
 
 
-def _misses(found: TrainingEvidence, loader: str, one: Named) -> bool:
+def _misses(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
     """
     Return whether a loader does not find what another release finds; archives give names to
     ``compile()``, which looks them up when training begins.
     """
-    if found.document.format == "keras" or one.is_own:
+    if evidence.document.format == "keras" or entry.is_own:
         return False
-    if one.is_class:
-        return training_names.arguments(loader, one.kind, one.name) is None
-    return not training_names.finds(loader, "h5", one.kind, one.name)
+    if entry.is_class:
+        return training_names.arguments(loader, entry.kind, entry.name) is None
+    return not training_names.finds(loader, "h5", entry.kind, entry.name)
 
 
 def _names(value: Json) -> Iterator[tuple[str, bool]]:
@@ -154,14 +154,14 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
     return serialized.class_name, True
 
 
-def _ownerless(found: TrainingEvidence) -> str | None:
+def _ownerless(evidence: TrainingEvidence) -> str | None:
     """
     Return what to say of variables of an optimizer that is not in the configuration, as Keras 3
     writes archives of a model that it saved as HDF5 before (3.15.1); it compiles them with rmsprop.
     """
-    if found.optimizer is not None or not any(
+    if evidence.optimizer is not None or not any(
         tensor.path[:1] == training_incompatibilities.INNER_STATE[:1]
-        for tensor in found.document.tensors or ()
+        for tensor in evidence.document.tensors or ()
     ):
         return None
     return "the file contains variables of an unknown optimizer"

@@ -64,17 +64,19 @@ def verdicts(
         releases=frozenset(release.id for release in origins),
     )
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
-    found = serialized_objects.objects(placed.sites)
-    open_questions = doubts.of(evidence, origins, placed.sites, found)
+    groups = serialized_objects.objects(placed.sites)
+    open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
-    made = (_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
+    loader_verdicts = (
+        _verdict(loader, evidence, showing, groups, open_questions) for loader in LOADERS
+    )
     if compiled is None:
-        return tuple(made)
+        return tuple(loader_verdicts)
     return tuple(
-        replace(one, training=training_verdicts.verdict(compiled, one.loader))
-        if all(cause.kind is Obstacle.POLICY for cause in one.causes)
-        else one
-        for one in made
+        replace(verdict, training=training_verdicts.verdict(compiled, verdict.loader))
+        if all(cause.kind is Obstacle.POLICY for cause in verdict.causes)
+        else verdict
+        for verdict in loader_verdicts
     )
 
 
@@ -82,11 +84,11 @@ def _verdict(
     loader: str,
     evidence: Evidence,
     showing: Sequence[Incompatibility],
-    found: Sequence[ObjectGroup],
+    groups: Sequence[ObjectGroup],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
-    objections = tuple(_objections(loader, found))
+    objections = tuple(_objections(loader, groups))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
@@ -126,13 +128,13 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
         return
     from policytool.releases import keras_operations  # only for graphs with operations
 
-    found = {
+    class_by_objection = {
         objection: use.class_name
         for use in uses
         if keras_operations.is_known(use.module, use.class_name)
         for objection in keras_operations.objections(loader, use)
     }
-    for objection, name in sorted(found.items(), key=lambda item: item[0].reason):
+    for objection, name in sorted(class_by_objection.items(), key=lambda item: item[0].reason):
         yield Cause(
             kind=Obstacle.KEY if objection.arguments else Obstacle.CLASS,
             reason=objection.reason,
@@ -141,19 +143,19 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
         )
 
 
-def _objections(loader: str, found: Sequence[ObjectGroup]) -> Iterator[Cause]:
+def _objections(loader: str, groups: Sequence[ObjectGroup]) -> Iterator[Cause]:
     """Yield the classes and the keys that a loader does not take."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
-    for alike in found:
-        if alike.custom or not known_arguments.is_known(alike.kind, alike.class_name):
+    for group in groups:
+        if group.custom or not known_arguments.is_known(group.kind, group.class_name):
             continue
         objection = known_arguments.objection(
-            loader, alike.kind, alike.class_name, alike.config, module=alike.module
+            loader, group.kind, group.class_name, group.config, module=group.module
         )
         if objection is not None:
-            for obstacle, reason, keys in _objection_parts(alike, objection):
-                gathered.setdefault((obstacle, reason, alike.class_name, keys), []).extend(
-                    alike.layers
+            for obstacle, reason, keys in _objection_parts(group, objection):
+                gathered.setdefault((obstacle, reason, group.class_name, keys), []).extend(
+                    group.layers
                 )
     for (obstacle, reason, class_name, keys), layers in gathered.items():
         yield Cause(
@@ -166,12 +168,12 @@ def _objections(loader: str, found: Sequence[ObjectGroup]) -> Iterator[Cause]:
 
 
 def _objection_parts(
-    alike: ObjectGroup, objection: known_arguments.Objection
+    group: ObjectGroup, objection: known_arguments.Objection
 ) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
     """Yield an objection's parts, each with its reason and its keys."""
-    name = alike.class_name
+    name = group.class_name
     if objection.missing:
-        yield Obstacle.CLASS, f"{_WORDS[alike.kind]} {name} does not exist", ()
+        yield Obstacle.CLASS, f"{_WORDS[group.kind]} {name} does not exist", ()
     if objection.broken:
         yield (
             Obstacle.CLASS,
@@ -211,9 +213,9 @@ _WORDS: Final = {
 def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
     """Yield what a loader cannot build in its dtype."""
     for class_name, policy in sorted(
-        found
-        for found in traits.layer_policies
-        if found[1] != _EVERYWHERE and not layer_facts(found[0]).is_opaque
+        pair
+        for pair in traits.layer_policies
+        if pair[1] != _EVERYWHERE and not layer_facts(pair[0]).is_opaque
     ):
         if dtype_support.unbuildable(loader, class_name, policy) is not None:
             yield Cause(
@@ -221,7 +223,7 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
                 reason=f"{class_name} cannot be built under {policy}",
                 class_name=class_name,
             )
-    for initializer, policy in sorted(found for found in traits.drawn if found[1] != _EVERYWHERE):
+    for initializer, policy in sorted(pair for pair in traits.drawn if pair[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
         if (
             dtype_support.undrawable(loader, _CLASS.get(initializer, initializer), dtype)

@@ -101,13 +101,13 @@ class _Owners:
 
 def _owners(entries: Mapping[Address, int]) -> dict[str, _Owners]:
     """Return the layers by part and by the steps that lead to each of them."""
-    found: dict[str, _Owners] = defaultdict(_Owners)
+    owners_by_part: dict[str, _Owners] = defaultdict(_Owners)
     for entry, site in entries.items():
-        owners = found[entry.part]
+        owners = owners_by_part[entry.part]
         for step in steps_of(entry.pointer):
             owners = owners.below.setdefault(step, _Owners())
         owners.site = site
-    return found
+    return owners_by_part
 
 
 def _may_be_function(value: dict[str, Json], name: str) -> bool:

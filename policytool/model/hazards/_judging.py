@@ -115,9 +115,9 @@ def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json])
         else _find_file(class_name, config)
     )
     met = False
-    for one in special:
+    for hazard in special:
         met = True
-        yield one
+        yield hazard
     if not met or not layer_facts(class_name).opens:
         yield from _of_class(value, class_name)
     yield from _arguments(class_name, config)
@@ -155,13 +155,13 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
     facts = layer_facts(class_name)
     if facts.opens:
         key = facts.opens["argument"]
-        told = config.get(key)
-        if told:
+        file_argument = config.get(key)
+        if file_argument:
             yield (
                 Harm.FILE,
                 key,
                 facts.opens["effect"].format(
-                    short(told) if isinstance(told, str) else "another file"
+                    short(file_argument) if isinstance(file_argument, str) else "another file"
                 ),
             )
     elif (
@@ -198,7 +198,11 @@ def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
         value.get("module"),
     )  # each is looked up by another loader
     name = next(
-        (one for one in names if not (isinstance(one, str) and class_names.is_pure_spec(one))),
+        (
+            spec_name
+            for spec_name in names
+            if not (isinstance(spec_name, str) and class_names.is_pure_spec(spec_name))
+        ),
         names[0] if names else None,
     )
     outside = (

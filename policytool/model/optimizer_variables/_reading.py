@@ -74,10 +74,10 @@ def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
 
     :raises SpellingError: for what no release writes.
     """
-    found = optimizer_config.innermost(value)
-    if found is None:
+    class_and_config = optimizer_config.innermost(value)
+    if class_and_config is None:
         return None
-    class_name, config = found
+    class_name, config = class_and_config
     inner = optimizer_config.unwrap(value)
     if isinstance(inner, str):
         config = known_arguments.default_config("optimizers", class_name, loaded.origins[-1].id)
@@ -117,18 +117,20 @@ def _state_in_archive(
     for tensor in loaded.document.tensors or ():
         if tensor.path[0] == _OPTIMIZER and tensor.path[-1].isdigit():
             groups.setdefault(tensor.path[:-1], {})[int(tensor.path[-1])] = tensor
-    found = (
+    variables = (
         groups.get(_INNER) or groups.get((_OPTIMIZER, "_optimizer", "vars")) or groups.get(_OUTER)
     )
-    if not found:
+    if not variables:
         return None
     is_wrapped = loaded.is_keras3 and _INNER in groups
     own = groups.get(_OUTER, {}) if is_wrapped else {}
-    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped)
+    expected_positions = positions(
+        optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped
+    )
     return _state_by_position(
         optimizer,
-        [found[number] for number in sorted(found)],
-        wanted,
+        [variables[number] for number in sorted(variables)],
+        expected_positions,
         trainable,
         own=[own[number] for number in sorted(own)][:_OWN],
     )
@@ -144,15 +146,19 @@ def _state_of_keras3(
     stored = loaded.document.state
     has_own = len(stored) > _OWN and stored[_OWN - 1].path[-1] == _LAST_OWN
     own = stored[: _OWN * has_own]
-    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own)
-    found = _state_by_position(optimizer, stored[len(own) :], wanted, trainable, own=own)
-    for (weight, kind), tensor in found.slots.items():
+    expected_positions = positions(
+        optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own
+    )
+    state = _state_by_position(
+        optimizer, stored[len(own) :], expected_positions, trainable, own=own
+    )
+    for (weight, kind), tensor in state.slots.items():
         name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
         if not name.endswith("_".join(("", *"/".join(weight.path[1:]).split("/"), kind))):
             raise UnmappedError(
                 f"expected the {kind} of {'/'.join(weight.path)}, found {'/'.join(tensor.path)}"
             )
-    return found
+    return state
 
 
 def _state_of_standalone(
@@ -166,51 +172,52 @@ def _state_of_standalone(
     steps before Keras 2.3, and Nadam no product of momentums.
     """
     config = {**optimizer.config, "momentum": True}
-    wanted = [
-        one
-        for one in positions(
+    expected_positions = [
+        position
+        for position in positions(
             StyledOptimizer(class_name=optimizer.class_name, config=config, style=Style.OLD)
             if optimizer.class_name == "SGD"
             else optimizer,
             _shapes(trainable),
             loaded.origins[-1].id,
         )
-        if one.weight is not None
+        if position.weight is not None
     ]
     stored, count = loaded.document.state, len(trainable)
-    more = len(stored) - len(wanted)
+    more = len(stored) - len(expected_positions)
     if optimizer.class_name == _WITH_UNUSED and more > count:
         unused = stored[len(stored) - count :]
         if all(tensor.shape == (1,) for tensor in unused):
             stored, more = stored[: len(stored) - count], more - count
     head = [Position(ITERATIONS), Position(SCHEDULE)][: max(more, 0)]
-    return _state_by_position(optimizer, stored, [*head, *wanted], trainable)
+    return _state_by_position(optimizer, stored, [*head, *expected_positions], trainable)
 
 
 def _state_by_position(
     optimizer: StyledOptimizer,
     stored: Sequence[Tensor],
-    wanted: Sequence[Position],
+    expected_positions: Sequence[Position],
     trainable: Sequence[Tensor],
     own: Sequence[Tensor] = (),
 ) -> OptimizerState:
-    if len(stored) != len(wanted) or any(
-        tensor.shape != position.shape for tensor, position in zip(stored, wanted, strict=False)
+    if len(stored) != len(expected_positions) or any(
+        tensor.shape != position.shape
+        for tensor, position in zip(stored, expected_positions, strict=False)
     ):
         raise UnmappedError(
             f"its {len(stored)} variables do not match the state of {optimizer.class_name} for "
             f"{len(trainable)} trainable weights"
         )
-    placed = list(zip(wanted, stored, strict=True))
-    once = {one.kind: tensor for one, tensor in placed if one.weight is None}
+    placed = list(zip(expected_positions, stored, strict=True))
+    once = {position.kind: tensor for position, tensor in placed if position.weight is None}
     return OptimizerState(
         iterations=once.get(ITERATIONS),
         rate=once.get(RATE),
         schedule=once.get(SCHEDULE),
         slots={
-            (trainable[one.weight], one.kind): tensor
-            for one, tensor in placed
-            if one.weight is not None
+            (trainable[position.weight], position.kind): tensor
+            for position, tensor in placed
+            if position.weight is not None
         },
         own=tuple(own),
     )
@@ -235,12 +242,12 @@ def _state_by_name(
             shape = weight.shape or ()
             if not slot.is_factor_of(shape):
                 continue
-            found = by_end.get(_end(optimizer.style, slot, name), [])
-            if len(found) != 1 or found[0].shape != slot.shape(shape):
+            matches = by_end.get(_end(optimizer.style, slot, name), [])
+            if len(matches) != 1 or matches[0].shape != slot.shape(shape):
                 raise UnmappedError(
                     f"no variable could be identified as the {slot.kind} of {'/'.join(weight.path)}"
                 )
-            slots[weight, slot.kind] = found[0]
+            slots[weight, slot.kind] = matches[0]
     if len(set(slots.values())) != len(slots):
         raise UnmappedError("one of its variables matches several weights")
     return OptimizerState(

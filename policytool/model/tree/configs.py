@@ -134,8 +134,8 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     """
     Add the layer ``value`` and all below it; a layer that was already met gets a further place.
     """
-    if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
-        raise LimitError(f"{walk.root.part} contains {beyond}")
+    if excess := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
+        raise LimitError(f"{walk.root.part} contains {excess}")
     spend(1, walk="layers of a config")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
@@ -169,9 +169,9 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         else place.prefix + name
     )
     above = walk.sites[place.parent].names if place.parent is not None else ()
-    spelled: Json | Unspelled = Unspelled.ABSENT
+    stored_dtype: Json | Unspelled = Unspelled.ABSENT
     if isinstance(config, dict):
-        spelled = config.get(
+        stored_dtype = config.get(
             "dtype",
             config.get("input_dtype", Unspelled.ABSENT)
             if class_name == INPUT_CLASS
@@ -186,7 +186,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         attribute=place.attribute,
         listed=place.listed,
         parent=place.parent,
-        spelled=spelled,
+        spelled=stored_dtype,
         entry=place.entry,
         address=Address.below(place.entry, "config", "dtype") if isinstance(config, dict) else None,
         is_model=class_name in MODEL_CLASSES

@@ -72,10 +72,10 @@ class _Walk:
         """
         self.uses += 1
         self.characters += len(attribute)
-        if beyond := limits.LAYERS.exceeded_message(
+        if excess := limits.LAYERS.exceeded_message(
             self.uses, counting=True
         ) or limits.PATH_CHARACTERS.exceeded_message(self.characters, counting=True):
-            raise LimitError(f"its object graph contains {beyond}")
+            raise LimitError(f"its object graph contains {excess}")
 
     @cached_property
     def holders(self) -> frozenset[int]:
@@ -90,13 +90,13 @@ class _Walk:
                     above[child].append(node.id)
             elif _is_layer(self.document, node):
                 pending.append(node.id)
-        found: set[int] = set()
+        container_ids: set[int] = set()
         while pending:
             for holder in above.pop(pending.pop(), ()):
-                if holder not in found:
-                    found.add(holder)
+                if holder not in container_ids:
+                    container_ids.add(holder)
                     pending.append(holder)
-        return frozenset(found)
+        return frozenset(container_ids)
 
 
 def sites(document: Document) -> tuple[Site, ...]:
@@ -118,8 +118,8 @@ def sites(document: Document) -> tuple[Site, ...]:
 
 def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
     walk.count_use()
-    if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
-        raise LimitError(f"its object graph nests layers to a depth of {beyond}")
+    if excess := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
+        raise LimitError(f"its object graph nests layers to a depth of {excess}")
     metadata = _metadata(walk.document, node)
     serialized = keras_objects.require(metadata)
     class_name, registered = split_class(serialized)
@@ -135,7 +135,7 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
     walk.index_of[node.id] = len(walk.sites)
     index = len(walk.sites)
     in_config = isinstance(config, dict) and "dtype" in config
-    spelled: Json | Unspelled = (
+    stored_dtype: Json | Unspelled = (
         config["dtype"]
         if in_config and isinstance(config, dict)
         else metadata.get("dtype", Unspelled.ABSENT)
@@ -148,7 +148,7 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
             registered_name=registered,
             attribute=attribute,
             parent=parent,
-            spelled=spelled,
+            spelled=stored_dtype,
             entry=Address(part=node.part or "", pointer=""),
             address=Address(
                 part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"

@@ -167,10 +167,10 @@ def with_shared_places(
         characters += (1 + len(site.also_at) + len(above)) * (
             len(site.names) + sum(map(len, site.names))
         )
-        if beyond := limits.LAYERS.exceeded_message(
+        if excess := limits.LAYERS.exceeded_message(
             places, counting=True
         ) or limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-            raise LimitError(f"if every use of a layer is counted, the model has {beyond}")
+            raise LimitError(f"if every use of a layer is counted, the model has {excess}")
         inherited = tuple((*names, site.name) for names in above)
         own = frozenset(site.also_at) if inherited else frozenset()
         new = tuple(names for names in inherited if names not in own)

@@ -75,10 +75,10 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
             for tensor in document.tensors or ()
         )  # as HDF5 has them, in a layer's group
         sites = _with_cell_names(sites, children, grouped)
-        found = _by_names(sites, children, grouped)
+        pairs_by_site = _by_names(sites, children, grouped)
         owned = {
             index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs]
-            for index, pairs in found.items()
+            for index, pairs in pairs_by_site.items()
         }
     elif document.layout is Layout.OBJECT_PATHS:
         owned = _by_paths(document, sites, children)
@@ -148,13 +148,15 @@ def _with_shared(
 ) -> dict[int | None, list[int]]:
     """Return the children with shared layers below each of the parents that hold them."""
     by_names = {site.names: index for index, site in enumerate(sites)}
-    found = defaultdict(list, {parent: list(below) for parent, below in children.items()})
+    children_by_parent = defaultdict(
+        list, {parent: list(below) for parent, below in children.items()}
+    )
     for index, site in enumerate(sites):
         for names in site.also_at:
             parent = by_names.get(names[:-1])
             if parent is not None:
-                found[parent].append(index)
-    return found
+                children_by_parent[parent].append(index)
+    return children_by_parent
 
 
 @dataclass(slots=True)
@@ -171,10 +173,10 @@ class _Below:
     def first(self, start: int, name: str) -> int | None:
         """Return the first site of this name below ``start``, breadth first."""
         if start not in self._names:
-            found: dict[str, int] = {}
+            index_by_name: dict[str, int] = {}
             for index in self.all(start):
-                found.setdefault(self.sites[index].name, index)
-            self._names[start] = found
+                index_by_name.setdefault(self.sites[index].name, index)
+            self._names[start] = index_by_name
         return self._names[start].get(name)
 
     def by_prefix(self, start: int, name: str) -> int:
@@ -183,13 +185,13 @@ class _Below:
         ``start`` where there is none: Keras 1 writes no scopes.
         """
         if start not in self._prefixes:
-            found: dict[str, int] = {}
+            index_by_name: dict[str, int] = {}
             pending = list(self.children.get(start, ()))
             while pending:
                 index = pending.pop()
                 pending += self.children.get(index, ())
-                found.setdefault(self.sites[index].name, index)
-            self._prefixes[start] = found
+                index_by_name.setdefault(self.sites[index].name, index)
+            self._prefixes[start] = index_by_name
         known = self._prefixes[start]
         ends = [end for end, character in enumerate(name) if end and character == "_"]
         return next((known[name[:end]] for end in reversed(ends) if name[:end] in known), start)
@@ -216,15 +218,15 @@ class _Below:
 
     def all(self, start: int) -> list[int]:
         """Return all sites below one, each once, breadth first."""
-        found = dict.fromkeys(self.children.get(start, ()))
-        pending = deque(found)
+        descendants = dict.fromkeys(self.children.get(start, ()))
+        pending = deque(descendants)
         while pending:
             for child in self.children.get(pending.popleft(), ()):
-                if child not in found:
-                    found[child] = None
+                if child not in descendants:
+                    descendants[child] = None
                     pending.append(child)
-        steps.spend(1 + len(found), walk="layers below layers")
-        return list(found)
+        steps.spend(1 + len(descendants), walk="layers below layers")
+        return list(descendants)
 
 
 def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -> int:
@@ -236,9 +238,9 @@ def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -
     while position < len(scopes):
         for length in range(min(longest, len(scopes) - position), 0, -1):
             name = "/".join(scopes[position : position + length])
-            found = below.first(index, name)
-            if found is not None:
-                index = found
+            child = below.first(index, name)
+            if child is not None:
+                index = child
                 break
         else:
             length = 1
@@ -317,18 +319,20 @@ class _NumberedNames:
         if parent not in self._below:
             self._below[parent] = self._first_names(parent)
         known = self._below[parent]
-        found = [known[base] for base in (site.name, snake_case(site.class_name)) if base in known]
-        return min(found)[1] if found else site.name
+        matches = [
+            known[base] for base in (site.name, snake_case(site.class_name)) if base in known
+        ]
+        return min(matches)[1] if matches else site.name
 
     def _first_names(self, parent: str) -> dict[str, tuple[int, str]]:
         """Return the first name with a number by the name without it, each with its place."""
-        found: dict[str, tuple[int, str]] = {}
+        first_names: dict[str, tuple[int, str]] = {}
         for scope in self._scopes.get(parent, ()):
             steps.spend(len(scope), walk="scopes of cells")
             for name in scope[scope.index(parent) + 1 :]:
                 if match := _SUFFIX.fullmatch(name):
-                    found.setdefault(match["base"], (len(found), name))
-        return found
+                    first_names.setdefault(match["base"], (len(first_names), name))
+        return first_names
 
 
 def _by_paths(
@@ -401,23 +405,23 @@ def _members(
             groups[name].append(
                 (0, name)
             )  # a class whose own name ends in a number, such as Block_2
-    found: list[tuple[int, tuple[str, ...]]] = []
+    pairs: list[tuple[int, tuple[str, ...]]] = []
     for base, members in listed.items():
         numbers = dict(sorted(groups.get(base, ())))
         if container[-1] == _CONTAINERS[1] and len(numbers) == len(
             members
         ):  # 2.12 and 2.13 count a layer with weights twice
-            found += [
+            pairs += [
                 (member, (*container, name))
                 for member, name in zip(members, numbers.values(), strict=True)
             ]
             continue
-        found += [
+        pairs += [
             (member, (*container, numbers[position]))
             for position, member in enumerate(members)
             if position in numbers
         ]
-    return found
+    return pairs
 
 
 def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
@@ -463,8 +467,8 @@ def _variable_edges(
             for inner, child in reversed(node.children):
                 pending.append((f"{label}/{inner}", child))
                 characters += len(pending[-1][0])
-            if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-                raise LimitError(f"its object graph has attributes of {beyond}")
+            if excess := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
+                raise LimitError(f"its object graph has attributes of {excess}")
 
 
 def _variable(tensor: Tensor, name: str) -> Variable:

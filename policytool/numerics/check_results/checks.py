@@ -137,12 +137,12 @@ class CheckRun:
     @property
     def is_isolated(self) -> bool:
         """Whether layers ran alone as well."""
-        return any(one.isolated is not None for call in self.calls for one in call.outputs)
+        return any(output.isolated is not None for call in self.calls for output in call.outputs)
 
     @property
     def measured(self) -> Answer:
         """Whether the candidate is safe on these inputs, whatever they are."""
-        return worst(one.answer for one in self.answers)
+        return worst(output_answer.answer for output_answer in self.answers)
 
     @property
     def answer(self) -> Answer:
@@ -152,7 +152,10 @@ class CheckRun:
     @property
     def has_changes(self) -> bool:
         """Whether an output is not safe, or may be not, as one of the kinds that it may have."""
-        return any(one.answer is Answer.NOT_SAFE or one.why is Open.KINDS for one in self.answers)
+        return any(
+            output_answer.answer is Answer.NOT_SAFE or output_answer.why is Open.KINDS
+            for output_answer in self.answers
+        )
 
     @property
     def is_troubled(self) -> bool:
@@ -161,7 +164,7 @@ class CheckRun:
         inputs cannot tell, one that rounding does not explain.
         """
         if not self.is_on_data or any(
-            one.why in {Open.CONSTANT, Open.NOT_FINITE} for one in self.answers
+            output_answer.why in {Open.CONSTANT, Open.NOT_FINITE} for output_answer in self.answers
         ):
             return self.measured is Answer.NOT_SAFE or not self.verdict.passed
         return self.has_changes
@@ -173,7 +176,8 @@ class CheckRun:
             return self.verdict.passed
         harmless = {None, Open.FEW, *([Open.CONSTANT] if self.verdict.passed else [])}
         return all(
-            one.answer is not Answer.NOT_SAFE and one.why in harmless for one in self.answers
+            output_answer.answer is not Answer.NOT_SAFE and output_answer.why in harmless
+            for output_answer in self.answers
         )
 
 

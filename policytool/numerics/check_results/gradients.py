@@ -225,16 +225,16 @@ class Gradients:
         )
 
 
-def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
+def gradients_from_json(record: Mapping[str, Any]) -> Gradients:
     """Return the child's answer as a value."""
-    names: Sequence[str] = found["fields"]
+    names: Sequence[str] = record["fields"]
     return Gradients(
-        recorded=_recorded_scale(found["recorded"]),
-        outputs=tuple(codec.read(OutputLoss, output) for output in found["outputs"]),
-        reference_loss=found["reference_loss"],
+        recorded=_recorded_scale(record["recorded"]),
+        outputs=tuple(codec.read(OutputLoss, output) for output in record["outputs"]),
+        reference_loss=record["reference_loss"],
         variables=tuple(
-            codec.read(TrainedVariable, {**one, "name": one["variable"]})
-            for one in found["variables"]
+            codec.read(TrainedVariable, {**variable, "name": variable["variable"]})
+            for variable in record["variables"]
         ),
         trials=tuple(
             Trial(
@@ -242,21 +242,21 @@ def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
                 loss=trial["loss"],
                 variables=tuple(_reductions(names, row) for row in trial["values"]),
             )
-            for trial in found["trials"]
+            for trial in record["trials"]
         ),
-        dynamic=codec.read(DynamicScale, found["dynamic"]),
+        dynamic=codec.read(DynamicScale, record["dynamic"]),
         workable=None
-        if found["search"]["highest"] is None
-        else (found["search"]["lowest"], found["search"]["highest"]),
-        quiet=tuple(found["quiet"]),
-        own=tuple(found["own"]),
-        random=tuple(found["random"]),
-        unconnected=tuple(found["unconnected"]),
+        if record["search"]["highest"] is None
+        else (record["search"]["lowest"], record["search"]["highest"]),
+        quiet=tuple(record["quiet"]),
+        own=tuple(record["own"]),
+        random=tuple(record["random"]),
+        unconnected=tuple(record["unconnected"]),
     )
 
 
-def _recorded_scale(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
-    match found:
+def _recorded_scale(record: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
+    match record:
         case {"kind": "fixed", "value": float() | int() as value}:
             return Fixed(value=float(value))
         case {

@@ -168,52 +168,56 @@ class Metrics:
     """How many elements are not equal, of tensors that are no floats."""
 
 
-def metrics(found: TensorReductions, dtype: str) -> Metrics:
+def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
     """Return what was measured of a tensor, whose candidate has a dtype."""
-    error, reference, candidate = _sums(found)
+    error, reference, candidate = _sums(reductions)
     return Metrics(
-        elements=found.elements,
-        max_abs=found.largest_error if _pairs(found) else None,
+        elements=reductions.elements,
+        max_abs=reductions.largest_error if _pairs(reductions) else None,
         relative=_relative(error, reference),
         snr_db=_snr(error, reference),
         cosine=_cosine(error, reference, candidate),
-        overflow=_share(found.overflowed, found),
-        nan=_both(found.nan_reference, found.nan_candidate),
-        infinite=_both(found.infinite_reference, found.infinite_candidate),
-        subnormal=_share(found.subnormal, found),
-        flushed=_share(found.flushed, found),
-        largest_reference=found.largest_reference,
-        largest=found.largest_candidate,
-        headroom=_headroom(found, dtype),
-        pair=_both(found.reference_at_largest, found.candidate_at_largest)
-        if found.largest_error
+        overflow=_share(reductions.overflowed, reductions),
+        nan=_both(reductions.nan_reference, reductions.nan_candidate),
+        infinite=_both(reductions.infinite_reference, reductions.infinite_candidate),
+        subnormal=_share(reductions.subnormal, reductions),
+        flushed=_share(reductions.flushed, reductions),
+        largest_reference=reductions.largest_reference,
+        largest=reductions.largest_candidate,
+        headroom=_headroom(reductions, dtype),
+        pair=_both(reductions.reference_at_largest, reductions.candidate_at_largest)
+        if reductions.largest_error
         else None,
-        differing=found.differing,
+        differing=reductions.differing,
     )
 
 
-def _pairs(found: TensorReductions) -> bool:
+def _pairs(reductions: TensorReductions) -> bool:
     """
     Return whether there are pairs in which both are finite, or no elements at all: of a pair that
     is not, the reference is not, or the candidate alone.
     """
-    apart = (found.nan_reference or 0) + (found.infinite_reference or 0) + (found.overflowed or 0)
-    return found.elements > apart or not found.elements
+    apart = (
+        (reductions.nan_reference or 0)
+        + (reductions.infinite_reference or 0)
+        + (reductions.overflowed or 0)
+    )
+    return reductions.elements > apart or not reductions.elements
 
 
-def _sums(found: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
+def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
     """
     Return the sums of squares; none where they say nothing, because they left the range of float64
     or are over no pairs.
     """
     error, reference, candidate = (
-        found.squared_error,
-        found.squared_reference,
-        found.squared_candidate,
+        reductions.squared_error,
+        reductions.squared_reference,
+        reductions.squared_candidate,
     )
-    if error is None or reference is None or candidate is None or not _pairs(found):
+    if error is None or reference is None or candidate is None or not _pairs(reductions):
         return None, None, None
-    lost = error == 0 and bool(found.largest_error)
+    lost = error == 0 and bool(reductions.largest_error)
     return (
         (None, None, None)
         if lost or not all(map(math.isfinite, (error, reference, candidate)))
@@ -246,25 +250,36 @@ def _cosine(error: float | None, reference: float | None, candidate: float | Non
         return 1.0
     if not reference or not candidate:
         return None
-    one, other = math.sqrt(reference), math.sqrt(candidate)
-    return max(-1.0, min(1.0, (one / other + other / one - error / one / other) / 2))
+    reference_norm, candidate_norm = math.sqrt(reference), math.sqrt(candidate)
+    return max(
+        -1.0,
+        min(
+            1.0,
+            (
+                reference_norm / candidate_norm
+                + candidate_norm / reference_norm
+                - error / reference_norm / candidate_norm
+            )
+            / 2,
+        ),
+    )
 
 
-def _headroom(found: TensorReductions, dtype: str) -> float | None:
+def _headroom(reductions: TensorReductions, dtype: str) -> float | None:
     """
     Return how far the largest value is from the largest of its dtype. The finite values of a
     candidate that overflows are the small ones; the reference has the others.
     """
-    largest, limit = found.largest_candidate, LARGEST_FINITE.get(dtype)
+    largest, limit = reductions.largest_candidate, LARGEST_FINITE.get(dtype)
     if largest is None or limit is None:
         return None
-    if found.overflowed:
-        largest = max(largest, found.largest_reference or 0.0)
+    if reductions.overflowed:
+        largest = max(largest, reductions.largest_reference or 0.0)
     return limit / largest if largest else math.inf
 
 
-def _share(count: int | None, found: TensorReductions) -> float | None:
-    return None if count is None else count / found.elements if found.elements else 0.0
+def _share(count: int | None, reductions: TensorReductions) -> float | None:
+    return None if count is None else count / reductions.elements if reductions.elements else 0.0
 
 
 def _both(reference: _Number | None, candidate: _Number | None) -> tuple[_Number, _Number] | None:

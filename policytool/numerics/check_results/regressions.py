@@ -86,7 +86,7 @@ class Comparison:
     @property
     def regressions(self) -> tuple[Difference, ...]:
         """What fails the check."""
-        return tuple(one for one in self.differences if one.is_regression)
+        return tuple(difference for difference in self.differences if difference.is_regression)
 
     @property
     def passed(self) -> bool:

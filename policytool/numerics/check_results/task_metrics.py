@@ -53,4 +53,4 @@ class TaskMetric:
     @property
     def passed(self) -> bool:
         """Whether the metric of every output holds."""
-        return all(one.passed for one in self.outputs)
+        return all(output.passed for output in self.outputs)

@@ -159,21 +159,31 @@ class CheckVerdict:
         What is outside its tolerance: outputs first, then layers, each from the farthest above its
         tolerance down.
         """
-        found = [one for one in self.judgements if one.is_missed]
+        missed_judgements = [judgement for judgement in self.judgements if judgement.is_missed]
         return tuple(
-            sorted(found, key=lambda one: (one.about is JudgementSubject.LAYER, -excess(one)))
+            sorted(
+                missed_judgements,
+                key=lambda judgement: (
+                    judgement.about is JudgementSubject.LAYER,
+                    -excess(judgement),
+                ),
+            )
         )
 
     @property
     def deciding(self) -> tuple[Judgement, ...]:
         """The outputs that are outside their tolerance; layers only explain."""
-        return tuple(one for one in self.missed if one.about is JudgementSubject.OUTPUT)
+        return tuple(
+            judgement for judgement in self.missed if judgement.about is JudgementSubject.OUTPUT
+        )
 
     @property
     def is_inconclusive(self) -> bool:
         """Whether no output shows anything of the candidate."""
-        outputs = [one for one in self.judgements if one.about is JudgementSubject.OUTPUT]
-        return bool(outputs) and all(one.not_comparable is not None for one in outputs)
+        outputs = [
+            judgement for judgement in self.judgements if judgement.about is JudgementSubject.OUTPUT
+        ]
+        return bool(outputs) and all(judgement.not_comparable is not None for judgement in outputs)
 
     @property
     def passed(self) -> bool:

@@ -26,23 +26,23 @@ def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
     return reading.load_model(apply_edits(loaded.document, plan.edits, ()))
 
 
-def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
+def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
     """
     Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
     those that it is loaded and built under.
 
     :raises ModelFileError: where the file's root is no model whose config could be built.
     """
-    root = wanted.document.nodes.get(0)
-    metadata = wanted.document.parts.get(root.part or "") if root is not None else None
+    root = planned.document.nodes.get(0)
+    metadata = planned.document.parts.get(root.part or "") if root is not None else None
     config = metadata.get("config") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(config, dict):
         message = (
             "cannot be re-exported: its root is not a Keras model with a config; export it "
             "again from its original code"
         )
-        raise ModelFileError(wanted.document.path, "no-config", message)
-    layers = wanted.layers
+        raise ModelFileError(planned.document.path, "no-config", message)
+    layers = planned.layers
     return {
         "config": config,
         "training": metadata.get("training_config") or None,
@@ -60,7 +60,7 @@ def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
 
 
 def reexport_job(
-    before: LoadedModel, wanted: LoadedModel, source: PrivateCopy, draft: Path
+    before: LoadedModel, planned: LoadedModel, source: PrivateCopy, draft: Path
 ) -> dict[str, Any]:
     """
     Return the job that writes the model as ``wanted`` has it to ``draft``, in the private directory
@@ -72,6 +72,6 @@ def reexport_job(
         "job": "reexport",
         "source": source,
         "draft": str(draft),
-        **build_arguments(before, wanted),
-        "traces": bool(wanted.document.signatures),
+        **build_arguments(before, planned),
+        "traces": bool(planned.document.signatures),
     }

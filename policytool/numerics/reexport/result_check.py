@@ -58,7 +58,7 @@ class ReexportComparison:
 
 
 def compare_result(
-    before: LoadedModel, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
+    before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> ReexportComparison:
     """
     Return what was compared; :func:`differences` says what is wrong first.
@@ -66,7 +66,7 @@ def compare_result(
     :raises BundleError: where a checkpoint cannot be read.
     """
     old, new = _stored_variables(before, source), _stored_variables(after, draft)
-    names = _matching_paths(wanted.model, after.model)
+    names = _matching_paths(planned.model, after.model)
     identical = sum(
         _bits(old[key]) == _bits(new[_renamed_key(key, names)])
         for key in old
@@ -74,19 +74,19 @@ def compare_result(
     )
     retyped = tuple(
         (
-            f"output {name} of signature {signature.name} is now {found.outputs[name]} instead of "
+            f"output {name} of signature {signature.name} is now {result.outputs[name]} instead of "
             f"{dtype}"
         )
         for signature in before.signatures
-        for found in after.signatures
-        if found.name == signature.name
+        for result in after.signatures
+        if result.name == signature.name
         for name, dtype in signature.outputs.items()
-        if found.outputs.get(name, dtype) != dtype
+        if result.outputs.get(name, dtype) != dtype
     )
     otherwise = tuple(
-        f"{layer.path} now has the policy {found.policy} instead of {layer.policy}"
-        for layer, found in _retyped_layers(wanted.model, after.model, names)
-        if _is_part(wanted.model, layer)
+        f"{layer.path} now has the policy {result.policy} instead of {layer.policy}"
+        for layer, result in _retyped_layers(planned.model, after.model, names)
+        if _is_part(planned.model, layer)
     )
     return ReexportComparison(
         variables=len(old),
@@ -98,15 +98,15 @@ def compare_result(
 
 
 def differences(
-    before: LoadedModel, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
+    before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> Iterator[str]:
     """
     Yield what is not as it should be, as sentences.
 
     :raises BundleError: where a checkpoint cannot be read.
     """
-    names = _matching_paths(wanted.model, after.model)
-    yield from _policy_differences(wanted.model, after.model, names)
+    names = _matching_paths(planned.model, after.model)
+    yield from _policy_differences(planned.model, after.model, names)
     yield from _signature_differences(before.model, after.model)
     yield from _trace_differences(after.model)
     old, new = _stored_variables(before, source), _stored_variables(after, draft)
@@ -136,12 +136,12 @@ def count_casts(
 
     stored = _stored_variables(loaded, source)
     by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(loaded)}
-    found = {}
+    counts_by_tensor = {}
     for cast in casts:
         value = stored.get(by_tensor.get(cast.tensor, ("", "")))
         if value is not None:
-            found[cast.tensor] = casting.cast(value.array(), cast.before, cast.after)[1]
-    return found
+            counts_by_tensor[cast.tensor] = casting.cast(value.array(), cast.before, cast.after)[1]
+    return counts_by_tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,25 +195,25 @@ def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
             yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
 
 
-def hold_same_values(one: StoredVariable, other: StoredVariable) -> bool:
+def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
     """
     Return whether two variables hold the same values: bit for bit, or in another dtype exactly as
     the one is cast to it.
     """
-    first, second = one.bundle.entries[one.key], other.bundle.entries[other.key]
+    first, second = variable.bundle.entries[variable.key], other.bundle.entries[other.key]
     if first.shape != second.shape:
         return False
     if first.dtype == second.dtype:
         return all(
             a == b
-            for a, b in zip(one.bundle.chunks(first), other.bundle.chunks(second), strict=True)
+            for a, b in zip(variable.bundle.chunks(first), other.bundle.chunks(second), strict=True)
         )
     if not (dtypes.is_float(first.dtype) and dtypes.is_float(second.dtype)):
         return False
     from policytool.formats import casting
 
-    wanted, _ = casting.cast(one.array(), first.dtype, second.dtype)
-    return bool(wanted.tobytes() == b"".join(other.bundle.chunks(second)))
+    expected_array, _ = casting.cast(variable.array(), first.dtype, second.dtype)
+    return bool(expected_array.tobytes() == b"".join(other.bundle.chunks(second)))
 
 
 def _bits(stored: StoredVariable) -> tuple[str, int, int]:
@@ -225,72 +225,74 @@ def _bits(stored: StoredVariable) -> tuple[str, int, int]:
     return entry.dtype, entry.size, entry.checksum
 
 
-def _matching_paths(wanted: Model, after: Model) -> dict[str, str]:
+def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
     """
     Return the paths of the plan's layers to those of the result: the same but for layers whose
     names Keras counts (``softmax_2``).
 
     These are matched with what their parent holds of the same class, in order.
     """
-    here, there = (
-        {layer.path: layer for layer in wanted.layers},
+    planned_layers, result_layers = (
+        {layer.path: layer for layer in planned.layers},
         {layer.path: layer for layer in after.layers},
     )
-    found: dict[str, str] = {}
+    result_paths: dict[str, str] = {}
     free: dict[tuple[str, str | None], list[str]] = defaultdict(list)
-    for path, layer in there.items():
+    for path, layer in result_layers.items():
         free[path.rpartition("/")[0], layer.class_name].append(path)
-    for path, layer in here.items():
+    for path, layer in planned_layers.items():
         parent, _, name = path.rpartition("/")
-        above = found.get(parent, parent)
+        above = result_paths.get(parent, parent)
         same = f"{above}/{name}" if above else name
         siblings = [
-            other for other in free[above, layer.class_name] if other not in here or other == same
+            other
+            for other in free[above, layer.class_name]
+            if other not in planned_layers or other == same
         ]
-        found[path] = (
+        result_paths[path] = (
             same
-            if same in there
-            else next((other for other in siblings if other not in found.values()), path)
+            if same in result_layers
+            else next((other for other in siblings if other not in result_paths.values()), path)
         )
-    return found
+    return result_paths
 
 
 def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
     return names.get(key[0], key[0]), key[1]
 
 
-def _policy_differences(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
-    made = _by_path(after)
+def _policy_differences(planned: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
+    result_layers = _by_path(after)
     yield from (
         f"{layer.path} is missing from the model that the code builds"
-        for layer in _planned_layers(wanted)
-        if names[layer.path] not in made
+        for layer in _planned_layers(planned)
+        if names[layer.path] not in result_layers
     )
-    for layer, found in _retyped_layers(wanted, after, names):
-        if not _is_part(wanted, layer):
+    for layer, result in _retyped_layers(planned, after, names):
+        if not _is_part(planned, layer):
             yield (
-                f"{layer.path} has the policy {found.policy} in the code, but {layer.policy} "
-                f"in the plan; change the code, or use --set '{layer.path}={found.policy}'"
+                f"{layer.path} has the policy {result.policy} in the code, but {layer.policy} "
+                f"in the plan; change the code, or use --set '{layer.path}={result.policy}'"
             )
 
 
 def _retyped_layers(
-    wanted: Model, after: Model, names: Mapping[str, str]
+    planned: Model, after: Model, names: Mapping[str, str]
 ) -> Iterator[tuple[Layer, Layer]]:
     """Yield each layer that has other dtypes than planned, with what it is in the result."""
-    made = _by_path(after)
-    for layer in _planned_layers(wanted):
-        found = made.get(names[layer.path])
-        if found is not None and (found.compute_dtype, found.variable_dtype) != (
+    result_layers = _by_path(after)
+    for layer in _planned_layers(planned):
+        result = result_layers.get(names[layer.path])
+        if result is not None and (result.compute_dtype, result.variable_dtype) != (
             layer.compute_dtype,
             layer.variable_dtype,
         ):
-            yield layer, found
+            yield layer, result
 
 
-def _planned_layers(wanted: Model) -> Iterator[Layer]:
+def _planned_layers(planned: Model) -> Iterator[Layer]:
     """Yield the layers whose policies a plan speaks of."""
-    for layer in wanted.layers:
+    for layer in planned.layers:
         if (
             layer.source is not Source.UNKNOWN
             and layer.class_name != INPUT_CLASS
@@ -299,12 +301,12 @@ def _planned_layers(wanted: Model) -> Iterator[Layer]:
             yield layer
 
 
-def _is_part(wanted: Model, layer: Layer) -> bool:
+def _is_part(planned: Model, layer: Layer) -> bool:
     """
     Return whether a layer is one that a built-in layer makes by itself and keeps no word of its
     policy: in TF 2.5 it took the global one, in TF 2.15 that of its maker.
     """
-    holder = _by_path(wanted).get(layer.path.rpartition("/")[0])
+    holder = _by_path(planned).get(layer.path.rpartition("/")[0])
     return (
         holder is not None
         and layer_facts(holder.class_name).makes_projections
@@ -317,18 +319,20 @@ def _by_path(model: Model) -> dict[str, Layer]:
 
 
 def _signature_differences(before: Model, after: Model) -> Iterator[str]:
-    made = {signature.name: signature for signature in after.signatures}
+    result_signatures = {signature.name: signature for signature in after.signatures}
     for signature in before.signatures:
-        found = made.get(signature.name)
-        if found is None:
+        result = result_signatures.get(signature.name)
+        if result is None:
             yield f"signature {signature.name} is missing from the result"
-        elif dict(found.inputs) != dict(signature.inputs) or set(found.outputs) != set(
+        elif dict(result.inputs) != dict(signature.inputs) or set(result.outputs) != set(
             signature.outputs
         ):
             yield f"signature {signature.name} has different inputs or outputs in the result"
     yield from (
         f"signature {name} does not exist in the original"
-        for name in sorted(made.keys() - {signature.name for signature in before.signatures})
+        for name in sorted(
+            result_signatures.keys() - {signature.name for signature in before.signatures}
+        )
     )
 
 
@@ -339,23 +343,23 @@ def _judged_layers(model: Model) -> Iterator[tuple[Layer, set[str]]]:
     """
     holding = {layer.path.rpartition("/")[0] for layer in model.layers}
     for layer in model.layers:
-        found = {
+        op_dtypes = {
             op.dtype for op in layer.traced_ops if op.amp == graph_ops.ALLOW
         }  # others may compute in another dtype on purpose (BatchNormalization)
         if (
-            found
+            op_dtypes
             and layer.path not in holding
             and layer.compute_dtype is not None
             and not layer.opaque
         ):
-            yield layer, found
+            yield layer, op_dtypes
 
 
 def _trace_differences(after: Model) -> Iterator[str]:
     """Yield each layer whose ops compute in another dtype than its policy says."""
-    for layer, found in _judged_layers(after):
-        if found != {layer.compute_dtype}:
+    for layer, op_dtypes in _judged_layers(after):
+        if op_dtypes != {layer.compute_dtype}:
             yield (
                 f"{layer.path} has the policy {layer.policy}, but its graph computes in "
-                f"{' and '.join(sorted(found))}"
+                f"{' and '.join(sorted(op_dtypes))}"
             )

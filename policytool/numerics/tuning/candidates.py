@@ -78,13 +78,13 @@ def tuned_policy(name: str | None) -> str:
             "the policy of the converted layers is missing; add --to mixed_float16 or --to "
             "mixed_bfloat16"
         )
-    found = checked_policy(name, "--to")
-    if policy.policy_from_name(found).compute_dtype not in HALVES:
+    policy_name = checked_policy(name, "--to")
+    if policy.policy_from_name(policy_name).compute_dtype not in HALVES:
         raise UsageError(
-            f"--to {found} does not compute in 16 bits, so there is nothing to tune; use "
+            f"--to {policy_name} does not compute in 16 bits, so there is nothing to tune; use "
             "mixed_float16, mixed_bfloat16, float16 or bfloat16"
         )
-    return found
+    return policy_name
 
 
 def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
@@ -96,7 +96,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     :raises UsageError: for options that contradict the model, and if nothing is to be converted.
     :raises ModelFileError: for a model whose policies cannot be changed so.
     """
-    kept = {one.path: one.reason for one in planning.draft(loaded, options).kept}
+    kept = {layer.path: layer.reason for layer in planning.draft(loaded, options).kept}
     fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
     assigned = set_patterns.matches(loaded, options.assignments)
     rules = {
@@ -104,8 +104,10 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
         for index, layer in _separate(loaded)
         if layer.path in kept and layer.path not in fixed and index not in assigned
     }
-    found = Candidates(options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed)
-    converted = _converted(loaded, found.keeping(frozenset()))
+    draft_candidates = Candidates(
+        options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed
+    )
+    converted = _converted(loaded, draft_candidates.keeping(frozenset()))
     paths = {
         layer.path: layer.class_name or ""
         for index, layer in _separate(loaded)
@@ -121,7 +123,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
             "layers with an explicit policy"
         )
     return replace(
-        found,
+        draft_candidates,
         paths=tuple(paths),
         classes=paths,
         rules={path: reason for path, reason in rules.items() if path in paths},

@@ -50,18 +50,18 @@ def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
     the layer that decides their dtype.
     """
     run, choices = check.runs[0], Choices(paths=paths)
-    found = dict.fromkeys(paths, 0.0)
+    loss_by_path = dict.fromkeys(paths, 0.0)
     for place, call in enumerate(run.calls):
         if call.is_model:
             continue
         lost = max(
             origins.own_error(call),
-            *(one.accumulated.flushed or 0.0 for one in call.outputs if one.accumulated),
+            *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
             0.0,
         )
         for path in kept_layers.units(run, place, choices):
-            found[path] = max(found[path], lost)
-    return found
+            loss_by_path[path] = max(loss_by_path[path], lost)
+    return loss_by_path
 
 
 def proposals(
@@ -75,7 +75,9 @@ def proposals(
     blamed = kept_layers.propose(run, choices)
     by_rule = frozenset(rules)
     more = blamed | kept_layers.neighbours(run, blamed, choices) if blamed else blamed
-    yield from dict.fromkeys(one for one in (blamed, by_rule, blamed | by_rule, more) if one)
+    yield from dict.fromkeys(
+        proposal for proposal in (blamed, by_rule, blamed | by_rule, more) if proposal
+    )
 
 
 def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -84,13 +86,13 @@ def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     because their own policy is not in the file: ops with its outputs as inputs, and layers in it.
     """
     run, choices = _failed(check), Choices(paths=paths)
-    found: dict[str, list[str]] = {}
+    calls_by_path: dict[str, list[str]] = {}
     for charge in origins.charges(run):
         call = run.calls[charge.call]
         for path in kept_layers.units(run, charge.call, choices):
             if call.path not in paths:
-                found.setdefault(path, []).append(call.place)
-    return {path: tuple(places) for path, places in found.items()}
+                calls_by_path.setdefault(path, []).append(call.place)
+    return {path: tuple(places) for path, places in calls_by_path.items()}
 
 
 def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
@@ -105,7 +107,7 @@ def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def costs(
-    found: Mapping[str, LayerEvidence],
+    layer_evidence: Mapping[str, LayerEvidence],
     times: Mapping[str, float],
     paths: Iterable[str],
     preference: Preference,
@@ -113,7 +115,10 @@ def costs(
     """Return what each layer costs in float32 by a preference; nothing without one."""
     match preference:
         case Preference.MEMORY:
-            return {path: found[path].memory if path in found else 0.0 for path in paths}
+            return {
+                path: layer_evidence[path].memory if path in layer_evidence else 0.0
+                for path in paths
+            }
         case Preference.SPEED:
             return {path: times.get(path, 0.0) for path in paths}
     return {}
@@ -121,16 +126,18 @@ def costs(
 
 def _of_calls(calls: list[LayerCall]) -> LayerEvidence:
     outputs = [output for call in calls for output in call.outputs]
-    measured = [one.accumulated for one in outputs if one.accumulated is not None]
+    measured = [output.accumulated for output in outputs if output.accumulated is not None]
     errors = [origins.own_error(call) for call in calls]
     error = max(errors, default=math.inf)
     return LayerEvidence(
         error=error if math.isfinite(error) and any(map(_is_measured, outputs)) else None,
-        is_finite=not any(one.overflow for one in measured) and math.isfinite(error),
-        largest=_largest(one.largest_reference for one in measured),
-        headroom=min((one.headroom for one in measured if one.headroom is not None), default=None),
-        flushed=_largest(one.flushed for one in measured),
-        memory=float(_FLOAT32_BYTES * sum(one.elements for one in measured)),
+        is_finite=not any(metrics.overflow for metrics in measured) and math.isfinite(error),
+        largest=_largest(metrics.largest_reference for metrics in measured),
+        headroom=min(
+            (metrics.headroom for metrics in measured if metrics.headroom is not None), default=None
+        ),
+        flushed=_largest(metrics.flushed for metrics in measured),
+        memory=float(_FLOAT32_BYTES * sum(metrics.elements for metrics in measured)),
     )
 
 

@@ -82,7 +82,7 @@ def objective(
         task = wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
     if not tolerances and agreement is None and task is None:
         tolerances = (GivenTolerance(pattern=None, value=TOLERANCE),)
-    elif tolerances and all(one.pattern is not None for one in tolerances):
+    elif tolerances and all(tolerance.pattern is not None for tolerance in tolerances):
         tolerances = (*tolerances, GivenTolerance(pattern=None, value=TOLERANCE))
     return Objective(
         tolerances=Tolerances(given=tolerances) if tolerances else None,
@@ -99,46 +99,46 @@ def objective_excess(run: CheckRun, objective: Objective) -> float:
 
     :raises UsageError: for an agreement of outputs that are no scores of classes.
     """
-    found = [_outputs_excess(run, only_finite=objective.tolerances is None)]
+    excesses = [_outputs_excess(run, only_finite=objective.tolerances is None)]
     if objective.agreement is not None:
-        found.append(_agreement_excess(run, objective.agreement))
+        excesses.append(_agreement_excess(run, objective.agreement))
     if run.verdict.metric is not None:
-        found.append(_metric_excess(run.verdict.metric))
+        excesses.append(_metric_excess(run.verdict.metric))
     if objective.gradients and run.gradients is not None:
-        found.append(_gradients_excess(run.gradients))
-    return max(found)
+        excesses.append(_gradients_excess(run.gradients))
+    return max(excesses)
 
 
 def largest_error(run: CheckRun) -> float | None:
     """Return the largest relative error of an output; None where one is not finite."""
     errors = []
-    for one in run.verdict.judgements:
-        if one.about is JudgementSubject.OUTPUT and one.ruling is not Ruling.NOTHING:
-            if one.ruling is Ruling.NOT_FINITE or one.error is None:
+    for judgement in run.verdict.judgements:
+        if judgement.about is JudgementSubject.OUTPUT and judgement.ruling is not Ruling.NOTHING:
+            if judgement.ruling is Ruling.NOT_FINITE or judgement.error is None:
                 return None
-            errors.append(one.error)
+            errors.append(judgement.error)
     return max(errors, default=0.0)
 
 
 def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
     """Return why no output of any run shows anything of the candidate; None if one does."""
     reasons = [
-        one.not_comparable
+        judgement.not_comparable
         for run in runs
-        for one in run.verdict.judgements
-        if one.about is JudgementSubject.OUTPUT
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.OUTPUT
     ]
     return reasons[0] if reasons and all(reason is not None for reason in reasons) else None
 
 
 def smallest_agreement(run: CheckRun) -> float | None:
     """Return the smallest share of rows that agree, of all outputs that have classes."""
-    found = [
-        1 - one.changes.class_changes.mean
-        for one in run.outputs
-        if one.changes is not None and one.changes.class_changes is not None
+    agreements = [
+        1 - output.changes.class_changes.mean
+        for output in run.outputs
+        if output.changes is not None and output.changes.class_changes is not None
     ]
-    return min(found, default=None)
+    return min(agreements, default=None)
 
 
 def gradient_error(gradients: Gradients) -> float | None:
@@ -147,37 +147,39 @@ def gradient_error(gradients: Gradients) -> float | None:
     are finite at no scale.
     """
     totals = [trial.total for trial in gradients.trials]
-    return min((one.relative_error for one in totals if not one.overflow), default=None)
+    return min((total.relative_error for total in totals if not total.overflow), default=None)
 
 
 def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
     worst = 0.0
-    for one in run.verdict.judgements:
-        if one.about is not JudgementSubject.OUTPUT or one.ruling is Ruling.NOTHING:
+    for judgement in run.verdict.judgements:
+        if judgement.about is not JudgementSubject.OUTPUT or judgement.ruling is Ruling.NOTHING:
             continue
-        if one.ruling is Ruling.NOT_FINITE:
+        if judgement.ruling is Ruling.NOT_FINITE:
             return math.inf
         if not only_finite:
-            worst = max(worst, excess(one))
+            worst = max(worst, excess(judgement))
     return worst
 
 
-def _agreement_excess(run: CheckRun, wanted: float) -> float:
+def _agreement_excess(run: CheckRun, agreement: float) -> float:
     share = smallest_agreement(run)
     if share is None:
         raise UsageError(
             "--agreement needs an output with a score for each class, which this model does not "
             "have; use --tolerance or --metric"
         )
-    return _ratio(1 - share, 1 - wanted)
+    return _ratio(1 - share, 1 - agreement)
 
 
 def _metric_excess(metric: TaskMetric) -> float:
     return max(
-        (0.0 if one.passed else math.inf)
-        if one.drop is None
-        else max(_ratio(one.drop, one.max_drop), 0.0 if one.passed else math.nextafter(1, 2))
-        for one in metric.outputs
+        (0.0 if output.passed else math.inf)
+        if output.drop is None
+        else max(
+            _ratio(output.drop, output.max_drop), 0.0 if output.passed else math.nextafter(1, 2)
+        )
+        for output in metric.outputs
     )
 
 

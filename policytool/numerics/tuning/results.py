@@ -50,7 +50,7 @@ def preference(text: str | None) -> Preference:
 
     :raises UsageError: for another word.
     """
-    words = [one.value for one in Preference if one is not Preference.NONE]
+    words = [choice.value for choice in Preference if choice is not Preference.NONE]
     if text is not None and text not in words:
         raise UsageError(f"prefer must be one of {', '.join(words)}, not {short(text)!r}")
     return Preference(text) if text is not None else Preference.NONE
@@ -246,17 +246,17 @@ class Tuning:
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
         """The error against the share of layers converted: the best trial of each number."""
-        found: dict[int, Trial] = {}
+        best_trials: dict[int, Trial] = {}
         for trial in self.trials:
             converted = len(self.layers) - len(trial.kept)
-            if converted not in found or trial.excess < found[converted].excess:
-                found[converted] = trial
+            if converted not in best_trials or trial.excess < best_trials[converted].excess:
+                best_trials[converted] = trial
         return tuple(
             CurvePoint(
                 converted=count,
                 share=count / len(self.layers) if self.layers else 1.0,
-                excess=found[count].excess,
-                error=found[count].error,
+                excess=best_trials[count].excess,
+                error=best_trials[count].error,
             )
-            for count in sorted(found)
+            for count in sorted(best_trials)
         )

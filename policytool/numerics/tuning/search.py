@@ -98,7 +98,7 @@ class Trials:
         self._run = run
         self._budget = budget
         self._start = time.monotonic() if start is None else start
-        self._by_set: dict[Kept, Trial] = {frozenset(one.kept): one for one in known}
+        self._by_set: dict[Kept, Trial] = {frozenset(trial.kept): trial for trial in known}
 
     @property
     def made(self) -> tuple[Trial, ...]:
@@ -150,7 +150,7 @@ class Search:
         are any; None if none was found.
         """
         passing = self._passing()
-        valid = [one for one in passing if self._is_valid(one)]
+        valid = [trial for trial in passing if self._is_valid(trial)]
         return min(valid or passing, key=self._rank, default=None)
 
     @property
@@ -162,7 +162,7 @@ class Search:
     def closest(self) -> Trial | None:
         """The trial with the smallest excess; of several, the one that keeps fewest layers."""
         return min(
-            self.trials.made, key=lambda one: (self.excess(one), len(one.kept)), default=None
+            self.trials.made, key=lambda trial: (self.excess(trial), len(trial.kept)), default=None
         )
 
     def split_of(self, split: Split) -> Split:
@@ -186,7 +186,7 @@ class Search:
         if best is None or best is not self._smallest:
             return False
         removals = [self.trials.known(frozenset(best.kept) - {path}) for path in best.kept]
-        return all(one is not None and not self._passes(one) for one in removals)
+        return all(trial is not None and not self._passes(trial) for trial in removals)
 
     def _find(self) -> Ending:
         self.is_minimum = False
@@ -225,7 +225,7 @@ class Search:
         return sum(self.hints.costs.get(path, 0.0) for path in kept)
 
     def _passing(self) -> list[Trial]:
-        return [one for one in self.trials.made if self._passes(one)]
+        return [trial for trial in self.trials.made if self._passes(trial)]
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         return self._cost(trial.kept), len(trial.kept), self.excess(trial)
@@ -362,25 +362,27 @@ class Search:
         expected = {
             kept: math.hypot(*(alone[path] for path in others if path not in kept)) for kept in sets
         }
-        for kept in sorted(sets, key=lambda one: (expected[one], self._places(one))):
+        for kept in sorted(
+            sets, key=lambda layer_set: (expected[layer_set], self._places(layer_set))
+        ):
             if not self._is_known_to_fail(kept):
                 yield kept, expected[kept]
 
     def _is_known_to_fail(self, kept: Kept) -> bool:
         """Return whether a set that keeps these layers and more was tried and failed."""
         return any(
-            kept <= frozenset(one.kept) and not self._passes(one) for one in self.trials.made
+            kept <= frozenset(trial.kept) and not self._passes(trial) for trial in self.trials.made
         )
 
     def _groups(self, kept: Kept) -> list[Kept]:
         """Return the layers of a set in groups, in the order of the model."""
         left = set(kept)
-        found: list[Kept] = []
+        groups: list[Kept] = []
         for group in (*self.hints.groups, *(frozenset({path}) for path in self.hints.candidates)):
             if part := frozenset(group & left):
-                found.append(part)
+                groups.append(part)
                 left -= part
-        return sorted(found, key=self._places)
+        return sorted(groups, key=self._places)
 
     def _by_need(self, kept: Kept) -> list[str]:
         return sorted(kept, key=lambda path: self._need(frozenset({path})))

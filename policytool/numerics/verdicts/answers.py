@@ -30,7 +30,7 @@ _ERRORS: Final = ("accumulated", "isolated", "own", "rounding", "tf32")
 
 
 def runs_from_json(
-    found: Sequence[Mapping[str, Any]],
+    records: Sequence[Mapping[str, Any]],
     tolerances: Tolerances,
     rule: Rule,
     max_drop: float | None = None,
@@ -41,30 +41,31 @@ def runs_from_json(
     :raises UsageError: for a tolerance that names nothing in any of them, or two that name the
         same.
     """
-    if not all(one["missing"] for one in found):  # of what did not run no names are known
+    if not all(record["missing"] for record in records):  # of what did not run no names are known
         tolerances.check(
             [
                 name
-                for one in found
+                for record in records
                 for name in (
-                    *(output["name"] for output in one["outputs"]),
-                    *(call["path"] for call in one["calls"]),
+                    *(output["name"] for output in record["outputs"]),
+                    *(call["path"] for call in record["calls"]),
                 )
             ]
         )
         check_names(
-            rule.kinds, [output["name"] or "" for one in found for output in one["outputs"]]
+            rule.kinds, [output["name"] or "" for record in records for output in record["outputs"]]
         )
     return tuple(
-        _with_metric(_run(one, tolerances), one.get("metric"), rule, max_drop) for one in found
+        _with_metric(_run(record, tolerances), record.get("metric"), rule, max_drop)
+        for record in records
     )
 
 
 def _with_metric(
-    run: CheckRun, found: Mapping[str, Any] | None, rule: Rule, max_drop: float | None
+    run: CheckRun, record: Mapping[str, Any] | None, rule: Rule, max_drop: float | None
 ) -> CheckRun:
     """Return a run that is judged with the task's own metric."""
-    metric = metric_from_json(found, max_drop)
+    metric = metric_from_json(record, max_drop)
     return replace(
         run,
         verdict=replace(run.verdict, metric=metric),
@@ -72,57 +73,61 @@ def _with_metric(
     )
 
 
-def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
-    calls = tuple(_call(call) for call in found["calls"])
-    outputs = tuple(_output(output) for output in found["outputs"])
+def _run(record: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
+    calls = tuple(_call(call) for call in record["calls"])
+    outputs = tuple(_output(output) for output in record["outputs"])
     return CheckRun(
-        device=codec.read(devices.TensorFlowDevice, found["device"]),
-        signature=found["signature"],
-        inputs=codec.read(inputs.CheckInputs, found["inputs"]),
+        device=codec.read(devices.TensorFlowDevice, record["device"]),
+        signature=record["signature"],
+        inputs=codec.read(inputs.CheckInputs, record["inputs"]),
         calls=calls,
         outputs=outputs,
         verdict=judgements.judge_run(calls, outputs, tolerances),
-        rewrite=codec.read(graphs.GraphRewrite, found["rewrite"])
-        if found.get("rewrite") is not None
+        rewrite=codec.read(graphs.GraphRewrite, record["rewrite"])
+        if record.get("rewrite") is not None
         else None,
-        fallbacks=tuple(codec.read(devices.MissingKernel, one) for one in found["fallbacks"]),
-        missing=tuple(codec.read(devices.MissingKernel, one) for one in found["missing"]),
-        gradients=gradients.gradients_from_json(found["gradients"])
-        if found["gradients"] is not None
+        fallbacks=tuple(
+            codec.read(devices.MissingKernel, kernel) for kernel in record["fallbacks"]
+        ),
+        missing=tuple(codec.read(devices.MissingKernel, kernel) for kernel in record["missing"]),
+        gradients=gradients.gradients_from_json(record["gradients"])
+        if record["gradients"] is not None
         else None,
-        timings={name: codec.read(devices.Timing, one) for name, one in found["timings"].items()},
-        unmatched=tuple(found["unmatched"]),
-        random=tuple(found.get("random", ())),
-        aliases=tuple(found.get("aliases", ())),
-        overflow_probe=codec.read(inputs.OverflowProbe, found["overflow_probe"])
-        if found.get("overflow_probe") is not None
+        timings={
+            name: codec.read(devices.Timing, timing) for name, timing in record["timings"].items()
+        },
+        unmatched=tuple(record["unmatched"]),
+        random=tuple(record.get("random", ())),
+        aliases=tuple(record.get("aliases", ())),
+        overflow_probe=codec.read(inputs.OverflowProbe, record["overflow_probe"])
+        if record.get("overflow_probe") is not None
         else None,
     )
 
 
-def _call(found: Mapping[str, Any]) -> LayerCall:
+def _call(record: Mapping[str, Any]) -> LayerCall:
     return replace(
-        codec.read(LayerCall, {**found, "outputs": ()}),
-        outputs=tuple(_output(output) for output in found["outputs"]),
+        codec.read(LayerCall, {**record, "outputs": ()}),
+        outputs=tuple(_output(output) for output in record["outputs"]),
     )
 
 
-def _output(found: Mapping[str, Any]) -> CheckedOutput:
+def _output(record: Mapping[str, Any]) -> CheckedOutput:
     """Return what was measured of a tensor; the error of TF32 is that of the reference."""
-    dtype = found["dtype_candidate"]
+    dtype = record["dtype_candidate"]
     return replace(
-        codec.read(CheckedOutput, {**found, **dict.fromkeys(_ERRORS)}),
-        accumulated=_metrics(found["accumulated"], dtype),
-        isolated=_metrics(found["isolated"], dtype),
-        own=_metrics(found.get("own"), dtype),
-        rounding=_metrics(found.get("rounding"), dtype),
-        tf32=_metrics(found["tf32"], found["dtype_reference"]),
+        codec.read(CheckedOutput, {**record, **dict.fromkeys(_ERRORS)}),
+        accumulated=_metrics(record["accumulated"], dtype),
+        isolated=_metrics(record["isolated"], dtype),
+        own=_metrics(record.get("own"), dtype),
+        rounding=_metrics(record.get("rounding"), dtype),
+        tf32=_metrics(record["tf32"], record["dtype_reference"]),
     )
 
 
-def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
+def _metrics(record: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
     return (
         None
-        if found is None
-        else metrics.metrics(codec.read(metrics.TensorReductions, found), dtype)
+        if record is None
+        else metrics.metrics(codec.read(metrics.TensorReductions, record), dtype)
     )

@@ -54,8 +54,8 @@ def of_shares(shares: Shares, times: float = 1) -> Bounds:
     if shares.is_counted or not samples:
         return of_share(round(shares.changed * times), samples)
     unseen = of_share(0, samples).upper
-    found = of_mean(shares.total, shares.squares, shares.worst, shares.samples, times)
-    return Bounds(found.value, found.lower, min(1.0, max(unseen, found.upper)))
+    mean_bounds = of_mean(shares.total, shares.squares, shares.worst, shares.samples, times)
+    return Bounds(mean_bounds.value, mean_bounds.lower, min(1.0, max(unseen, mean_bounds.upper)))
 
 
 def of_mean(total: float, squares: float, worst: float, samples: int, times: float = 1) -> Bounds:

@@ -106,11 +106,11 @@ def _check(file: str, value: Json) -> EarlierCheck:
     return EarlierCheck(
         file=file,
         policy=_text_or_none(candidate, "policy"),
-        runs=tuple(_run(_object(one, "a run")) for one in _list(check, "runs")),
+        runs=tuple(_earlier_run(_object(run, "a run")) for run in _list(check, "runs")),
     )
 
 
-def _run(run: Mapping[str, Json]) -> EarlierRun:
+def _earlier_run(run: Mapping[str, Json]) -> EarlierRun:
     inputs = _object(run.get("inputs"), "inputs")
     seed = inputs.get("seed")
     found = run.get("metric")
@@ -124,11 +124,11 @@ def _run(run: Mapping[str, Json]) -> EarlierRun:
             _number(inputs, "batch_size"),
         ),
         findings=dict([*_outputs(run), *_calls(run)]),
-        metric=None if found is None else _metric(_object(found, "metric")),
+        metric=None if found is None else _earlier_metric(_object(found, "metric")),
     )
 
 
-def _metric(found: Mapping[str, Json]) -> EarlierMetric:
+def _earlier_metric(found: Mapping[str, Json]) -> EarlierMetric:
     return EarlierMetric(name=_text(found, "name"), candidate=_number(found, "candidate"))
 
 
@@ -137,7 +137,7 @@ def _outputs(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
     for output in outputs:
         if output.get("verdict") is not None:
             name = _text(output, "name")
-            yield output_place(name, len(outputs)), _finding(name, output)
+            yield output_place(name, len(outputs)), _earlier_finding(name, output)
 
 
 def _calls(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
@@ -147,7 +147,7 @@ def _calls(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
         path, number = _text(call, "path"), _number(call, "number")
         if call.get("verdict") is not None:
             place = path if not number else f"{path} (call {number + 1:.0f})"
-            yield (Subject.LAYER, below(root, place)), _finding(place, call)
+            yield (Subject.LAYER, below(root, place)), _earlier_finding(place, call)
 
 
 def output_place(name: str, count: int) -> Place:
@@ -164,7 +164,7 @@ def below(root: str, place: str) -> str:
     return place.removeprefix(root) if is_below else place
 
 
-def _finding(name: str, holder: Mapping[str, Json]) -> Finding:
+def _earlier_finding(name: str, holder: Mapping[str, Json]) -> Finding:
     verdict = _object(holder.get("verdict"), "verdict")
     outcome = _text(verdict, "outcome")
     error = None if verdict.get("error") is None else _number(verdict, "error")
@@ -185,17 +185,17 @@ def _object(value: Json, what: str) -> Mapping[str, Json]:
 
 
 def _list(holder: Mapping[str, Json], key: str) -> list[Json]:
-    found = holder.get(key)
-    if not isinstance(found, list):
+    entries = holder.get(key)
+    if not isinstance(entries, list):
         raise _Foreign(f"{key} is not a list")
-    return found
+    return entries
 
 
 def _text(holder: Mapping[str, Json], key: str) -> str:
-    found = jsontext.text_at(holder, key)
-    if found is None:
+    text = jsontext.text_at(holder, key)
+    if text is None:
         raise _Foreign(f"{key} is not a string")
-    return found
+    return text
 
 
 def _text_or_none(holder: Mapping[str, Json], key: str) -> str | None:
@@ -204,7 +204,7 @@ def _text_or_none(holder: Mapping[str, Json], key: str) -> str | None:
 
 def _number(holder: Mapping[str, Json], key: str) -> float:
     value = holder.get(key)
-    found = _WORDS.get(value) if isinstance(value, str) else jsontext.number(value)
-    if found is None:
+    number = _WORDS.get(value) if isinstance(value, str) else jsontext.number(value)
+    if number is None:
         raise _Foreign(f"{key} is not a number")
-    return found
+    return number

@@ -39,16 +39,16 @@ def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str
     paths = dict.fromkeys(prefix for path in classes for prefix in _prefixes(path))
     below = _by_parent((path, classes.get(path)) for path in paths)
     stored_below = _by_parent(stored)
-    found = {root: stored_root}
+    stored_paths = {root: stored_root}
     pending = [root]
     while pending:
         parent = pending.pop()
-        names = _names(below[parent], stored_below[found[parent]])
+        names = _names(below[parent], stored_below[stored_paths[parent]])
         for name, _ in below[parent]:
             path = f"{parent}/{name}"
-            found[path] = f"{found[parent]}/{names.get(name, name)}"
+            stored_paths[path] = f"{stored_paths[parent]}/{names.get(name, name)}"
             pending.append(path)
-    return {path: other for path, other in found.items() if path != other}
+    return {path: other for path, other in stored_paths.items() if path != other}
 
 
 def answered_file_paths(
@@ -70,30 +70,30 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _by_parent(layers: Iterable[Named]) -> defaultdict[str, list[Named]]:
     """Return the names and classes directly below each path."""
-    found: defaultdict[str, list[Named]] = defaultdict(list)
+    children: defaultdict[str, list[Named]] = defaultdict(list)
     for path, kind in layers:
         parent, slash, name = path.rpartition("/")
         if slash:
-            found[parent].append((name, kind))
-    return found
+            children[parent].append((name, kind))
+    return children
 
 
 def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
     """Return the stored name for each running one that has another."""
-    found: dict[str, str] = {}
+    stored_names: dict[str, str] = {}
     groups, stored_groups = _groups(running), _groups(stored)
     for key, names in groups.items():
         others = stored_groups.get(key, [])
         if set(names) != set(others) and len(names) == len(others):
-            found.update(zip(names, others, strict=True))
-    return found
+            stored_names.update(zip(names, others, strict=True))
+    return stored_names
 
 
 def _groups(layers: Iterable[Named]) -> Mapping[tuple[str, str | None], list[str]]:
     """Return names by their class and by what stands before their number, in order of numbers."""
-    found: defaultdict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
     for name, kind in layers:
         matched = _NUMBERED.fullmatch(name)
         base, number = matched.groups() if matched is not None else (name, None)
-        found[base, kind].append((int(number or 0), name))
-    return {key: [name for _, name in sorted(names)] for key, names in found.items()}
+        groups[base, kind].append((int(number or 0), name))
+    return {key: [name for _, name in sorted(names)] for key, names in groups.items()}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def judge_run(
     calls: Sequence[LayerCall],
     outputs: Sequence[CheckedOutput],
-    wanted: Tolerances,
+    given_tolerances: Tolerances,
 ) -> CheckVerdict:
     """
     Return how a run is judged: every output by its accumulated error, and every call of a layer by
@@ -38,21 +38,28 @@ def judge_run(
         None,
     )
     return CheckVerdict(
-        judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
+        judgements=(
+            *_outputs(calls, outputs, given_tolerances),
+            *_layers(calls, first, given_tolerances),
+        ),
         first_not_finite=first.place if first is not None else None,
         nonfinite_reference=_nonfinite_reference(calls),
     )
 
 
 def _outputs(
-    calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], wanted: Tolerances
+    calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
     default = tolerances.outputs_tolerance(calls)
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""
             judged = _judgement(
-                JudgementSubject.OUTPUT, name, [output.accumulated], wanted.of(name), default
+                JudgementSubject.OUTPUT,
+                name,
+                [output.accumulated],
+                given_tolerances.of(name),
+                default,
             )
             yield _compared(judged, output)
 
@@ -79,14 +86,14 @@ def _nonfinite_reference(calls: Sequence[LayerCall]) -> str | None:
     """Return the first call in which the reference makes NaN, else the first with infinity."""
     for kind in ("nan", "infinite"):
         for call in calls:
-            counts = [getattr(one.accumulated, kind, None) for one in call.outputs]
+            counts = [getattr(output.accumulated, kind, None) for output in call.outputs]
             if any(pair is not None and pair[0] for pair in counts):
                 return call.place
     return None
 
 
 def _layers(
-    calls: Sequence[LayerCall], first: LayerCall | None, wanted: Tolerances
+    calls: Sequence[LayerCall], first: LayerCall | None, given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
     for call in calls:
         alone = [output.isolated for output in call.outputs if output.isolated is not None]
@@ -99,27 +106,31 @@ def _layers(
                 JudgementSubject.LAYER,
                 call.place,
                 alone,
-                wanted.of(call.path),
+                given_tolerances.of(call.path),
                 tolerances.layer_tolerance(call),
             )
-            differs = not (judged.given or call.inputs) and any(one.differing for one in alone)
+            differs = not (judged.given or call.inputs) and any(
+                metrics.differing for metrics in alone
+            )
             yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged
 
 
 def _judgement(
     about: JudgementSubject,
     path: str,
-    found: Sequence[Metrics],
-    given: float | None,
+    all_metrics: Sequence[Metrics],
+    given_tolerance: float | None,
     default: float,
 ) -> Judgement:
-    tolerance = default if given is None else given
+    tolerance = default if given_tolerance is None else given_tolerance
     errors = [
-        error for one in found if (error := _error(one, is_given=given is not None)) is not None
+        error
+        for metrics in all_metrics
+        if (error := _error(metrics, is_given=given_tolerance is not None)) is not None
     ]
     error = max(errors, default=None)
     ruling = Ruling.PASSED
-    if any(_spoils(one) for one in found):
+    if any(_spoils(metrics) for metrics in all_metrics):
         ruling = Ruling.NOT_FINITE
     elif error is not None and error > tolerance:
         ruling = Ruling.MISSED
@@ -129,7 +140,7 @@ def _judgement(
         ruling=ruling,
         error=error,
         tolerance=tolerance,
-        given=given is not None,
+        given=given_tolerance is not None,
     )
 
 

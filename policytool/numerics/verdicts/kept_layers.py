@@ -43,7 +43,11 @@ class Choices:
     def unit(self, path: str) -> frozenset[str]:
         """Return a layer with all layers below it that can be chosen."""
         below = f"{path}/"
-        return frozenset(one for one in self.paths if one == path or one.startswith(below))
+        return frozenset(
+            candidate
+            for candidate in self.paths
+            if candidate == path or candidate.startswith(below)
+        )
 
 
 def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
@@ -51,12 +55,12 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     Return the layers to keep in float32, by what a diagnosis charges: each charged layer as a
     whole, for ops the layers that make their inputs, and what shows the rounding of others.
     """
-    found: set[str] = set()
+    layers: set[str] = set()
     for charge in origins.charges(run):
-        found |= units(run, charge.call, choices)
+        layers |= units(run, charge.call, choices)
         if charge.seen_in is not None:
-            found |= units(run, charge.seen_in, choices, producers=False)
-    return frozenset(found)
+            layers |= units(run, charge.seen_in, choices, producers=False)
+    return frozenset(layers)
 
 
 def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True) -> frozenset[str]:
@@ -65,7 +69,7 @@ def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True
     outermost layer, other than a model, that calls it; for an op, the layers that compute its
     inputs.
     """
-    found: set[str] = set()
+    layers: set[str] = set()
     seen: set[int] = set()
     pending = [place]
     while pending:
@@ -77,10 +81,10 @@ def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True
         owner = _owner(run.calls, call)
         chosen = choices.unit(owner.path)
         if chosen and not owner.is_model:
-            found |= chosen
+            layers |= chosen
         elif producers and call.trace is not None:
             pending += call.trace.producers
-    return frozenset(found)
+    return frozenset(layers)
 
 
 def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
@@ -98,14 +102,14 @@ def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozense
     """Return the layers that make the inputs of kept ones, or get their outputs."""
     inside = set(kept)
     member = [bool(units(run, place, choices) & inside) for place in range(len(run.calls))]
-    found: set[str] = set()
+    layers: set[str] = set()
     for place, call in enumerate(run.calls):
         for producer in call.trace.producers if call.trace is not None else ():
             if member[place] and not call.is_model:
-                found |= units(run, producer, choices)
+                layers |= units(run, producer, choices)
             if member[producer]:
-                found |= units(run, place, choices)
-    return frozenset(found - inside)
+                layers |= units(run, place, choices)
+    return frozenset(layers - inside)
 
 
 def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
@@ -117,7 +121,7 @@ def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     for place, call in enumerate(run.calls):
         unit = units(run, place, choices) if not call.is_model else frozenset()
         if unit:
-            flushed = [one.accumulated.flushed for one in call.outputs if one.accumulated]
+            flushed = [output.accumulated.flushed for output in call.outputs if output.accumulated]
             loss = max(origins.own_error(call), *(share or 0.0 for share in flushed), 0.0)
             losses[unit] = max(losses.get(unit, 0.0), loss)
     return sorted(losses, key=lambda unit: -losses[unit])

@@ -104,9 +104,9 @@ class LossScaleDecision:
     sentences: tuple[str, ...]
 
 
-def decision(found: Gradients) -> LossScaleDecision:
+def decision(grads: Gradients) -> LossScaleDecision:
     """Return what the measurement says."""
-    none = found.at(1.0)
+    none = grads.at(1.0)
     if none is None:
         return LossScaleDecision(
             need=ScaleNeed.NOTHING_TO_TRAIN,
@@ -114,23 +114,23 @@ def decision(found: Gradients) -> LossScaleDecision:
             suggested=None,
             sentences=("the model has no trainable variables, so no loss is scaled",),
         )
-    best = found.at(found.workable[1]) if found.workable is not None else None
-    if best is None or found.workable is None:
-        reason = _not_finite(found, none)
+    best = grads.at(grads.workable[1]) if grads.workable is not None else None
+    if best is None or grads.workable is None:
+        reason = _not_finite(grads, none)
         return LossScaleDecision(
             need=ScaleNeed.NOT_FINITE,
             matters=False,
             suggested=None,
-            sentences=(reason, *_circumstances(found)),
+            sentences=(reason, *_circumstances(grads)),
         )
-    losing = _losing(found, none, best)
-    suggested = _suggestion(*found.workable) if losing or none.total.overflow else None
-    recorded = found.at(found.recorded_scale)
-    matters = recorded is not None and bool(_losing(found, none, recorded))
+    losing = _losing(grads, none, best)
+    suggested = _suggestion(*grads.workable) if losing or none.total.overflow else None
+    recorded = grads.at(grads.recorded_scale)
+    matters = recorded is not None and bool(_losing(grads, none, recorded))
     needed = (
         _about_no_need(none, best)
         if suggested is None
-        else _about_need(none, best, found.workable, suggested)
+        else _about_need(none, best, grads.workable, suggested)
     )
     return LossScaleDecision(
         need=ScaleNeed.NONE if suggested is None else ScaleNeed.SCALE,
@@ -138,15 +138,15 @@ def decision(found: Gradients) -> LossScaleDecision:
         suggested=suggested,
         losing=tuple(loss.path for loss in losing if loss.path),
         sentences=(
-            _about_recorded(found, none),
+            _about_recorded(grads, none),
             needed + ("" if matters else _worst(losing)),
-            _about_dynamic(found),
-            *_circumstances(found),
+            _about_dynamic(grads),
+            *_circumstances(grads),
         ),
     )
 
 
-def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
+def _losing(grads: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
     """
     Return what a scale wins back, all variables together first where that matters, then each by
     itself, the worst first.
@@ -157,7 +157,7 @@ def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss,
     single = [
         GradientLoss(path=variable.path, without=without, scaled=other)
         for variable, without, other in zip(
-            found.variables, none.variables, scaled.variables, strict=True
+            grads.variables, none.variables, scaled.variables, strict=True
         )
     ]
     worst = sorted(
@@ -175,7 +175,7 @@ def _suggestion(lowest: float, highest: float) -> float:
     return min(max(USUAL, lowest), max(highest / MARGIN, lowest))
 
 
-def _not_finite(found: Gradients, none: Trial) -> str:
+def _not_finite(grads: Gradients, none: Trial) -> str:
     if none.total.undefined:
         share = _share(none.total.undefined, none.total.elements)
         return (
@@ -184,7 +184,7 @@ def _not_finite(found: Gradients, none: Trial) -> str:
         )
     if not math.isfinite(none.loss):
         return (
-            f"the candidate's loss is {none.loss} ({found.reference_loss:.3g} in the reference): "
+            f"the candidate's loss is {none.loss} ({grads.reference_loss:.3g} in the reference): "
             "no loss scale makes its gradients finite"
         )
     return (
@@ -193,12 +193,12 @@ def _not_finite(found: Gradients, none: Trial) -> str:
     )
 
 
-def _about_recorded(found: Gradients, none: Trial) -> str:
+def _about_recorded(grads: Gradients, none: Trial) -> str:
     """Return what dropping the recorded loss scale comes to, in numbers."""
-    if found.recorded is None:
+    if grads.recorded is None:
         return "the file records no loss scale"
-    what = f"the recorded loss scale ({words(found.recorded)})"
-    scaled = found.at(found.recorded_scale)
+    what = f"the recorded loss scale ({words(grads.recorded)})"
+    scaled = grads.at(grads.recorded_scale)
     if scaled is None:
         return f"{what} never reaches a value with finite gradients"
     with_it = scaled.total
@@ -217,7 +217,7 @@ def _about_recorded(found: Gradients, none: Trial) -> str:
         f"{without} of the gradient elements underflow without it, "
         f"{_share(with_it.underflow, with_it.nonzero)} with it"
     )
-    losing = _losing(found, none, scaled)
+    losing = _losing(grads, none, scaled)
     return (
         f"dropping {what} matters: {shares}{_worst(losing)}"
         if losing
@@ -242,12 +242,12 @@ def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggest
     """Return which loss scales would do, where one is needed."""
     without, scaled, (lowest, highest) = none.total, best.total, workable
     if without.overflow:
-        told = (
+        problem = (
             f"{_share(without.overflow, without.elements)} of the gradient elements overflow "
             "without a loss scale"
         )
     else:
-        told = (
+        problem = (
             f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow "
             "without a loss scale"
         )
@@ -256,26 +256,26 @@ def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggest
         f"{_number(highest)}"
     )
     return (
-        f"{told}, and {at_best}: use {_number(suggested)}; any value from "
+        f"{problem}, and {at_best}: use {_number(suggested)}; any value from "
         f"{_number(lowest)} to {_number(highest)} works for these inputs"
     )
 
 
 def _about_no_need(none: Trial, best: Trial) -> str:
     without, scaled = none.total, best.total
-    told = (
+    underflow = (
         f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without "
         "one"
     )
     return (
-        f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} with "
+        f"no loss scale is needed: {underflow}, {_share(scaled.underflow, scaled.nonzero)} with "
         f"{_number(best.scale)}, the highest scale without overflow"
     )
 
 
-def _about_dynamic(found: Gradients) -> str:
+def _about_dynamic(grads: Gradients) -> str:
     """Return what dynamic scaling does, which ``compile()`` turns on under mixed_float16."""
-    rule = found.dynamic
+    rule = grads.dynamic
     if rule.scale is None:
         return (
             f"dynamic scaling from {_number(rule.initial)} never reaches a scale with finite "
@@ -286,7 +286,7 @@ def _about_dynamic(found: Gradients) -> str:
         if rule.skipped
         else "immediately"
     )
-    trial = found.at(rule.scale)
+    trial = grads.at(rule.scale)
     lost = (
         (
             f", where {_share(trial.total.underflow, trial.total.nonzero)} of the gradient "
@@ -295,49 +295,49 @@ def _about_dynamic(found: Gradients) -> str:
         if trial is not None
         else ""
     )
-    return f"dynamic scaling{_parameters(found)} settles at {_number(rule.scale)} {skipped}{lost}"
+    return f"dynamic scaling{_parameters(grads)} settles at {_number(rule.scale)} {skipped}{lost}"
 
 
-def _parameters(found: Gradients) -> str:
-    if isinstance(found.recorded, Dynamic):
+def _parameters(grads: Gradients) -> str:
+    if isinstance(grads.recorded, Dynamic):
         return " as recorded"
-    return f" from {_number(found.dynamic.initial)}"
+    return f" from {_number(grads.dynamic.initial)}"
 
 
-def _circumstances(found: Gradients) -> Iterator[str]:
+def _circumstances(grads: Gradients) -> Iterator[str]:
     """Yield what the numbers hold for."""
     used = [
         f"{output.loss} ({output.targets})"
-        for output in found.outputs
+        for output in grads.outputs
         if output.source == "recorded"
     ]
     if used:
         yield f"recorded loss on synthetic targets: {join_first(used)}"
-    for output in found.outputs:
+    for output in grads.outputs:
         if output.source == "substitute":
             yield (
                 f"{output.loss} on synthetic targets replaces the loss of {output.output}: "
                 f"{output.why}"
             )
-    if found.own:
+    if grads.own:
         yield (
-            f"the model class overrides {join_first(found.own)}, but this check uses the default "
+            f"the model class overrides {join_first(grads.own)}, but this check uses the default "
             "Keras training step, so training may behave differently"
         )
-    if found.quiet:
+    if grads.quiet:
         yield (
             "layers that are random during training ran in inference mode: "
-            f"{join_first(found.quiet)}"
+            f"{join_first(grads.quiet)}"
         )
-    if found.random:
+    if grads.random:
         yield (
-            f"{join_first(found.random)} used random numbers, so values and gradients may differ "
+            f"{join_first(grads.random)} used random numbers, so values and gradients may differ "
             "between the two models"
         )
-    if found.unconnected:
+    if grads.unconnected:
         yield (
             "the loss does not depend on these trainable variables: "
-            f"{join_first(found.unconnected)}"
+            f"{join_first(grads.unconnected)}"
         )
 
 

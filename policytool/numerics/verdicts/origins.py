@@ -63,9 +63,9 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
     """
     if not run.calls or any(call.trace is None for call in run.calls):
         return ()
-    found = [*_nonfinite(run), *_errors(run)]
-    first = {one.call: one for one in reversed(found)}
-    return tuple(sorted(first.values(), key=lambda one: _begun(run.calls[one.call])))
+    blamed = [*_nonfinite(run), *_errors(run)]
+    first = {charge.call: charge for charge in reversed(blamed)}
+    return tuple(sorted(first.values(), key=lambda charge: _begun(run.calls[charge.call])))
 
 
 def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
@@ -116,11 +116,13 @@ def with_nan_of_reference(run: CheckRun) -> CheckRun:
     makes it as its origin.
     """
     path = run.verdict.nonfinite_reference
-    blind = any(one.not_comparable is NotComparable.NOT_FINITE for one in run.verdict.judgements)
+    blind = any(
+        judgement.not_comparable is NotComparable.NOT_FINITE for judgement in run.verdict.judgements
+    )
     call = next((call for call in run.calls if call.place == path), None)
     if call is None or not blind:
         return run
-    found = Origin(
+    origin = Origin(
         path=call.place,
         class_name=call.class_name,
         in_code=call.children > 0,
@@ -128,7 +130,7 @@ def with_nan_of_reference(run: CheckRun) -> CheckRun:
         nonfinite=True,
         in_reference=True,
     )
-    return replace(run, origin=found)
+    return replace(run, origin=origin)
 
 
 def _begun(call: LayerCall) -> int:
@@ -137,11 +139,11 @@ def _begun(call: LayerCall) -> int:
 
 def _nonfinite(run: CheckRun) -> Iterator[Charge]:
     """Yield the first place where the candidate makes NaN or infinity, if an output shows it."""
-    shown = any(
-        one.ruling is Ruling.NOT_FINITE and one.about is JudgementSubject.OUTPUT
-        for one in run.verdict.judgements
+    reaches_output = any(
+        judgement.ruling is Ruling.NOT_FINITE and judgement.about is JudgementSubject.OUTPUT
+        for judgement in run.verdict.judgements
     )
-    if not shown:
+    if not reaches_output:
         return
     for place, enters in _events(run.calls):
         call = run.calls[place]
@@ -150,7 +152,7 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
             if within is not None:  # else an input of the model itself has it
                 yield Charge(call=within, blame=Blame.NONFINITE, in_code=True)
             return
-        if not enters and any(_is_spoiled(one.accumulated) for one in call.outputs):
+        if not enters and any(_is_spoiled(output.accumulated) for output in call.outputs):
             yield Charge(call=place, blame=Blame.NONFINITE, in_code=call.children > 0)
             return
 
@@ -167,7 +169,10 @@ def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
         yield place, enters
         if enters:
             pending.append((place, False))
-            pending += [(one, True) for one in reversed(_in_order(calls, inner.get(place, [])))]
+            pending += [
+                (inner_place, True)
+                for inner_place in reversed(_in_order(calls, inner.get(place, [])))
+            ]
 
 
 def _in_order(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
@@ -177,9 +182,9 @@ def _in_order(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
 def _errors(run: CheckRun) -> Iterator[Charge]:
     """Yield the calls whose own error is above its tolerance, and those that round too much."""
     judged = {
-        one.path: one.tolerance
-        for one in run.verdict.judgements
-        if one.about is JudgementSubject.LAYER
+        judgement.path: judgement.tolerance
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.LAYER
     }
     own = {
         place
@@ -198,8 +203,8 @@ def _errors(run: CheckRun) -> Iterator[Charge]:
 
 
 def _tolerance(call: LayerCall, judged: dict[str, float]) -> float:
-    found = judged.get(call.place)
-    return found if found is not None else tolerances.layer_tolerance(call)
+    tolerance = judged.get(call.place)
+    return tolerance if tolerance is not None else tolerances.layer_tolerance(call)
 
 
 def _around(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
@@ -212,41 +217,41 @@ def _around(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
 
 def own_error(call: LayerCall) -> float:
     """Return the error that a call makes of inputs that are already rounded; 0 if unmeasured."""
-    return max((_error(one.own or one.isolated) for one in call.outputs), default=0.0)
+    return max((_error(output.own or output.isolated) for output in call.outputs), default=0.0)
 
 
 def _rounding_error(call: LayerCall) -> float:
-    return max((_error(one.rounding) for one in call.outputs), default=0.0)
+    return max((_error(output.rounding) for output in call.outputs), default=0.0)
 
 
-def _error(found: Metrics | None) -> float:
-    if found is None:
+def _error(metrics: Metrics | None) -> float:
+    if metrics is None:
         return 0.0
-    if found.overflow:
+    if metrics.overflow:
         return float("inf")
-    return found.relative or 0.0
+    return metrics.relative or 0.0
 
 
-def _is_spoiled(found: Metrics | None) -> bool:
-    return found is not None and bool(found.overflow)
+def _is_spoiled(metrics: Metrics | None) -> bool:
+    return metrics is not None and bool(metrics.overflow)
 
 
 def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     """
     Return the calls that rounded what a call gets: its producers, or what these pass on unchanged.
     """
-    found: set[int] = set()
+    rounding_calls: set[int] = set()
     pending = list(_producers(calls[place]))
     while pending:
         producer = pending.pop()
-        if producer in found:
+        if producer in rounding_calls:
             continue
         call = calls[producer]
         if own_error(call) == 0 and _producers(call):
             pending += _producers(call)
         else:
-            found.add(producer)
-    return sorted(found)
+            rounding_calls.add(producer)
+    return sorted(rounding_calls)
 
 
 def _producers(call: LayerCall) -> tuple[int, ...]:

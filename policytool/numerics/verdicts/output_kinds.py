@@ -58,22 +58,22 @@ class OutputFacts:
     """The name of the loss that the file records for it."""
 
 
-def named_kinds(given: Iterable[str]) -> dict[str, OutputKind]:
+def named_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
     """
     Return what each ``NAME=KIND`` says.
 
     :raises UsageError: for text of another form, and for another kind.
     """
-    found = {}
-    for text in given:
+    kind_by_output = {}
+    for text in option_values:
         name, equals, kind = text.rpartition("=")
         if not equals or kind not in set(OutputKind):
-            kinds = ", ".join(one.value for one in OutputKind)
+            kinds = ", ".join(output_kind.value for output_kind in OutputKind)
             raise UsageError(
                 f"--output-kind {short(text)!r} must be NAME=KIND, where KIND is one of {kinds}"
             )
-        found[name] = OutputKind(kind)
-    return found
+        kind_by_output[name] = OutputKind(kind)
+    return kind_by_output
 
 
 def check_names(kinds: Mapping[str, OutputKind], outputs: Iterable[str]) -> None:
@@ -133,12 +133,12 @@ def _of_probabilities(
 
 def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
     """Return what several numbers may be of which nothing tells."""
-    found = [{OutputKind.REGRESSION}]
+    possible_kinds = [{OutputKind.REGRESSION}]
     if rank < _IMAGE_RANK or last > _IMAGE_CHANNELS:
-        found.append({OutputKind.CLASSES})
+        possible_kinds.append({OutputKind.CLASSES})
     if last >= _LEAST_EMBEDDING and rank == 2:  # noqa: PLR2004  # samples and dimensions
-        found.append({OutputKind.EMBEDDING})
-    return found
+        possible_kinds.append({OutputKind.EMBEDDING})
+    return possible_kinds
 
 
 def _only(kind: OutputKind) -> tuple[Reading]:
@@ -156,8 +156,8 @@ def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str
     if isinstance(recorded, list):
         return {
             name: text
-            for name, one in zip(listed, recorded, strict=False)
-            if (text := _loss_name(one))
+            for name, loss in zip(listed, recorded, strict=False)
+            if (text := _loss_name(loss))
         }
     text = _loss_name(recorded)
     return dict.fromkeys(listed, text) if text else {}

@@ -42,8 +42,12 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
 
     :raises ModelFileError: if the two have nothing in common.
     """
-    several = [_run(run, one) for run in check.runs if (one := _paired(run, earlier)) is not None]
-    paired = sum(one.paired for one in several)
+    comparisons = [
+        _run(run, earlier_run)
+        for run in check.runs
+        if (earlier_run := _paired(run, earlier)) is not None
+    ]
+    paired = sum(comparison.paired for comparison in comparisons)
     if not paired:
         raise ModelFileError(
             earlier.file,
@@ -51,23 +55,36 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
             "contains no output or layer call of this model; use the report of a check of this "
             "model, or of another checkpoint of it",
         )
-    differences = [difference for one in several for difference in one.differences]
-    notes = [*_policies(check, earlier), *(note for one in several for note in one.notes)]
+    differences = [
+        difference for comparison in comparisons for difference in comparison.differences
+    ]
+    notes = [
+        *_policies(check, earlier),
+        *(note for comparison in comparisons for note in comparison.notes),
+    ]
     return Comparison(
         file=earlier.file,
         paired=paired,
-        differences=tuple(sorted(differences, key=lambda one: not one.is_regression)),
-        only_before=tuple(dict.fromkeys(name for one in several for name in one.only_before)),
-        only_now=tuple(dict.fromkeys(name for one in several for name in one.only_now)),
+        differences=tuple(sorted(differences, key=lambda difference: not difference.is_regression)),
+        only_before=tuple(
+            dict.fromkeys(name for comparison in comparisons for name in comparison.only_before)
+        ),
+        only_now=tuple(
+            dict.fromkeys(name for comparison in comparisons for name in comparison.only_now)
+        ),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
 def _paired(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
     """Return the earlier run of the same signature, on the same device if there is one."""
-    alike = [one for one in earlier.runs if one.signature == run.signature]
-    same = [one for one in alike if one.device == run.device.name]
-    return next(iter([*same, *alike]), None)
+    same_signature = [
+        earlier_run for earlier_run in earlier.runs if earlier_run.signature == run.signature
+    ]
+    same_device = [
+        earlier_run for earlier_run in same_signature if earlier_run.device == run.device.name
+    ]
+    return next(iter([*same_device, *same_signature]), None)
 
 
 def _run(run: CheckRun, earlier: EarlierRun) -> Comparison:
@@ -102,21 +119,26 @@ def _run(run: CheckRun, earlier: EarlierRun) -> Comparison:
 def _findings(run: CheckRun) -> Mapping[Place, Finding]:
     last = run.calls[-1] if run.calls else None
     root = last.path if last is not None and last.is_model else ""
-    found: dict[Place, Finding] = {}
-    for one in run.verdict.judgements:
-        is_layer = one.about is JudgementSubject.LAYER
+    findings: dict[Place, Finding] = {}
+    for judgement in run.verdict.judgements:
+        is_layer = judgement.about is JudgementSubject.LAYER
         place = (
-            (Subject.LAYER, below(root, one.path))
+            (Subject.LAYER, below(root, judgement.path))
             if is_layer
-            else output_place(one.path, len(run.outputs))
+            else output_place(judgement.path, len(run.outputs))
         )
-        found[place] = _finding(one)
-    return found
+        findings[place] = _finding(judgement)
+    return findings
 
 
-def _finding(one: Judgement) -> Finding:
-    error = math.inf if one.ruling is Ruling.NOT_FINITE else one.error
-    return Finding(name=one.path, error=error, tolerance=one.tolerance, is_missed=one.is_missed)
+def _finding(judgement: Judgement) -> Finding:
+    error = math.inf if judgement.ruling is Ruling.NOT_FINITE else judgement.error
+    return Finding(
+        name=judgement.path,
+        error=error,
+        tolerance=judgement.tolerance,
+        is_missed=judgement.is_missed,
+    )
 
 
 def _change(before: Finding, now: Finding) -> Change | None:
@@ -129,19 +151,19 @@ def _change(before: Finding, now: Finding) -> Change | None:
     return Change.SHRANK if _is_larger(before, now) else None
 
 
-def _is_larger(one: Finding, other: Finding) -> bool:
+def _is_larger(finding: Finding, other: Finding) -> bool:
     """Return whether an error is larger than another by more than noise."""
-    if one.error is None or other.error is None:
+    if finding.error is None or other.error is None:
         return False
-    return one.error > FACTOR * other.error and one.error > FLOOR * one.tolerance
+    return finding.error > FACTOR * other.error and finding.error > FLOOR * finding.tolerance
 
 
 def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
     """Yield the candidate's metric if it is another, by more than is allowed."""
-    found, before = run.verdict.metric, earlier.metric
-    if found is None or before is None or before.name != found.name:
+    metric, before = run.verdict.metric, earlier.metric
+    if metric is None or before is None or before.name != metric.name:
         return
-    now, allowed, higher = found.worst.candidate, found.worst.max_drop, found.higher_is_better
+    now, allowed, higher = metric.worst.candidate, metric.worst.max_drop, metric.higher_is_better
     change = None
     if not math.isnan(before.candidate) and is_worse(before.candidate, now, allowed, higher=higher):
         change = Change.WORSE
@@ -152,7 +174,7 @@ def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
             device=run.device.name,
             signature=run.signature,
             about=Subject.METRIC,
-            path=found.name,
+            path=metric.name,
             before=before.candidate,
             now=now,
             allowed=allowed,
@@ -161,7 +183,9 @@ def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
 
 
 def _policies(check: Check, earlier: EarlierCheck) -> Iterator[str]:
-    names = [short(one or "its own policies") for one in (earlier.policy, check.candidate.policy)]
+    names = [
+        short(policy or "its own policies") for policy in (earlier.policy, check.candidate.policy)
+    ]
     if names[0] != names[1]:
         yield f"the earlier candidate used {names[0]}, and this candidate uses {names[1]}"
 
@@ -172,11 +196,13 @@ def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
         yield f"the earlier check ran on {devices[0]}, and this check ran on {devices[1]}"
     if earlier.inputs != _inputs(run.inputs):
         yield "the earlier check used different inputs, which also changes the errors"
-    names = [one.name if one is not None else "" for one in (earlier.metric, run.verdict.metric)]
+    names = [
+        metric.name if metric is not None else "" for metric in (earlier.metric, run.verdict.metric)
+    ]
     if names[0] != names[1]:
         before, now = (f"the metric {short(name)}" if name else "no metric" for name in names)
         yield f"the earlier check used {before}, and this check uses {now}"
 
 
-def _inputs(found: CheckInputs) -> tuple[str, float | None, float, float]:
-    return found.kind.value, found.seed, found.batches, found.batch_size
+def _inputs(inputs: CheckInputs) -> tuple[str, float | None, float, float]:
+    return inputs.kind.value, inputs.seed, inputs.batches, inputs.batch_size

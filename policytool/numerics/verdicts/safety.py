@@ -102,27 +102,34 @@ def answer_outputs(
     outputs: Sequence[CheckedOutput], rule: Rule, metric: TaskMetric | None
 ) -> tuple[OutputAnswer, ...]:
     """Return what the outputs of a run say of the candidate."""
-    names = [one.name or "" for one in outputs]
+    names = [output.name or "" for output in outputs]
     losses = losses_by_output(rule.loss, names)
     labelled = {
-        name: one
-        for one in (metric.outputs if metric is not None else ())
-        for name in (one.names or ([one.output] if one.output is not None else names))
+        name: output_metric
+        for output_metric in (metric.outputs if metric is not None else ())
+        for name in (
+            output_metric.names
+            or ([output_metric.output] if output_metric.output is not None else names)
+        )
     }
-    found = []
+    answers = []
     for output in outputs:
         name = output.name or ""
         if output.changes is None:
             continue
         facts = OutputFacts(shape=output.shape, activation=output.activation, loss=losses.get(name))
-        given = rule.kinds.get(name)
-        possible = (frozenset({given}),) if given is not None else readings(facts, output.changes)
+        chosen_kind = rule.kinds.get(name)
+        possible = (
+            (frozenset({chosen_kind}),)
+            if chosen_kind is not None
+            else readings(facts, output.changes)
+        )
         answered = answer_output(name, output.changes, possible, rule.max_change)
-        found.append(_with_labels(answered, labelled[name]) if name in labelled else answered)
-    return tuple(found)
+        answers.append(_with_labels(answered, labelled[name]) if name in labelled else answered)
+    return tuple(answers)
 
 
-def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
+def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     """
     Return the answer of an output with labels.
 
@@ -130,21 +137,27 @@ def _with_labels(found: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     are counted have to be safe as well.
     """
     is_known = metric.bounds is not None or metric.drop is None
-    if found.spoiled or not metric.rows or not is_known:
-        return found
-    said = _of_metric(metric)
-    kind = found.deciding.kind if found.deciding is not None else None
-    decides = kind in _BY_LABELS or found.why is Open.UNFIT
-    if not decides and worst([said, found.answer]) is found.answer:
-        return found
+    if output_answer.spoiled or not metric.rows or not is_known:
+        return output_answer
+    metric_answer = _of_metric(metric)
+    kind = output_answer.deciding.kind if output_answer.deciding is not None else None
+    decides = kind in _BY_LABELS or output_answer.why is Open.UNFIT
+    if not decides and worst([metric_answer, output_answer.answer]) is output_answer.answer:
+        return output_answer
     counted = {
-        one.kind for one in found.kinds if one.kind in _COUNTED and one.answer is not Answer.SAFE
+        kind_answer.kind
+        for kind_answer in output_answer.kinds
+        if kind_answer.kind in _COUNTED and kind_answer.answer is not Answer.SAFE
     }
-    if said is Answer.SAFE and counted:
-        return _undecided(found) if counted == {OutputKind.BINARY} else found
-    is_few = said is Answer.UNDECIDED and metric.drop is not None and metric.drop <= metric.max_drop
-    why = Open.FEW if is_few else Open.BETWEEN if said is Answer.UNDECIDED else None
-    return replace(found, answer=said, why=why, labels=metric)
+    if metric_answer is Answer.SAFE and counted:
+        return _undecided(output_answer) if counted == {OutputKind.BINARY} else output_answer
+    is_few = (
+        metric_answer is Answer.UNDECIDED
+        and metric.drop is not None
+        and metric.drop <= metric.max_drop
+    )
+    why = Open.FEW if is_few else Open.BETWEEN if metric_answer is Answer.UNDECIDED else None
+    return replace(output_answer, answer=metric_answer, why=why, labels=metric)
 
 
 def _of_metric(metric: OutputMetric) -> Answer:
@@ -155,11 +168,13 @@ def _of_metric(metric: OutputMetric) -> Answer:
     return Answer.NOT_SAFE if lower > metric.max_drop else Answer.UNDECIDED
 
 
-def _undecided(found: OutputAnswer) -> OutputAnswer:
+def _undecided(output_answer: OutputAnswer) -> OutputAnswer:
     """Return an answer that is undecided because of its yes/no predictions."""
-    kinds = sorted(found.kinds, key=lambda one: one.kind is not OutputKind.BINARY)
+    kinds = sorted(
+        output_answer.kinds, key=lambda kind_answer: kind_answer.kind is not OutputKind.BINARY
+    )
     return replace(
-        found, answer=Answer.UNDECIDED, kinds=tuple(kinds), why=kinds[0].why or Open.BETWEEN
+        output_answer, answer=Answer.UNDECIDED, kinds=tuple(kinds), why=kinds[0].why or Open.BETWEEN
     )
 
 
@@ -195,10 +210,10 @@ def answer_output(
         )
         for reading in possible
     ]
-    judged = [one for one in judged if one]
-    answers = {one[0].answer for one in judged}
-    found = sorted((answer for one in judged for answer in one), key=_rank)
-    if not found:
+    judged = [ranked for ranked in judged if ranked]
+    answers = {ranked[0].answer for ranked in judged}
+    kind_answers = sorted((answer for ranked in judged for answer in ranked), key=_rank)
+    if not kind_answers:
         return OutputAnswer(
             name=name,
             answer=Answer.UNDECIDED,
@@ -206,27 +221,28 @@ def answer_output(
             samples=changes.samples,
             why=Open.UNFIT,
         )
-    is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_other(found)
-    answer = Answer.UNDECIDED if is_split else found[0].answer
+    is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_other(kind_answers)
+    answer = Answer.UNDECIDED if is_split else kind_answers[0].answer
     return OutputAnswer(
         name=name,
         answer=answer,
-        kinds=tuple(found),
-        samples=found[0].samples,
-        why=Open.KINDS if is_split else found[0].why,
+        kinds=tuple(kind_answers),
+        samples=kind_answers[0].samples,
+        why=Open.KINDS if is_split else kind_answers[0].why,
     )
 
 
-def _is_other(found: Sequence[KindAnswer]) -> bool:
+def _is_other(kind_answers: Sequence[KindAnswer]) -> bool:
     """Return whether the values have so little in common that it does not matter what they are."""
     return any(
-        one.kind is OutputKind.REGRESSION and one.change.lower > _OTHER_VALUES for one in found
+        kind_answer.kind is OutputKind.REGRESSION and kind_answer.change.lower > _OTHER_VALUES
+        for kind_answer in kind_answers
     )
 
 
-def _rank(found: KindAnswer) -> tuple[int, int]:
+def _rank(kind_answer: KindAnswer) -> tuple[int, int]:
     """Return what decides first: of one answer, predictions that are counted."""
-    return -severity(found.answer), list(OutputKind).index(found.kind)
+    return -severity(kind_answer.answer), list(OutputKind).index(kind_answer.kind)
 
 
 def _nothing_to_see(changes: OutputChanges) -> Open | None:
@@ -240,8 +256,8 @@ def _nothing_to_see(changes: OutputChanges) -> Open | None:
 def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
     """Return what a kind says; nothing where its numbers are not there."""
     if kind is OutputKind.CLASSES:
-        found = _of_shares(kind, changes.class_changes, most)
-        return [_with_confidence(one, changes) for one in found]
+        kind_answers = _of_shares(kind, changes.class_changes, most)
+        return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
     if kind is OutputKind.BINARY:
         return _of_shares(kind, changes.side_changes, most)
     if kind is OutputKind.EMBEDDING:
@@ -297,64 +313,77 @@ def _judged(
     )
 
 
-def _with_confidence(found: KindAnswer, changes: OutputChanges) -> KindAnswer:
+def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAnswer:
     """Return what a classifier's classes say, where its probabilities stay close enough for it."""
-    if found.answer is not Answer.SAFE or changes.class_error is None or not changes.is_probability:
-        return found
+    if (
+        kind_answer.answer is not Answer.SAFE
+        or changes.class_error is None
+        or not changes.is_probability
+    ):
+        return kind_answer
     if changes.class_error / changes.rows <= _CLASS_ERROR:
-        return found
+        return kind_answer
     return KindAnswer(
         kind=OutputKind.PROBABILITY,
         answer=Answer.UNDECIDED,
         change=Bounds(changes.class_error / changes.rows, 0.0, math.inf),
-        samples=found.samples,
+        samples=kind_answer.samples,
         why=Open.BETWEEN,
     )
 
 
 def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
-    found = changes.probability
-    if found is None or not found.sum or not changes.compared:
+    probability = changes.probability
+    if probability is None or not probability.sum or not changes.compared:
         return []
-    mean = found.sum / changes.compared
+    mean = probability.sum / changes.compared
 
     def change_of(times: float) -> Bounds:
-        error = bounds.of_mean(found.error, found.squares, found.worst, changes.compared, times)
-        return Bounds(*(one / mean for one in (error.value, error.lower, error.upper)))
+        error = bounds.of_mean(
+            probability.error, probability.squares, probability.worst, changes.compared, times
+        )
+        return Bounds(*(bound / mean for bound in (error.value, error.lower, error.upper)))
 
     return [_judged(OutputKind.PROBABILITY, change_of, changes.compared, most)]
 
 
 def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
-    spreading = [one.spread for one in changes.channels if _spreads(one)]
+    spreading = [channel.spread for channel in changes.channels if _spreads(channel)]
     if not spreading:
         return []
     usual = sum(spreading) / len(spreading)  # for channels that are constant in the reference
     channels = {
-        place: one if _spreads(one) else replace(one, spread=usual)
-        for place, one in enumerate(changes.channels)
+        place: channel if _spreads(channel) else replace(channel, spread=usual)
+        for place, channel in enumerate(changes.channels)
     }
 
-    errors = {place: _relative(one, changes.compared) for place, one in channels.items()}
-    place = max(errors, key=lambda one: errors[one].value)
+    errors = {place: _relative(channel, changes.compared) for place, channel in channels.items()}
+    place = max(errors, key=lambda index: errors[index].value)
 
     def change_of(times: float) -> Bounds:
-        found = {at: _relative(one, changes.compared, times) for at, one in channels.items()}
-        return replace(found[place], upper=max(one.upper for one in found.values()))
+        scaled_errors = {
+            at: _relative(channel, changes.compared, times) for at, channel in channels.items()
+        }
+        return replace(
+            scaled_errors[place], upper=max(error.upper for error in scaled_errors.values())
+        )
 
     judged = _judged(OutputKind.REGRESSION, change_of, changes.compared, most)
     return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
 
 
-def _spreads(found: ChannelErrors) -> bool:
-    return found.values > 0 and math.sqrt(found.spread / found.values) > _NO_SPREAD * found.mean
+def _spreads(channel: ChannelErrors) -> bool:
+    return (
+        channel.values > 0
+        and math.sqrt(channel.spread / channel.values) > _NO_SPREAD * channel.mean
+    )
 
 
-def _relative(found: ChannelErrors, samples: int, times: float = 1) -> Bounds:
+def _relative(channel: ChannelErrors, samples: int, times: float = 1) -> Bounds:
     """
     Return the root of the squared error over that of the spread, as it would be for this many times
     as many samples.
     """
-    error = bounds.of_mean(found.error, found.squares, found.worst, samples, times)
-    scale = samples / found.spread
-    return Bounds(*(math.sqrt(one * scale) for one in (error.value, error.lower, error.upper)))
+    error = bounds.of_mean(channel.error, channel.squares, channel.worst, samples, times)
+    scale = samples / channel.spread
+    return Bounds(*(math.sqrt(bound * scale) for bound in (error.value, error.lower, error.upper)))

@@ -95,18 +95,20 @@ def _metric(text: str) -> str | UserFunction:
     return text if function is None else function
 
 
-def metric_from_json(found: Mapping[str, Any] | None, max_drop: float | None) -> TaskMetric | None:
+def metric_from_json(
+    metric_json: Mapping[str, Any] | None, max_drop: float | None
+) -> TaskMetric | None:
     """Return the metric of a run, judged; None if none was computed."""
-    if found is None:
+    if metric_json is None:
         return None
-    higher = found["higher_is_better"]
-    is_likelihood = _LIKELIHOOD.search(snake_case(found["name"])) is not None
+    higher = metric_json["higher_is_better"]
+    is_likelihood = _LIKELIHOOD.search(snake_case(metric_json["name"])) is not None
     outputs = [
-        _judged(one, max_drop, higher=higher, is_likelihood=is_likelihood)
-        for one in found["outputs"]
+        _judged(output_json, max_drop, higher=higher, is_likelihood=is_likelihood)
+        for output_json in metric_json["outputs"]
     ]
     return TaskMetric(
-        name=found["name"], higher_is_better=higher, outputs=tuple(sorted(outputs, key=_rank))
+        name=metric_json["name"], higher_is_better=higher, outputs=tuple(sorted(outputs, key=_rank))
     )
 
 
@@ -114,59 +116,62 @@ def drop(before: float, after: float, *, higher: bool) -> float | None:
     """Return how much worse the second of two values is; None if one of them is NaN."""
     if before == after:
         return 0.0
-    found = before - after if higher else after - before
-    return None if math.isnan(found) else found
+    difference = before - after if higher else after - before
+    return None if math.isnan(difference) else difference
 
 
 def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bool:
     """Return whether the second of two values is worse by more than is allowed, or is unknown."""
-    found = drop(before, after, higher=higher)
-    if found is None or math.isinf(found):
-        return found != -math.inf
-    return found > allowed + _ROUNDING * max(abs(before), abs(after))
+    decline = drop(before, after, higher=higher)
+    if decline is None or math.isinf(decline):
+        return decline != -math.inf
+    return decline > allowed + _ROUNDING * max(abs(before), abs(after))
 
 
 def _judged(
-    found: Mapping[str, Any], given: float | None, *, higher: bool, is_likelihood: bool
+    output_json: Mapping[str, Any], max_drop: float | None, *, higher: bool, is_likelihood: bool
 ) -> OutputMetric:
-    reference, candidate = found["reference"], found["candidate"]
+    reference, candidate = output_json["reference"], output_json["candidate"]
     is_absolute = higher or is_likelihood or not math.isfinite(reference)
     default = MAX_DROP if is_absolute else MAX_DROP * abs(reference)
-    allowed = default if given is None else given
+    allowed = default if max_drop is None else max_drop
     return OutputMetric(
-        output=found["output"],
+        output=output_json["output"],
         reference=reference,
         candidate=candidate,
         drop=drop(reference, candidate, higher=higher),
         max_drop=allowed,
         passed=not is_worse(reference, candidate, allowed, higher=higher),
-        names=tuple(found.get("names", ())),
-        rows=found.get("rows", 0),
-        bounds=_bounds(found, higher=higher),
+        names=tuple(output_json.get("names", ())),
+        rows=output_json.get("rows", 0),
+        bounds=_bounds(output_json, higher=higher),
     )
 
 
-def _bounds(found: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | None:
+def _bounds(output_json: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | None:
     """
     Return the bounds of a drop, from the drops without each block of rows: their spread says how
     much it varies from sample to sample (the jackknife). What no row showed may be as frequent as
     three rows of all.
     """
     drops = [
-        drop(one["reference"], one["candidate"], higher=higher) for one in found.get("without", ())
+        drop(block["reference"], block["candidate"], higher=higher)
+        for block in output_json.get("without", ())
     ]
-    known = [one for one in drops if one is not None and math.isfinite(one)]
-    whole = drop(found["reference"], found["candidate"], higher=higher)
+    known = [
+        block_drop for block_drop in drops if block_drop is not None and math.isfinite(block_drop)
+    ]
+    whole = drop(output_json["reference"], output_json["candidate"], higher=higher)
     if whole is not None and math.isinf(whole):
         return whole, whole
     if len(known) < _BLOCKS or len(known) < len(drops) or whole is None:
         return None
     mean = sum(known) / len(known)
-    squares = sum((one - mean) ** 2 for one in known)
+    squares = sum((block_drop - mean) ** 2 for block_drop in known)
     margin = _T * math.sqrt((len(known) - 1) / len(known) * squares)
-    scale = 1.0 if higher else abs(found["reference"])
-    return whole - margin, max(whole + margin, bounds.UNSEEN * scale / found["rows"])
+    scale = 1.0 if higher else abs(output_json["reference"])
+    return whole - margin, max(whole + margin, bounds.UNSEEN * scale / output_json["rows"])
 
 
-def _rank(one: OutputMetric) -> tuple[bool, float]:
-    return one.passed, one.max_drop - one.drop if one.drop is not None else -math.inf
+def _rank(metric: OutputMetric) -> tuple[bool, float]:
+    return metric.passed, metric.max_drop - metric.drop if metric.drop is not None else -math.inf

@@ -89,19 +89,21 @@ class Tolerances:
 
         :raises UsageError: where several patterns match it.
         """
-        exact = [one.value for one in self.given if one.pattern == name]
+        exact = [tolerance.value for tolerance in self.given if tolerance.pattern == name]
         if exact:
             return exact[-1]
         matching = [
-            one for one in self.given if one.pattern is not None and _matches(one.pattern, (name,))
+            tolerance
+            for tolerance in self.given
+            if tolerance.pattern is not None and _matches(tolerance.pattern, (name,))
         ]
         if len(matching) > 1:
             raise UsageError(
                 f"--tolerance {matching[0].pattern} and {matching[1].pattern} both match "
                 f"{name}; make one of them more specific"
             )
-        plain = [one.value for one in self.given if one.pattern is None]
-        return next((one.value for one in matching), plain[-1] if plain else None)
+        plain = [tolerance.value for tolerance in self.given if tolerance.pattern is None]
+        return next((tolerance.value for tolerance in matching), plain[-1] if plain else None)
 
     def check(self, names: Iterable[str]) -> None:
         """
@@ -110,13 +112,13 @@ class Tolerances:
         :raises UsageError: where one is no regular expression, or matches nothing.
         """
         listed = list(names)
-        for one in self.given:
-            if one.pattern is None or one.pattern in listed:
+        for tolerance in self.given:
+            if tolerance.pattern is None or tolerance.pattern in listed:
                 continue
-            check_pattern(one.pattern, f"--tolerance {one.pattern!r} is not a name and")
-            if not _matches(one.pattern, listed):
+            check_pattern(tolerance.pattern, f"--tolerance {tolerance.pattern!r} is not a name and")
+            if not _matches(tolerance.pattern, listed):
                 raise UsageError(
-                    f"--tolerance {one.pattern!r} matches no output and no layer; run "
+                    f"--tolerance {tolerance.pattern!r} matches no output and no layer; run "
                     "`policytool inspect` to list the layer paths"
                 )
 

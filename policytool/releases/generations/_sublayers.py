@@ -24,15 +24,20 @@ if TYPE_CHECKING:
 
 def _cells(*, to_tf25: bool = False) -> Mapping[str, tuple[SubLayer, ...]]:
     """Return the cells that recurrent layers make, with their own dtype."""
-    found = {}
+    cells_by_layer = {}
     for name in classes_of(Category.RECURRENT):
         facts = layer_facts(name)
         older = facts.sublayers_to_tf25 if to_tf25 else {}
-        found[name] = tuple(
-            SubLayer(attribute=attribute, class_name=made.class_name, name=made.name, numbered=True)
-            for attribute, made in (older or facts.sublayers).items()
+        cells_by_layer[name] = tuple(
+            SubLayer(
+                attribute=attribute,
+                class_name=sublayer.class_name,
+                name=sublayer.name,
+                numbered=True,
+            )
+            for attribute, sublayer in (older or facts.sublayers).items()
         )
-    return MappingProxyType({name: cells for name, cells in found.items() if cells})
+    return MappingProxyType({name: cells for name, cells in cells_by_layer.items() if cells})
 
 
 def _projections(policy: SubPolicy, *, private: bool = False) -> Mapping[str, tuple[SubLayer, ...]]:
@@ -42,19 +47,21 @@ def _projections(policy: SubPolicy, *, private: bool = False) -> Mapping[str, tu
     :param private: whether the names of all attributes begin with an underscore, as in Keras 2;
         Keras 3 walks attributes by name, and finds MultiHeadAttention's public properties first
     """
-    found = {
+    projections_by_layer = {
         name: tuple(
             SubLayer(
                 attribute=f"_{attribute.removeprefix('_')}" if private else attribute,
-                class_name=made.class_name,
-                name=made.name,
+                class_name=sublayer.class_name,
+                name=sublayer.name,
                 policy=policy,
             )
-            for attribute, made in layer_facts(name).sublayers.items()
+            for attribute, sublayer in layer_facts(name).sublayers.items()
         )
         for name in classes_of(Category.ATTENTION)
     }
-    return MappingProxyType({name: made for name, made in found.items() if made})
+    return MappingProxyType(
+        {name: projections for name, projections in projections_by_layer.items() if projections}
+    )
 
 
 CELLS: Final = _cells()

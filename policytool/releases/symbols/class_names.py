@@ -62,8 +62,8 @@ def is_pure_class_of(module: str, name: str) -> bool:
 
 def left_out(name: str) -> str | None:
     """Return why a class that Keras resolves is not on the list; None for all others."""
-    found: str | None = data.read("pure_classes")["left_out"].get(name)
-    return found
+    reason: str | None = data.read("pure_classes")["left_out"].get(name)
+    return reason
 
 
 def is_pure_name(name: str) -> bool:

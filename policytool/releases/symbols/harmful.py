@@ -108,8 +108,8 @@ def op(name: str) -> HarmfulOp | None:
     """
     if name in data.read("hazards")["readers"]:
         return HarmfulOp(name=name, what="reads files whose names the graph computes")
-    if held := data.read("hazards")["programs"].get(name):
-        return HarmfulOp(name=name, what=f"runs the code in its {' and '.join(held)}")
+    if attributes := data.read("hazards")["programs"].get(name):
+        return HarmfulOp(name=name, what=f"runs the code in its {' and '.join(attributes)}")
     arguments = data.read("hazards")["ops"].get(name)
     if (
         arguments is None

@@ -25,35 +25,35 @@ def command(check: Check) -> tuple[str, ...]:
 
 def unfit_sentence(check: Check) -> str:
     """Return that the policy does not suit the model, and which one does; empty if it does."""
-    found = check.advice
-    if found is None or not found.is_unfit:
+    search = check.advice
+    if search is None or not search.is_unfit:
         return ""
-    if found.layers:
+    if search.layers:
         kept = (
-            f"in the smallest set found, {len(found.layers):,} of {many(found.choices, 'layer')} "
-            f"{'stays' if len(found.layers) == 1 else 'stay'} in float32"
+            f"in the smallest set found, {len(search.layers):,} of {many(search.choices, 'layer')} "
+            f"{'stays' if len(search.layers) == 1 else 'stay'} in float32"
         )
     else:
-        kept = f"no set of float32 layers {'was found' if found.exhausted else 'is enough'}"
-    suits = f"; {found.policy} does" if found.policy is not None else ""
+        kept = f"no set of float32 layers {'was found' if search.exhausted else 'is enough'}"
+    suits = f"; {search.policy} does" if search.policy is not None else ""
     policy = check.candidate.policy or "the policy"
     return f"{policy} does not suit this model ({kept}){suits}"
 
 
 def advice(check: Check) -> Iterator[str]:
     """Yield what the trials of a failed check found."""
-    found = check.advice
-    if found is None:
+    search = check.advice
+    if search is None:
         return
-    trials = many(found.trials, "trial run")
-    if found.layers:
+    trials = many(search.trials, "trial run")
+    if search.layers:
         yield (
-            f"with {many(len(found.layers), 'more layer')} in float32, the check no longer fails "
+            f"with {many(len(search.layers), 'more layer')} in float32, the check no longer fails "
             f"(found and verified in {trials})"
         )
-    elif found.exhausted:
+    elif search.exhausted:
         yield f"found no set of float32 layers that prevents the failure in {trials}"
     else:
         yield "the check fails even with all layers of the file in float32"
-    if found.policy is not None:
-        yield f"with {found.policy} instead, the check does not fail (verified)"
+    if search.policy is not None:
+        yield f"with {search.policy} instead, the check does not fail (verified)"

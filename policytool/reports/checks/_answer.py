@@ -50,7 +50,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     answer = run.answer
     where = f" in {check.candidate.policy}" if check.candidate.policy else ""
     if check.is_equal:
-        count = max((one.samples for one in run.answers), default=0)
+        count = max((output_answer.samples for output_answer in run.answers), default=0)
         on = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
         return f"Equal within float32 rounding on {on}"
     if not run.is_on_data:
@@ -62,57 +62,59 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     rows = f" on these {many(deciding.samples, 'row')}" if answer is Answer.SAFE else ""
     several = f"in output {deciding.name}, " if len(run.answers) > 1 else ""
     metric = run.verdict.metric.name if run.verdict.metric is not None else ""
-    said = [
+    reasons = [
         f"{several}{said_of(deciding, metric)}",
         *(limits if answer is Answer.SAFE else findings),
     ]
-    return f"{WORDS[answer]}{where}{rows}: {'; '.join(said)}"
+    return f"{WORDS[answer]}{where}{rows}: {'; '.join(reasons)}"
 
 
 def _blind(run: CheckRun) -> Iterator[str]:
     """Yield which outputs show nothing."""
-    for one in run.answers:
-        if one.why in _NOTHING:
-            yield _NOTHING[one.why].format(one.name)
+    for output_answer in run.answers:
+        if output_answer.why in _NOTHING:
+            yield _NOTHING[output_answer.why].format(output_answer.name)
 
 
 def _only_rounding(run: CheckRun) -> str:
-    errors = [one.accumulated.relative for one in run.outputs if one.accumulated is not None]
-    largest = max((one for one in errors if one is not None), default=0.0)
+    errors = [
+        output.accumulated.relative for output in run.outputs if output.accumulated is not None
+    ]
+    largest = max((error for error in errors if error is not None), default=0.0)
     return f"synthetic inputs show only rounding (a relative error of {figure(largest)})"
 
 
-def said_of(found: OutputAnswer, metric: str) -> str:
+def said_of(answer: OutputAnswer, metric: str) -> str:
     """
     Return what shows the answer of one output.
 
     :param metric: the name of the metric
     """
-    if found.spoiled:
-        return f"{many(found.spoiled, 'row')} of {found.samples:,} become NaN or infinity"
-    if found.labels is not None:
-        return _of_labels(metric, found.labels, found.answer)
-    if found.why in _NOTHING:
-        return _NOTHING[found.why].format(found.name)
-    kind = found.deciding
+    if answer.spoiled:
+        return f"{many(answer.spoiled, 'row')} of {answer.samples:,} become NaN or infinity"
+    if answer.labels is not None:
+        return _of_labels(metric, answer.labels, answer.answer)
+    if answer.why in _NOTHING:
+        return _NOTHING[answer.why].format(answer.name)
+    kind = answer.deciding
     if kind is None:
         return "nothing can be compared"
-    text = _of_kind(kind, found.answer)
-    if found.why is Open.KINDS:
-        kinds = " or ".join(sorted({one.kind.value for one in found.kinds}))
-        return f"{text} if they are {kind.kind.value}; add --output-kind {found.name}={kinds}"
+    text = _of_kind(kind, answer.answer)
+    if answer.why is Open.KINDS:
+        kinds = " or ".join(sorted({kind_answer.kind.value for kind_answer in answer.kinds}))
+        return f"{text} if they are {kind.kind.value}; add --output-kind {answer.name}={kinds}"
     return text
 
 
-def _weight(found: OutputAnswer) -> tuple[int, float]:
-    return severity(found.answer), found.deciding.change.value if found.deciding else 0.0
+def _weight(answer: OutputAnswer) -> tuple[int, float]:
+    return severity(answer.answer), answer.deciding.change.value if answer.deciding else 0.0
 
 
 def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
     text = change_words(name, metric)
     if metric.bounds is None:
         return text
-    lower, upper = (figure(one) for one in metric.bounds)
+    lower, upper = (figure(bound) for bound in metric.bounds)
     if answer is Answer.SAFE:
         return f"{text} (at most {upper} worse)"
     if answer is Answer.NOT_SAFE:
@@ -120,13 +122,13 @@ def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
     return f"{text} ({lower} to {upper} worse, {CONFIDENCE})"
 
 
-def _of_kind(found: KindAnswer, answer: Answer) -> str:
-    change = found.change
-    counted = _COUNTED.get(found.kind)
-    if counted is not None and found.needed is not None and not change.value:
+def _of_kind(result: KindAnswer, answer: Answer) -> str:
+    change = result.change
+    counted = _COUNTED.get(result.kind)
+    if counted is not None and result.needed is not None and not change.value:
         return (
-            f"{many(found.samples, 'row')} {'show' if found.samples != 1 else 'shows'} that at "
-            f"most {_share(change.upper)} of {counted[1]}; use {_rounded(found.needed)} or more"
+            f"{many(result.samples, 'row')} {'show' if result.samples != 1 else 'shows'} that at "
+            f"most {_share(change.upper)} of {counted[1]}; use {_rounded(result.needed)} or more"
         )
     if math.isinf(change.upper):
         return (
@@ -136,22 +138,22 @@ def _of_kind(found: KindAnswer, answer: Answer) -> str:
     if counted is None and not change.upper:
         return "no value changes"
     if counted is None:
-        where = f" in channel {found.channel}" if found.channel is not None else ""
+        where = f" in channel {result.channel}" if result.channel is not None else ""
         size = _share(change.value)
         size = size if change.value >= _TIMES else f"{size} of"
-        text = _SIZED[found.kind].format(size) + where
+        text = _SIZED[result.kind].format(size) + where
     elif not change.value:
         text = f"no {counted[0]}"
     else:
-        of = "" if answer is Answer.SAFE else f"{found.samples:,} "  # which are said before
+        of = "" if answer is Answer.SAFE else f"{result.samples:,} "  # which are said before
         text = f"{_share(change.value)} of {of}{counted[1]}"
     if answer is Answer.NOT_SAFE:
         return f"{text} (at least {_share(change.lower)}, {CONFIDENCE})"
     if answer is Answer.SAFE:
         return f"{text} (at most {_share(change.upper)})"
-    if found.needed is not None:
+    if result.needed is not None:
         return (
-            f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use {_rounded(found.needed)} "
+            f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use {_rounded(result.needed)} "
             "rows or more"
         )
     return f"{text} ({_share(change.lower)} to {_share(change.upper)}, {CONFIDENCE})"

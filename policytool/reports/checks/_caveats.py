@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 def caveats(check: Check) -> list[str]:
     """Return what the check leaves open, with the run if not all of them do."""
-    found = [list(run_caveats(check, run)) for run in check.runs]
-    shared = [text for text in found[0] if all(text in other for other in found)] if found else []
+    caveats_by_run = [list(run_caveats(check, run)) for run in check.runs]
+    shared = (
+        [text for text in caveats_by_run[0] if all(text in other for other in caveats_by_run)]
+        if caveats_by_run
+        else []
+    )
     own_ones = [
         f"{place(run)}: {text}"
-        for run, texts in zip(check.runs, found, strict=True)
+        for run, texts in zip(check.runs, caveats_by_run, strict=True)
         for text in texts
         if text not in shared
     ]
@@ -94,23 +98,27 @@ def _quantized(check: Check) -> Iterator[str]:
 
 def _other_backends(check: Check) -> Iterator[str]:
     """Yield that a model was written with another backend than that which runs it."""
-    for side in dict.fromkeys((check.reference.path, check.candidate.path)):
-        found = next(one for one in (check.reference, check.candidate) if one.path == side)
-        if found.written_with not in (None, found.backend):
+    for path in dict.fromkeys((check.reference.path, check.candidate.path)):
+        side = next(
+            compared_side
+            for compared_side in (check.reference, check.candidate)
+            if compared_side.path == path
+        )
+        if side.written_with not in (None, side.backend):
             yield (
-                f"{found.path} was written with the {found.written_with} backend and ran with the "
-                f"{found.backend} backend, whose kernels may round differently"
+                f"{side.path} was written with the {side.written_with} backend and ran with the "
+                f"{side.backend} backend, whose kernels may round differently"
             )
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
     """Yield for each output how many values are not finite in the reference."""
     for output in run.outputs:
-        found = output.accumulated
+        metrics = output.accumulated
         lost = (
-            sum(counts[0] for counts in (found.nan, found.infinite) if counts is not None)
-            if found is not None
+            sum(counts[0] for counts in (metrics.nan, metrics.infinite) if counts is not None)
+            if metrics is not None
             else 0
         )
-        if found is not None and lost:
-            yield f"{lost:,} of {found.elements:,} values of output {(output.name or '')}"
+        if metrics is not None and lost:
+            yield f"{lost:,} of {metrics.elements:,} values of output {(output.name or '')}"

@@ -35,18 +35,18 @@ def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         yield _ops("on the CPU instead", run.fallbacks, everything=everything)
 
 
-def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Section:
+def _ops(title: str, missing_kernels: Sequence[MissingKernel], *, everything: bool) -> Section:
     """Return ops by layer, those alike counted."""
     counts: dict[tuple[str, str, str, bool], int] = {}
-    for one in found:
+    for kernel in missing_kernels:
         key = (
-            one.layer if one.layer is not None else "",
-            one.type,
-            one.dtype or "",
-            one.in_float32,
+            kernel.layer if kernel.layer is not None else "",
+            kernel.type,
+            kernel.dtype or "",
+            kernel.in_float32,
         )
         counts[key] = counts.get(key, 0) + 1
-    shown = list(counts.items()) if everything else list(counts.items())[:_OPS]
+    visible_counts = list(counts.items()) if everything else list(counts.items())[:_OPS]
     rows = [
         Row(
             cells=(
@@ -56,9 +56,9 @@ def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Sec
                 Cell(text="yes" if in_float32 else "no"),
             )
         )
-        for (layer, op, dtype, in_float32), count in shown
+        for (layer, op, dtype, in_float32), count in visible_counts
     ]
-    more = len(counts) - len(shown)
+    more = len(counts) - len(visible_counts)
     return table_section(
         title=title,
         columns=(
@@ -70,7 +70,7 @@ def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Sec
         rows=tuple(rows),
         sentences=(
             *([f"{more:,} more not shown; use --all-layers to show all"] if more else []),
-            *([_STAYS] if any(one.in_float32 for one in found) else []),
+            *([_STAYS] if any(kernel.in_float32 for kernel in missing_kernels) else []),
         ),
     )
 
@@ -105,14 +105,14 @@ def timing(run: CheckRun) -> Iterator[Section]:
     )
 
 
-def _timing_cells(name: str, found: Timing) -> Row:
-    times = (found.latency, *found.spread)
-    memory = "" if found.peak_memory is None else bytes_words(found.peak_memory)
+def _timing_cells(name: str, measured_timing: Timing) -> Row:
+    times = (measured_timing.latency, *measured_timing.spread)
+    memory = "" if measured_timing.peak_memory is None else bytes_words(measured_timing.peak_memory)
     return Row(
         cells=(
             Cell(text=name),
-            *(Cell(text=_seconds(one)) for one in times),
-            Cell(text=figure(found.throughput)),
+            *(Cell(text=_seconds(duration)) for duration in times),
+            Cell(text=figure(measured_timing.throughput)),
             Cell(text=memory),
         )
     )

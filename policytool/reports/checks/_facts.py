@@ -40,13 +40,14 @@ def sides(check: Check) -> Iterator[tuple[str, str]]:
     release = (
         [f"TensorFlow {check.versions['tensorflow']}"] if "tensorflow" in check.versions else []
     )
-    alike = [
+    common_libraries = [
         library
         for library in libraries
-        if len(libraries) == 1 and library.lower() not in [one.lower() for one in release]
+        if len(libraries) == 1
+        and library.lower() not in [release_text.lower() for release_text in release]
     ]
     backends = list(dict.fromkeys(f"{side.backend} backend" for side in both if side.library))
-    yield "versions", " · ".join([*release, *alike, *backends])
+    yield "versions", " · ".join([*release, *common_libraries, *backends])
 
 
 def around(run: CheckRun) -> Iterator[tuple[str, str]]:
@@ -88,71 +89,71 @@ def side_words(side: CheckSide) -> Iterator[str]:
 
 def _kept_layers(side: CheckSide) -> str:
     reasons = Counter(side.kept.values())
-    told = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
+    reason_texts = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
     more = sum(count for _, count in reasons.most_common()[_REASONS:])
     return (
         f"{many(len(side.kept), 'layer')}: "
-        f"{'; '.join(told)}{f'; {more} more for other reasons' if more else ''}"
+        f"{'; '.join(reason_texts)}{f'; {more} more for other reasons' if more else ''}"
     )
 
 
 def _because(side: CheckSide, reason: str) -> str:
-    names = [name for name, said in side.kept.items() if said == reason]
+    names = [name for name, layer_reason in side.kept.items() if layer_reason == reason]
     return f"{join_first(names)} ({reason})"
 
 
-def device(found: TensorFlowDevice) -> Iterator[str]:
+def device(tf_device: TensorFlowDevice) -> Iterator[str]:
     """Yield what a device is."""
-    yield found.name
-    if found.model:
-        yield found.model
-    if found.compute_capability:
-        yield f"compute capability {found.compute_capability}"
-    if found.memory is not None:
-        yield bytes_words(found.memory)
-    if found.driver:
-        yield f"driver {found.driver}"
+    yield tf_device.name
+    if tf_device.model:
+        yield tf_device.model
+    if tf_device.compute_capability:
+        yield f"compute capability {tf_device.compute_capability}"
+    if tf_device.memory is not None:
+        yield bytes_words(tf_device.memory)
+    if tf_device.driver:
+        yield f"driver {tf_device.driver}"
     yield from (
         f"{name} {number}"
-        for name, number in (("CUDA", found.cuda), ("cuDNN", found.cudnn))
+        for name, number in (("CUDA", tf_device.cuda), ("cuDNN", tf_device.cudnn))
         if number
     )
 
 
-def rewrite(found: GraphRewrite) -> str:
+def rewrite(changes: GraphRewrite) -> str:
     """Return what TensorFlow's own automatic mixed precision changed."""
-    if found.unchanged is not None:
-        return f"{found.said}; {found.unchanged}"
-    types = sorted(found.by_type.items(), key=lambda item: (-item[1], item[0]))
+    if changes.unchanged is not None:
+        return f"{changes.said}; {changes.unchanged}"
+    types = sorted(changes.by_type.items(), key=lambda item: (-item[1], item[0]))
     named = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
     before = (
         (
-            f"; {many(found.narrow_before, 'op')} used 16 bits before, so the original graph is "
+            f"; {many(changes.narrow_before, 'op')} used 16 bits before, so the original graph is "
             "not a float32 reference"
         )
-        if found.narrow_before
+        if changes.narrow_before
         else ""
     )
     return (
-        f"{found.said}: {found.ops:,} of {many(found.total, 'op')} now use 16 bits "
-        f"({named}), {many(found.casts, 'cast')} added{before}"
+        f"{changes.said}: {changes.ops:,} of {many(changes.total, 'op')} now use 16 bits "
+        f"({named}), {many(changes.casts, 'cast')} added{before}"
     )
 
 
-def inputs(found: CheckInputs) -> str:
+def inputs(feed: CheckInputs) -> str:
     """Return what both models were fed with."""
-    kind = f"synthetic (seed {found.seed})" if found.kind is InputKind.SYNTHETIC else "given"
+    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
     size = (
-        f"{many(found.batches, 'batch') if found.batches == 1 else f'{found.batches:,} batches'} "
-        f"of {found.batch_size:,}"
+        f"{many(feed.batches, 'batch') if feed.batches == 1 else f'{feed.batches:,} batches'} "
+        f"of {feed.batch_size:,}"
     )
-    shown = [_input(one) for one in found.inputs[:_INPUTS]]
-    left = len(found.inputs) - len(shown)
-    return f"{kind}, {size}: {'; '.join([*shown, *([f'{left} more'] if left else [])])}"
+    input_texts = [_input(check_input) for check_input in feed.inputs[:_INPUTS]]
+    left = len(feed.inputs) - len(input_texts)
+    return f"{kind}, {size}: {'; '.join([*input_texts, *([f'{left} more'] if left else [])])}"
 
 
-def _input(found: CheckInput) -> str:
-    return f"{found.name} {found.dtype} {shape(found.shape)}, {found.how}"
+def _input(check_input: CheckInput) -> str:
+    return f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}, {check_input.how}"
 
 
 def shape(sizes: tuple[int | None, ...] | None) -> str:

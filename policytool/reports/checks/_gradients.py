@@ -19,12 +19,12 @@ _VARIABLES: Final = 5
 """How many variables are shown, those first that lose most without a loss scale."""
 
 
-def sections(found: Gradients) -> Iterator[Section]:
+def sections(gradients: Gradients) -> Iterator[Section]:
     """
     Yield what all gradients lost under each scale with what follows from it, and the variables that
     lose most.
     """
-    scales = _scales(found)
+    scales = _scales(gradients)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
     yield table_section(
         title="gradients",
@@ -33,13 +33,13 @@ def sections(found: Gradients) -> Iterator[Section]:
             *(Column(title=title, minimum=_NUMBER) for title in titles),
         ),
         rows=tuple(Row(cells=_row(label, trial)) for label, trial in scales),
-        sentences=tuple(text for text in loss_scales.decision(found).sentences),
+        sentences=tuple(text for text in loss_scales.decision(gradients).sentences),
     )
     if scales:
-        yield from _variables(found, scales)
+        yield from _variables(gradients, scales)
 
 
-def _scales(found: Gradients) -> list[tuple[str, Trial]]:
+def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
     """
     Return what was tried under no scale, under the recorded one and under a dynamic one, in that
     order, each scale once.
@@ -47,12 +47,12 @@ def _scales(found: Gradients) -> list[tuple[str, Trial]]:
     labels: dict[float, list[str]] = {}
     for label, scale in (
         ("none", 1.0),
-        ("recorded", found.recorded_scale),
-        ("dynamic", found.dynamic.scale),
+        ("recorded", gradients.recorded_scale),
+        ("dynamic", gradients.dynamic.scale),
     ):
         if scale is not None:
             labels.setdefault(scale, []).append(label)
-    tried = [(", ".join(names), found.at(scale)) for scale, names in labels.items()]
+    tried = [(", ".join(names), gradients.at(scale)) for scale, names in labels.items()]
     return [(label, trial) for label, trial in tried if trial is not None]
 
 
@@ -75,7 +75,7 @@ def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
     )
 
 
-def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
+def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
     """
     Yield the variables of which elements are lost, each with the share of its gradient that is
     under each scale.
@@ -98,8 +98,8 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Se
     rows = [
         Row(
             cells=(
-                Cell(text=found.variables[place].path),
-                Cell(text=found.variables[place].flow, tone=Tone.DIM),
+                Cell(text=gradients.variables[place].path),
+                Cell(text=gradients.variables[place].flow, tone=Tone.DIM),
                 *(Cell(text=_lost_shares(trial, place)) for _, trial in scales),
             )
         )
@@ -122,7 +122,7 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Se
 
 def _lost_shares(trial: Trial, place: int) -> str:
     """Return the share of a gradient that underflows, and that which overflows where any does."""
-    found = trial.variables[place]
-    over = f"{share(found.overflow_share)} over" if found.overflow else ""
-    under = share(found.underflow_share) if found.underflow or not over else ""
+    variable = trial.variables[place]
+    over = f"{share(variable.overflow_share)} over" if variable.overflow else ""
+    under = share(variable.underflow_share) if variable.underflow or not over else ""
     return ", ".join(part for part in (under, over) if part)

@@ -21,26 +21,26 @@ _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of Tens
 """The lists whose ops are never converted."""
 
 
-def computing(found: GraphRewrite) -> Iterator[KeptScope]:
+def computing(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
     """Yield the scopes with ops that compute; the others only pass values on."""
-    yield from (one for one in found.kept if _ops(one))
+    yield from (kept_scope for kept_scope in graph_rewrite.kept if _ops(kept_scope))
 
 
-def facts(found: GraphRewrite) -> Iterator[tuple[str, str]]:
+def facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for scopes in float32, and for those of which a part is."""
     for label, is_whole in (("kept", True), ("kept in part", False)):
         by_reason: dict[str, list[str]] = {}
-        for one in computing(found):
-            if one.is_whole is is_whole and found.unchanged is None:
-                by_reason.setdefault(reason(found, one), []).append(one.scope)
+        for kept_scope in computing(graph_rewrite):
+            if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None:
+                by_reason.setdefault(reason(graph_rewrite, kept_scope), []).append(kept_scope.scope)
         if by_reason:
             yield label, _text(by_reason)
 
 
-def reason(found: GraphRewrite, kept: KeptScope) -> str:
+def reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
     """Return why ops of a scope stay in float32, by TensorFlow's lists."""
     ops = _ops(kept)
-    lists = {op: graph_ops.amp_list(op, found.dtype) for op in ops}
+    lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
     listed = [
         f"{_are([op for op in ops if lists[op] == name])} {what}"
         for name, what in _LISTED
@@ -52,11 +52,11 @@ def reason(found: GraphRewrite, kept: KeptScope) -> str:
 
 
 def _text(by_reason: dict[str, list[str]]) -> str:
-    told = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    shown = [f"{join_first(scopes)} ({why})" for why, scopes in told[:_REASONS]]
-    more = sum(len(scopes) for _, scopes in told[_REASONS:])
+    ranked_reasons = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    reason_texts = [f"{join_first(scopes)} ({why})" for why, scopes in ranked_reasons[:_REASONS]]
+    more = sum(len(scopes) for _, scopes in ranked_reasons[_REASONS:])
     return (
-        f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(shown)}"
+        f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(reason_texts)}"
         f"{f'; {more} more for other reasons' if more else ''}"
     )
 

@@ -100,7 +100,9 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
     model.
     """
     judged = {
-        one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.LAYER
+        judgement.path: judgement
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.LAYER
     }
     first, mark = (
         (run.origin.path, "origin")
@@ -115,28 +117,35 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
         )
         for call in run.calls
     ]
-    return sorted(calls, key=lambda one: one.order, reverse=True)
+    return sorted(calls, key=lambda measured: measured.order, reverse=True)
 
 
 def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the calls of layers that matter, or every one."""
-    found = [
-        one for one in calls_by_error(run) if everything or one.is_missed or not one.call.is_model
+    measured_calls = [
+        measured
+        for measured in calls_by_error(run)
+        if everything or measured.is_missed or not measured.call.is_model
     ]
-    shown = found if everything else [one for one in found if not one.is_exact][:_LAYERS]
-    if not shown:
+    visible_calls = (
+        measured_calls
+        if everything
+        else [measured for measured in measured_calls if not measured.is_exact][:_LAYERS]
+    )
+    if not visible_calls:
         return
     more, missed = (
-        len(found) - len(shown),
-        sum(one.is_missed for one in found) - sum(one.is_missed for one in shown),
+        len(measured_calls) - len(visible_calls),
+        sum(measured.is_missed for measured in measured_calls)
+        - sum(measured.is_missed for measured in visible_calls),
     )
-    fields = list(_fields(shown))
+    fields = list(_fields(visible_calls))
     yield table_section(
         "layers, worst first",
         [column for column, _ in fields],
         [
-            Row(cells=tuple(cell(one) for _, cell in fields), is_missed=one.is_missed)
-            for one in shown
+            Row(cells=tuple(cell(measured) for _, cell in fields), is_missed=measured.is_missed)
+            for measured in visible_calls
         ],
         [_left(more, missed)] if more else [],
     )
@@ -148,55 +157,65 @@ def _left(more: int, missed: int) -> str:
     return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
-def _fields(shown: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
+def _fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
     """
     Yield the columns, each with what makes its cells; those without any measurement are left out.
     """
-    outputs = [one.worst for one in shown if one.worst is not None]
+    outputs = [measured.worst for measured in calls if measured.worst is not None]
     yield (
         Column(title="layer", minimum=20, is_name=True),
-        lambda one: Cell(text=one.call.place, tone=Tone.BAD if one.is_missed else Tone.PLAIN),
+        lambda measured: Cell(
+            text=measured.call.place, tone=Tone.BAD if measured.is_missed else Tone.PLAIN
+        ),
     )
     yield (
         Column(title="class", minimum=10, priority=4),
-        lambda one: Cell(text=one.call.class_name, tone=Tone.DIM),
+        lambda measured: Cell(text=measured.call.class_name, tone=Tone.DIM),
     )
     yield Column(title="dtype", minimum=16, priority=3), _dtype
-    if any(one.isolated_error is not None for one in shown):
+    if any(measured.isolated_error is not None for measured in calls):
         yield (
             Column(title="isolated", minimum=NUMBER),
-            lambda one: error(one.isolated_error, missed=one.is_missed),
+            lambda measured: error(measured.isolated_error, missed=measured.is_missed),
         )
-    yield Column(title="accumulated", minimum=NUMBER), lambda one: error(one.accumulated_error)
+    yield (
+        Column(title="accumulated", minimum=NUMBER),
+        lambda measured: error(measured.accumulated_error),
+    )
     yield (
         Column(title="SNR", minimum=NUMBER, priority=2),
-        lambda one: ratio(one.isolated_error or one.accumulated_error),
+        lambda measured: ratio(measured.isolated_error or measured.accumulated_error),
     )
-    if any(one.judgement is not None for one in shown):
-        yield Column(title="expected", minimum=NUMBER), lambda one: tolerance_cell(one.judgement)
+    if any(measured.judgement is not None for measured in calls):
+        yield (
+            Column(title="expected", minimum=NUMBER),
+            lambda measured: tolerance_cell(measured.judgement),
+        )
     if any(output.tf32 is not None for output in outputs):
         yield (
             Column(title="TF32", minimum=NUMBER, priority=5),
-            lambda one: Cell(
-                text=figure(one.worst.tf32.relative) if one.worst and one.worst.tf32 else "",
+            lambda measured: Cell(
+                text=figure(measured.worst.tf32.relative)
+                if measured.worst and measured.worst.tf32
+                else "",
                 tone=Tone.DIM,
             ),
         )
     yield (
         Column(title="details", minimum=16, priority=1, is_beneath=True),
-        lambda one: Cell(text="; ".join(_remarks(one))),
+        lambda measured: Cell(text="; ".join(_remarks(measured))),
     )
 
 
-def _dtype(one: Measured) -> Cell:
-    candidate = one.call.compute_candidate or (
-        one.worst.dtype_candidate if one.worst is not None else None
+def _dtype(measured: Measured) -> Cell:
+    candidate = measured.call.compute_candidate or (
+        measured.worst.dtype_candidate if measured.worst is not None else None
     )
-    return dtype(one.call.compute_reference, candidate)
+    return dtype(measured.call.compute_reference, candidate)
 
 
-def _remarks(one: Measured) -> Iterator[str]:
-    if one.mark:
-        yield one.mark
-    if one.worst is not None:
-        yield from remarks(one.worst, far=one.is_missed or bool(one.mark))
+def _remarks(measured: Measured) -> Iterator[str]:
+    if measured.mark:
+        yield measured.mark
+    if measured.worst is not None:
+        yield from remarks(measured.worst, far=measured.is_missed or bool(measured.mark))

@@ -18,37 +18,37 @@ _NUMBER: Final = 9
 _DIGITS: Final = 5
 
 
-def sentence(found: TaskMetric) -> str:
+def sentence(task_metric: TaskMetric) -> str:
     """Return what becomes of the metric: of the output for which it gets worse by most."""
-    worst = found.worst
-    of_output = f" of output {worst.output}" if len(found.outputs) > 1 else ""
-    text = change_words(f"metric {found.name}{of_output}", worst)
+    worst = task_metric.worst
+    of_output = f" of output {worst.output}" if len(task_metric.outputs) > 1 else ""
+    text = change_words(f"metric {task_metric.name}{of_output}", worst)
     if worst.drop is None or worst.drop <= 0:
         return text
-    better = "" if found.higher_is_better else "; lower is better"
+    better = "" if task_metric.higher_is_better else "; lower is better"
     return f"{text} (allowed {figure(worst.max_drop)}{better})"
 
 
-def change_words(name: str, found: OutputMetric) -> str:
+def change_words(name: str, output_metric: OutputMetric) -> str:
     """Return how the metric of one output changes."""
-    ends = f"from {_value(found.reference)} to {_value(found.candidate)}"
-    if found.drop is None:
+    ends = f"from {_value(output_metric.reference)} to {_value(output_metric.candidate)}"
+    if output_metric.drop is None:
         return f"{name} cannot be compared: it changes {ends}"
-    if not found.drop:
-        return f"{name} is {_value(found.reference)} in both models"
-    if found.drop < 0:
+    if not output_metric.drop:
+        return f"{name} is {_value(output_metric.reference)} in both models"
+    if output_metric.drop < 0:
         return f"{name} gets better, {ends}"
-    return f"{name} gets worse by {figure(found.drop)}, {ends}"
+    return f"{name} gets worse by {figure(output_metric.drop)}, {ends}"
 
 
 def metric(run: CheckRun) -> Iterator[Section]:
     """Yield the metric of each output that has labels."""
-    found = run.verdict.metric
-    if found is None:
+    task_metric = run.verdict.metric
+    if task_metric is None:
         return
-    better = "higher" if found.higher_is_better else "lower"
+    better = "higher" if task_metric.higher_is_better else "lower"
     yield table_section(
-        f"metric {found.name}",
+        f"metric {task_metric.name}",
         (
             Column(title="output", minimum=14, is_name=True),
             *(
@@ -56,22 +56,25 @@ def metric(run: CheckRun) -> Iterator[Section]:
                 for title in ("reference", "candidate", "drop", "allowed")
             ),
         ),
-        [_row(one) for one in found.outputs],
+        [_row(output_metric) for output_metric in task_metric.outputs],
         [f"{better} values are better"],
     )
 
 
-def _row(one: OutputMetric) -> Row:
-    tone = Tone.PLAIN if one.passed else Tone.BAD
+def _row(output_metric: OutputMetric) -> Row:
+    tone = Tone.PLAIN if output_metric.passed else Tone.BAD
     return Row(
         cells=(
-            Cell(text=one.output or "all", tone=tone),
-            Cell(text=_value(one.reference)),
-            Cell(text=_value(one.candidate), tone=tone),
-            Cell(text=figure(one.drop), tone=tone),
-            Cell(text=figure(one.max_drop), tone=Tone.DIM if one.passed else Tone.PLAIN),
+            Cell(text=output_metric.output or "all", tone=tone),
+            Cell(text=_value(output_metric.reference)),
+            Cell(text=_value(output_metric.candidate), tone=tone),
+            Cell(text=figure(output_metric.drop), tone=tone),
+            Cell(
+                text=figure(output_metric.max_drop),
+                tone=Tone.DIM if output_metric.passed else Tone.PLAIN,
+            ),
         ),
-        is_missed=not one.passed,
+        is_missed=not output_metric.passed,
     )
 
 

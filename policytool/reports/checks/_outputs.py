@@ -33,7 +33,9 @@ def outputs(run: CheckRun) -> Iterator[Section]:
     if not run.outputs:
         return
     judgements = {
-        one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.OUTPUT
+        judgement.path: judgement
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.OUTPUT
     }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
     fields = list(_fields(judged))
@@ -41,8 +43,8 @@ def outputs(run: CheckRun) -> Iterator[Section]:
         "outputs",
         [column for column, _ in fields],
         [
-            Row(cells=tuple(cell(one) for _, cell in fields), is_missed=_is_missed(one))
-            for one in judged
+            Row(cells=tuple(cell(pair) for _, cell in fields), is_missed=_is_missed(pair))
+            for pair in judged
         ],
     )
 
@@ -53,47 +55,48 @@ def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], C
     """
     yield (
         Column(title="output", minimum=14, is_name=True),
-        lambda one: Cell(
-            text=one[0].name or "output", tone=Tone.BAD if _is_missed(one) else Tone.PLAIN
+        lambda pair: Cell(
+            text=pair[0].name or "output", tone=Tone.BAD if _is_missed(pair) else Tone.PLAIN
         ),
     )
     yield (
         Column(title="dtype", minimum=16, priority=3),
-        lambda one: dtype(one[0].dtype_reference, one[0].dtype_candidate),
+        lambda pair: dtype(pair[0].dtype_reference, pair[0].dtype_candidate),
     )
     yield (
         Column(title="error", minimum=NUMBER),
-        lambda one: error(one[0].accumulated, missed=_is_missed(one)),
+        lambda pair: error(pair[0].accumulated, missed=_is_missed(pair)),
     )
-    yield Column(title="SNR", minimum=NUMBER, priority=2), lambda one: ratio(one[0].accumulated)
+    yield Column(title="SNR", minimum=NUMBER, priority=2), lambda pair: ratio(pair[0].accumulated)
     yield (
         Column(title="max abs", minimum=NUMBER, priority=4),
-        lambda one: Cell(
-            text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else ""
+        lambda pair: Cell(
+            text=figure(pair[0].accumulated.max_abs) if pair[0].accumulated is not None else ""
         ),
     )
-    yield Column(title="expected", minimum=NUMBER), lambda one: tolerance_cell(one[1])
+    yield Column(title="expected", minimum=NUMBER), lambda pair: tolerance_cell(pair[1])
     if any(output.tf32 is not None for output, _ in judged):
         yield (
             Column(title="TF32", minimum=NUMBER, priority=5),
-            lambda one: Cell(
-                text=figure(one[0].tf32.relative) if one[0].tf32 is not None else "", tone=Tone.DIM
+            lambda pair: Cell(
+                text=figure(pair[0].tf32.relative) if pair[0].tf32 is not None else "",
+                tone=Tone.DIM,
             ),
         )
     yield (
         Column(title="details", minimum=16, priority=1, is_beneath=True),
-        lambda one: Cell(text=_remarks(one)),
+        lambda pair: Cell(text=_remarks(pair)),
     )
 
 
-def _is_missed(one: Judged) -> bool:
-    return one[1] is not None and one[1].is_missed
+def _is_missed(pair: Judged) -> bool:
+    return pair[1] is not None and pair[1].is_missed
 
 
-def _remarks(one: Judged) -> str:
-    output, judgement = one
+def _remarks(pair: Judged) -> str:
+    output, judgement = pair
     kind = judgement.not_comparable if judgement is not None else None
     own = [
         *([f"not comparable: {kind.value}"] if kind is not None else []),
     ]
-    return "; ".join([*own, *remarks(output, far=_is_missed(one))])
+    return "; ".join([*own, *remarks(output, far=_is_missed(pair))])

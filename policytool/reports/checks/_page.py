@@ -56,15 +56,15 @@ _TONES: Final = {
 }
 
 
-def page(found: Checks, view: View) -> Page:
+def page(checks: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
-    if found.check is None:
-        return Page(groups=(), failures=failure_facts(found.failures))
-    return Page(groups=(tuple(_blocks(found, found.check, view)),))
+    if checks.check is None:
+        return Page(groups=(), failures=failure_facts(checks.failures))
+    return Page(groups=(tuple(_blocks(checks, checks.check, view)),))
 
 
-def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
-    everything = found.everything
+def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
+    everything = checks.everything
     several = len(check.runs) > 1
     yield from _verdict(check)
     if left_open := caveats(check):
@@ -72,7 +72,7 @@ def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
     if several:
         yield _facts(sides(check))
     else:
-        yield _facts([*sides(check), *(one for run in check.runs for one in around(run))])
+        yield _facts([*sides(check), *(fact for run in check.runs for fact in around(run))])
     yield from comparison(check, everything=everything or view.is_searchable)
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
@@ -98,8 +98,8 @@ def _run_verdict(check: Check, run: CheckRun) -> Block:
     return Sentence(text=f"{place(run)}: {verdict(check, run)}", tone=_TONES[run.answer])
 
 
-def _facts(found: Iterable[tuple[str, str]]) -> Facts:
-    return Facts(facts=tuple(Fact(label=label, text=text) for label, text in found))
+def _facts(labelled_texts: Iterable[tuple[str, str]]) -> Facts:
+    return Facts(facts=tuple(Fact(label=label, text=text) for label, text in labelled_texts))
 
 
 def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
@@ -135,16 +135,18 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             ("accumulated", lambda output: output.accumulated),
         )
     ]
-    shown = tuple(curve for curve in curves if any(value is not None for value in curve.values))
-    if shown:
+    visible_curves = tuple(
+        curve for curve in curves if any(value is not None for value in curve.values)
+    )
+    if visible_curves:
         yield Curves(
             title="Relative error of each layer, from the input to the output",
             places=tuple(call.place for call in calls),
-            curves=shown,
+            curves=visible_curves,
         )
     spreads = sorted(
         (_spread(call, output) for call in calls for output in call.outputs if output.exponents),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
         reverse=True,
     )
     if spreads:
@@ -167,8 +169,8 @@ def charts(run: CheckRun) -> Iterator[Chart]:
 
 def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -> float | None:
     """Return the largest relative error of a call's outputs; infinite if one is not finite."""
-    measured = [found for output in call.outputs if (found := side(output)) is not None]
-    errors = [math.inf if found.overflow else found.relative for found in measured]
+    measured = [metrics for output in call.outputs if (metrics := side(output)) is not None]
+    errors = [math.inf if metrics.overflow else metrics.relative for metrics in measured]
     return max((error for error in errors if error is not None), default=None)
 
 
@@ -181,9 +183,9 @@ def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float]
     above = sum(count for exponent, count in counts if exponent > high) / total
     below = sum(count for exponent, count in counts if exponent < low) / total
     words = [
-        f"{share(found)} {side} the normal range"
-        for side, found in (("above", above), ("below", below))
-        if found
+        f"{share(portion)} {side} the normal range"
+        for side, portion in (("above", above), ("below", below))
+        if portion
     ]
     return (above, below), Spread(
         label=call.place,

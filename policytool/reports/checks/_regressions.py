@@ -30,70 +30,89 @@ _WORDS: Final = {
 }
 
 
-def sentence(found: Comparison) -> str:
+def sentence(comparison: Comparison) -> str:
     """Return whether anything is worse than in the earlier check."""
-    worse = found.regressions
+    worse = comparison.regressions
     if not worse:
-        return f"no regression compared with {found.file}"
+        return f"no regression compared with {comparison.file}"
     first = worse[0]
     ends = f"{_value(first, first.before)} before, {_value(first, first.now)} now"
     which = "" if len(worse) == 1 else "the first one, "
     return (
-        f"{many(len(worse), 'regression')} compared with {found.file}: {which}"
+        f"{many(len(worse), 'regression')} compared with {comparison.file}: {which}"
         f"{first.about.value} {first.path} ({ends})"
     )
 
 
 def comparison(check: Check, *, everything: bool) -> Iterator[Section]:
     """Yield what changed, regressions first."""
-    found = check.comparison
-    if found is None:
+    earlier_comparison = check.comparison
+    if earlier_comparison is None:
         return
-    shown = found.differences if everything else found.differences[:_ROWS]
-    several = len({(one.device, one.signature) for one in found.differences}) > 1
+    visible_differences = (
+        earlier_comparison.differences if everything else earlier_comparison.differences[:_ROWS]
+    )
+    several = (
+        len(
+            {
+                (difference.device, difference.signature)
+                for difference in earlier_comparison.differences
+            }
+        )
+        > 1
+    )
     titles = [*(["run"] if several else []), "before", "now", "allowed", "change"]
     yield table_section(
-        f"compared with {found.file}",
+        f"compared with {earlier_comparison.file}",
         (
             Column(title="output, layer or metric", minimum=20, is_name=True),
             *(Column(title=title, minimum=NUMBER) for title in titles),
         ),
-        [_row(one, several=several) for one in shown],
-        [*_sentences(found, len(shown))],
+        [_row(difference, several=several) for difference in visible_differences],
+        [*_sentences(earlier_comparison, len(visible_differences))],
     )
 
 
-def _row(one: Difference, *, several: bool) -> Row:
-    tone = Tone.BAD if one.is_regression else Tone.GOOD
-    run = [Cell(text=" ".join([one.device, *([one.signature] if one.signature else [])]))]
+def _row(difference: Difference, *, several: bool) -> Row:
+    tone = Tone.BAD if difference.is_regression else Tone.GOOD
+    run = [
+        Cell(
+            text=" ".join(
+                [difference.device, *([difference.signature] if difference.signature else [])]
+            )
+        )
+    ]
     return Row(
         cells=(
-            Cell(text=one.path, tone=Tone.BAD if one.is_regression else Tone.PLAIN),
+            Cell(text=difference.path, tone=Tone.BAD if difference.is_regression else Tone.PLAIN),
             *(run if several else []),
-            Cell(text=_value(one, one.before)),
-            Cell(text=_value(one, one.now)),
-            Cell(text=figure(one.allowed)),
-            Cell(text=_WORDS[one.change], tone=tone),
+            Cell(text=_value(difference, difference.before)),
+            Cell(text=_value(difference, difference.now)),
+            Cell(text=figure(difference.allowed)),
+            Cell(text=_WORDS[difference.change], tone=tone),
         ),
-        is_missed=one.is_regression,
+        is_missed=difference.is_regression,
     )
 
 
-def _sentences(found: Comparison, shown: int) -> Iterator[str]:
-    count = many(found.paired, "error")
-    changed = sum(one.about is not Subject.METRIC for one in found.differences)
-    yield f"{count} compared, {found.paired - changed:,} without a large change"
-    if len(found.differences) > shown:
-        more = many(len(found.differences) - shown, "more change")
+def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
+    count = many(comparison.paired, "error")
+    changed = sum(difference.about is not Subject.METRIC for difference in comparison.differences)
+    yield f"{count} compared, {comparison.paired - changed:,} without a large change"
+    if len(comparison.differences) > visible_count:
+        more = many(len(comparison.differences) - visible_count, "more change")
         yield f"{more} not shown; use --all-layers to show all"
-    for names, which in ((found.only_before, "the earlier check"), (found.only_now, "this check")):
+    for names, which in (
+        (comparison.only_before, "the earlier check"),
+        (comparison.only_now, "this check"),
+    ):
         if names:
             listed = join_first([short(name) for name in names])
             yield f"only in {which}: {listed}"
-    yield from found.notes
+    yield from comparison.notes
 
 
-def _value(one: Difference, number: float | None) -> str:
+def _value(difference: Difference, number: float | None) -> str:
     if number is None:
         return ""
-    return f"{number:.{_DIGITS}g}" if one.about is Subject.METRIC else figure(number)
+    return f"{number:.{_DIGITS}g}" if difference.about is Subject.METRIC else figure(number)

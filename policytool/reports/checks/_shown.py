@@ -33,51 +33,57 @@ def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
     :param far: whether the two values that are farthest apart are told.
     """
     alone, along = output.isolated, output.accumulated
-    found = [one for one in (alone, along) if one is not None]
-    spoiled = next((one for one in found if one.overflow), None)
+    measurements = [metrics for metrics in (alone, along) if metrics is not None]
+    spoiled = next((metrics for metrics in measurements if metrics.overflow), None)
     if spoiled is not None:
         yield from _not_finite(spoiled)
-        yield from beyond([one.largest_reference for one in found], output.dtype_candidate)
-    pair = next((one.pair for one in found if one.pair is not None), None)
+        yield from beyond(
+            [metrics.largest_reference for metrics in measurements], output.dtype_candidate
+        )
+    pair = next((metrics.pair for metrics in measurements if metrics.pair is not None), None)
     ends = [figure(value) for value in pair] if far and pair is not None and spoiled is None else []
     if len(set(ends)) > 1:
         yield ARROW.join(ends)
     for word, shares in (
-        ("subnormal", [one.subnormal for one in found]),
-        ("flushed", [one.flushed for one in found]),
+        ("subnormal", [metrics.subnormal for metrics in measurements]),
+        ("flushed", [metrics.flushed for metrics in measurements]),
     ):
-        lost = next((one for one in shares if one is not None), 0.0)
+        lost = next((portion for portion in shares if portion is not None), 0.0)
         if lost >= _LEAST:
             yield f"{share(lost)} {word}"
-    headroom = next((one.headroom for one in found if one.headroom is not None), HEADROOM)
+    headroom = next(
+        (metrics.headroom for metrics in measurements if metrics.headroom is not None), HEADROOM
+    )
     if headroom < HEADROOM and spoiled is None:
         yield f"headroom {figure(headroom)}x"
-    differing = next((one.differing for one in found if one.differing is not None), 0)
+    differing = next(
+        (metrics.differing for metrics in measurements if metrics.differing is not None), 0
+    )
     if differing:
-        yield f"{differing:,} of {found[0].elements:,} values differ"
+        yield f"{differing:,} of {measurements[0].elements:,} values differ"
 
 
-def _not_finite(found: Metrics) -> Iterator[str]:
-    for word, counts in (("NaN", found.nan), ("Inf", found.infinite)):
+def _not_finite(metrics: Metrics) -> Iterator[str]:
+    for word, counts in (("NaN", metrics.nan), ("Inf", metrics.infinite)):
         if counts is not None and counts[1] > counts[0]:
             yield f"{counts[1] - counts[0]:,} {word}"
-    yield f"{share(found.overflow)} not finite"
+    yield f"{share(metrics.overflow)} not finite"
 
 
-def error(found: Metrics | None, *, missed: bool = False) -> Cell:
+def error(metrics: Metrics | None, *, missed: bool = False) -> Cell:
     """Return how far apart two tensors are; nothing where that was not measured."""
-    if found is None:
+    if metrics is None:
         return Cell(text="")
     return (
         Cell(text="NaN/Inf", tone=Tone.BAD)
-        if found.overflow
-        else Cell(text=figure(found.relative), tone=Tone.BAD if missed else Tone.PLAIN)
+        if metrics.overflow
+        else Cell(text=figure(metrics.relative), tone=Tone.BAD if missed else Tone.PLAIN)
     )
 
 
-def ratio(found: Metrics | None) -> Cell:
+def ratio(metrics: Metrics | None) -> Cell:
     """Return the signal-to-noise ratio of two tensors."""
-    return Cell(text="" if found is None or found.overflow else decibels(found.snr_db))
+    return Cell(text="" if metrics is None or metrics.overflow else decibels(metrics.snr_db))
 
 
 def tolerance_cell(judgement: Judgement | None) -> Cell:
@@ -91,7 +97,7 @@ def tolerance_cell(judgement: Judgement | None) -> Cell:
 
 def dtype(reference: str | None, candidate: str | None) -> Cell:
     """Return the candidate's dtype, behind the reference's if they differ."""
-    shown = candidate or ""
+    text = candidate or ""
     if reference is not None and reference != candidate:
-        shown = f"{reference}{ARROW.strip()}{shown}"
-    return Cell(text=shown, tone=Tone.HALF if candidate in HALVES else Tone.PLAIN)
+        text = f"{reference}{ARROW.strip()}{text}"
+    return Cell(text=text, tone=Tone.HALF if candidate in HALVES else Tone.PLAIN)

@@ -47,22 +47,22 @@ def overall(check: Check) -> str:
     if check.is_equal:
         return f"Equal within float32 rounding in {many(len(check.runs), 'run')}"
     counts = Counter(run.answer for run in check.runs)
-    said = ", ".join(
+    answer_counts = ", ".join(
         f"{counts[answer]} of {many(len(check.runs), 'run')} {word.lower()}"
         for answer, word in WORDS.items()
         if counts[answer]
     )
-    return f"{WORDS[check.answer]}: {said}"
+    return f"{WORDS[check.answer]}: {answer_counts}"
 
 
 def headline(check: Check) -> str:
     """Return what a check comes to: the answer of its only run, or of all runs together."""
-    said = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
+    sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
     if unfit := unfit_sentence(check):
-        said.append(unfit)
+        sentences.append(unfit)
     if check.comparison is not None:
-        said.append(comparison_sentence(check.comparison))
-    return "; ".join(said)
+        sentences.append(comparison_sentence(check.comparison))
+    return "; ".join(sentences)
 
 
 def place(run: CheckRun) -> str:
@@ -77,7 +77,9 @@ def place(run: CheckRun) -> str:
 def _missing(run: CheckRun) -> Iterator[str]:
     """Yield what has no kernel; the rest is listed below."""
     ops = list(
-        dict.fromkeys(one.type + (f" in {one.dtype}" if one.dtype else "") for one in run.missing)
+        dict.fromkeys(
+            kernel.type + (f" in {kernel.dtype}" if kernel.dtype else "") for kernel in run.missing
+        )
     )
     yield (
         f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on "
@@ -86,18 +88,22 @@ def _missing(run: CheckRun) -> Iterator[str]:
 
 
 def _fail_sentences(run: CheckRun) -> Iterator[str]:
-    found = run.verdict
+    verdict = run.verdict
     outputs, layers = (
-        [one for one in found.missed if one.about is about and one.not_comparable is None]
+        [
+            judgement
+            for judgement in verdict.missed
+            if judgement.about is about and judgement.not_comparable is None
+        ]
         for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
-        yield _missed(outputs, len(_about(found, JudgementSubject.OUTPUT)), "outputs")
+        yield _missed(outputs, len(_about(verdict, JudgementSubject.OUTPUT)), "outputs")
     yield from _causes(run)
-    told = {found.first_not_finite, run.origin.path if run.origin is not None else None}
-    is_told = bool(layers) and layers[0].path in told
+    named_paths = {verdict.first_not_finite, run.origin.path if run.origin is not None else None}
+    is_told = bool(layers) and layers[0].path in named_paths
     if layers and not (is_told and len(layers) == 1):
-        total = len(_about(found, JudgementSubject.LAYER))
+        total = len(_about(verdict, JudgementSubject.LAYER))
         yield _missed(layers, total, "layer calls", is_told=is_told)
 
 
@@ -119,21 +125,21 @@ def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool
     return f"{len(missed):,} of {total:,} {noun} have larger errors than rounding explains{worst}"
 
 
-def origin(run: CheckRun, found: Origin) -> str:
+def origin(run: CheckRun, cause: Origin) -> str:
     """Return what causes the error of a run that failed."""
-    layer = f"{found.path} ({found.class_name})"
-    if found.in_reference:
+    layer = f"{cause.path} ({cause.class_name})"
+    if cause.in_reference:
         return f"NaN or infinity originates in layer {layer} of the reference"
-    if found.nonfinite:
-        known = "; ".join([found.class_name, *_overflow_reasons(run, found.path)])
-        where = "in the code of" if found.in_code else "in layer"
-        return f"NaN or infinity originates {where} {found.path} ({known})"
-    if found.seen_in is not None:
+    if cause.nonfinite:
+        known = "; ".join([cause.class_name, *_overflow_reasons(run, cause.path)])
+        where = "in the code of" if cause.in_code else "in layer"
+        return f"NaN or infinity originates {where} {cause.path} ({known})"
+    if cause.seen_in is not None:
         return (
             f"the error originates in the rounding of the output of layer {layer}, which layer "
-            f"{found.seen_in} amplifies"
+            f"{cause.seen_in} amplifies"
         )
-    return f"the error originates in {'the code of' if found.in_code else 'layer'} {layer}"
+    return f"the error originates in {'the code of' if cause.in_code else 'layer'} {layer}"
 
 
 def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
@@ -141,8 +147,14 @@ def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
     for call in run.calls:
         if call.place == path:
             for output in call.outputs:
-                found = [one for one in (output.isolated, output.accumulated) if one is not None]
-                yield from beyond([one.largest_reference for one in found], output.dtype_candidate)
+                measurements = [
+                    metrics
+                    for metrics in (output.isolated, output.accumulated)
+                    if metrics is not None
+                ]
+                yield from beyond(
+                    [metrics.largest_reference for metrics in measurements], output.dtype_candidate
+                )
             return
 
 
@@ -152,16 +164,20 @@ def _margins(run: CheckRun) -> Iterator[str]:
     losses: list[tuple[float, str]] = []
     for call in run.calls:
         for output in call.outputs:
-            found = [one for one in (output.isolated, output.accumulated) if one is not None]
+            measurements = [
+                metrics for metrics in (output.isolated, output.accumulated) if metrics is not None
+            ]
             lows += [
-                (one.headroom, output.dtype_candidate, call.place)
-                for one in found
-                if one.headroom is not None and one.headroom < HEADROOM
+                (metrics.headroom, output.dtype_candidate, call.place)
+                for metrics in measurements
+                if metrics.headroom is not None and metrics.headroom < HEADROOM
             ]
             losses += [
-                (one.flushed, call.place)
-                for one in found
-                if one.flushed is not None and one.flushed >= _MANY_FLUSHED and not one.overflow
+                (metrics.flushed, call.place)
+                for metrics in measurements
+                if metrics.flushed is not None
+                and metrics.flushed >= _MANY_FLUSHED
+                and not metrics.overflow
             ]
     if lows:
         headroom, dtype, path = min(lows)
@@ -174,16 +190,16 @@ def _margins(run: CheckRun) -> Iterator[str]:
 
 def _probe(run: CheckRun) -> Iterator[str]:
     """Yield which layer overflows if the inputs are larger."""
-    found = run.overflow_probe
-    if found is not None and found.factor is not None:
+    probe = run.overflow_probe
+    if probe is not None and probe.factor is not None:
         yield (
-            f"float16 overflows in {found.path} ({found.class_name}) at inputs "
-            f"{figure(found.factor)} times larger than these"
+            f"float16 overflows in {probe.path} ({probe.class_name}) at inputs "
+            f"{figure(probe.factor)} times larger than these"
         )
 
 
-def _about(found: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
-    return [one for one in found.judgements if one.about is about]
+def _about(verdict: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
+    return [judgement for judgement in verdict.judgements if judgement.about is about]
 
 
 def _name(judgement: Judgement) -> str:

@@ -196,18 +196,20 @@ def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, 
             yield f"signature {section.name}", tuple(_section(section, everything=everything))
 
 
-def rows_of(found: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool) -> Iterator[Row]:
+def rows_of(
+    named_cells: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool
+) -> Iterator[Row]:
     """
     Yield the rows of each entry; of many that differ in the same way only the first, with how many
     there are.
     """
-    counts = Counter(cells for _, cells in found)
-    shown: set[tuple[Cells, ...]] = set()
-    for name, several in found:
+    counts = Counter(cells for _, cells in named_cells)
+    printed: set[tuple[Cells, ...]] = set()
+    for name, several in named_cells:
         many = counts[several] >= _ALIKE and not everything
-        if many and several in shown:
+        if many and several in printed:
             continue
-        shown.add(several)
+        printed.add(several)
         for number, cells in enumerate(several):
             yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
         if many:
@@ -221,8 +223,8 @@ def rows_of(found: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool)
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
     if layer.presence is not Presence.BOTH:
-        held = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
-        only = f"{layer.class_name or 'no class'}{held}"
+        variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
+        only = f"{layer.class_name or 'no class'}{variables_text}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
         what = f"only in {side}" if layer.listed else f"listed only in {side}"

@@ -43,12 +43,12 @@ _COLUMNS: Final = (
 )
 
 
-def page(found: Differences, _view: View) -> Page:
+def page(differences: Differences, _view: View) -> Page:
     """Return the page; an empty one if a file could not be read."""
-    comparison = found.outcome.comparison
+    comparison = differences.outcome.comparison
     if comparison is None:
-        return Page(groups=(), failures=failure_facts(found.outcome.failures))
-    return Page(groups=(tuple(_blocks(comparison, everything=found.everything)),))
+        return Page(groups=(), failures=failure_facts(differences.outcome.failures))
+    return Page(groups=(tuple(_blocks(comparison, everything=differences.everything)),))
 
 
 def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
@@ -70,7 +70,7 @@ def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
             text=f"{SPELLED}written differently, but with the same meaning", tone=Tone.DIM
         )
     notes = [note.message for note in comparison.notes]
-    if not everything and (said := equal_in_meaning(comparison)) is not None:
-        notes.insert(0, said)
+    if not everything and (equality_note := equal_in_meaning(comparison)) is not None:
+        notes.insert(0, equality_note)
     if notes:
         yield Notes(texts=tuple(notes))

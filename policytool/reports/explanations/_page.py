@@ -32,16 +32,16 @@ _SHOWN: Final = 300
 """Characters of the line that matched."""
 
 
-def page(found: Explanation, _view: View) -> Page:
+def page(explanation: Explanation, _view: View) -> Page:
     """Return the page, a group for each entry; an empty one if no entry matches."""
-    return Page(groups=tuple(tuple(_blocks(match)) for match in found.matches))
+    return Page(groups=tuple(tuple(_blocks(match)) for match in explanation.matches))
 
 
-def headline(found: Explanation) -> str:
+def headline(explanation: Explanation) -> str:
     """Return the best entry and how many others match, in one line."""
-    if not found.matches:
+    if not explanation.matches:
         return "no known error message matches"
-    best, *others = found.matches
+    best, *others = explanation.matches
     more = f"; {len(others)} more" if others else ""
     return f"{best.entry.id} ({percent(best)}): {best.entry.title}{more}"
 

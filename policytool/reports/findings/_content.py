@@ -72,11 +72,11 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     for finding in audited.findings:
         by.setdefault((finding.rule, finding.severity), []).append(finding)
     rules = rules_of(audit)
-    found = [
+    finding_groups = [
         FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
         for (rule, severity), findings in by.items()
     ]
-    return sorted(found, key=lambda group: group.severity.rank)
+    return sorted(finding_groups, key=lambda group: group.severity.rank)
 
 
 def layer_message(finding: Finding) -> str:
@@ -116,7 +116,9 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
 
 def _together(remedies: Iterable[Remedy]) -> Remedy:
     first, *others = remedies
-    assignments = dict.fromkeys(one for remedy in (first, *others) for one in remedy.assignments)
+    assignments = dict.fromkeys(
+        assignment for remedy in (first, *others) for assignment in remedy.assignments
+    )
     return replace(
         first,
         assignments=tuple(assignments),
@@ -187,8 +189,8 @@ def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
 def left(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
     """Return what was not fixed, by rule and reason."""
     by: dict[tuple[str, str], list[Finding]] = {}
-    for one in done.left:
-        by.setdefault((one.finding.rule, one.reason), []).append(one.finding)
+    for unfixed in done.left:
+        by.setdefault((unfixed.finding.rule, unfixed.reason), []).append(unfixed.finding)
     return [(rule, reason, findings) for (rule, reason), findings in by.items()]
 
 
@@ -210,9 +212,9 @@ def totals(audit: Audit) -> Totals:
         clean += not audited.findings
         suppressed += len(audited.suppressed)
         severities.update(finding.severity for finding in audited.findings)
-        found = [one.remedy for one in audited.findings if one.remedy is not None]
-        fixes.update(remedy.fix for remedy in found)
-        within_reach.update(remedy.fix for remedy in found if not remedy.retrace)
+        remedies = [finding.remedy for finding in audited.findings if finding.remedy is not None]
+        fixes.update(remedy.fix for remedy in remedies)
+        within_reach.update(remedy.fix for remedy in remedies if not remedy.retrace)
     return Totals(
         models=len(audit.audited),
         clean=clean,
@@ -229,13 +231,15 @@ def summary(audit: Audit) -> str:
     count = totals(audit)
     sentences = []
     if count.models:
-        found = _severity_words(count.severities)
+        finding_counts = _severity_words(count.severities)
         failing = count.models - count.clean
-        several = f" in {_count_words(failing, 'model')}" if found and count.models > 1 else ""
+        several = (
+            f" in {_count_words(failing, 'model')}" if finding_counts and count.models > 1 else ""
+        )
         checked_for = _releases(audit)
         sentences.append(
             f"Checked {_count_words(count.models, 'model')}{checked_for}: "
-            f"{found or 'no findings'}{several}"
+            f"{finding_counts or 'no findings'}{several}"
         )
     safe, unsafe = count.within_reach[Fix.SAFE], count.within_reach[Fix.UNSAFE]
     if safe or unsafe:
@@ -252,8 +256,8 @@ def summary(audit: Audit) -> str:
 
 def headline(audit: Audit) -> str:
     """Return how many findings one model has, and what it was checked for."""
-    found = counts(finding for audited in audit.audited for finding in audited.findings)
-    return f"{found or 'no findings'}; checked{_releases(audit)}"
+    finding_counts = counts(finding for audited in audit.audited for finding in audited.findings)
+    return f"{finding_counts or 'no findings'}; checked{_releases(audit)}"
 
 
 def _releases(audit: Audit) -> str:

@@ -60,12 +60,14 @@ _SHOWN: Final = 8
 def page(audit: Audit, view: View) -> Page:
     """Return the page; models without anything to report are only counted."""
     done = {fixed.path: fixed for fixed in audit.fixed}
-    shown = [
+    visible_models = [
         audited
         for audited in audit.audited
         if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
     ]
-    models = [tuple(_model(audit, audited, done.get(audited.path), view)) for audited in shown]
+    models = [
+        tuple(_model(audit, audited, done.get(audited.path), view)) for audited in visible_models
+    ]
     failures = failure_facts(audit.failures)
     text = summary(audit)
     if not text:
@@ -76,8 +78,8 @@ def page(audit: Audit, view: View) -> Page:
     return Page(groups=(first, *models), failures=failures)
 
 
-def _worst(found: Iterable[Audited]) -> Severity | None:
-    severities = {finding.severity for audited in found for finding in audited.findings}
+def _worst(audited_models: Iterable[Audited]) -> Severity | None:
+    severities = {finding.severity for audited in audited_models for finding in audited.findings}
     return min(severities, key=lambda severity: severity.rank, default=None)
 
 
@@ -88,10 +90,10 @@ def _model(audit: Audit, audited: Audited, done: FixedModel | None, view: View) 
         text=counts(audited.findings) or "no findings",
         tone=TONES[worst] if worst is not None else Tone.PLAIN,
     )
-    found = groups(audit, audited)
-    if found:
+    finding_groups = groups(audit, audited)
+    if finding_groups:
         most = None if view.is_searchable else _SHOWN
-        yield Listing(items=tuple(item for group in found for item in _items(group, most)))
+        yield Listing(items=tuple(item for group in finding_groups for item in _items(group, most)))
     for label, words in commands(audited):
         yield Command(label=label, words=words)
     if reasons := tuple(Fact(label=label, text=reason) for label, reason in obstacles(audited)):
@@ -123,12 +125,12 @@ def _of_several(text: str, count: int) -> str:
     return _CLASS.sub(r"\1", text) + f" ({count} layers)"
 
 
-def _suppressed(found: Iterable[Suppressed]) -> Iterator[Fact]:
+def _suppressed(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
     """Yield what is suppressed, by rule and reason."""
     by: dict[tuple[str, str, str], list[str]] = {}
-    for one in found:
-        by.setdefault((one.finding.rule, one.by, one.reason), []).append(
-            one.finding.path or one.finding.message
+    for suppressed in suppressed_findings:
+        by.setdefault((suppressed.finding.rule, suppressed.by, suppressed.reason), []).append(
+            suppressed.finding.path or suppressed.finding.message
         )
     for (rule, by_what, reason), where in by.items():
         why = reason if by_what in reason else f"{by_what}{': ' if reason else ''}{reason}"
@@ -163,14 +165,16 @@ def charts(audit: Audit) -> Iterator[Bars]:
     known = rules_of(audit)
     rules, models = Counter[str](), Counter[str]()
     worst: dict[str, Severity] = {}
-    for one in audit.audited:
-        for finding in one.findings:
+    for audited in audit.audited:
+        for finding in audited.findings:
             rule = f"{finding.rule} {known[finding.rule].name}"
             rules[rule] += 1
-            models[one.path] += 1
-            for name in (rule, one.path):
-                found = worst.setdefault(name, finding.severity)
-                worst[name] = min(found, finding.severity, key=lambda severity: severity.rank)
+            models[audited.path] += 1
+            for name in (rule, audited.path):
+                previous_severity = worst.setdefault(name, finding.severity)
+                worst[name] = min(
+                    previous_severity, finding.severity, key=lambda severity: severity.rank
+                )
     if rules:
         yield _chart("Findings by rule", rules, worst)
     if len(models) > 1:
@@ -178,12 +182,12 @@ def charts(audit: Audit) -> Iterator[Bars]:
 
 
 def _chart(title: str, counts: Mapping[str, int], worst: Mapping[str, Severity]) -> Bars:
-    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    more = len(shown) - _MOST
+    ranked_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    more = len(ranked_counts) - _MOST
     return Bars(
-        title=title + (f" (the first {_MOST} of {len(shown)})" if more > 0 else ""),
+        title=title + (f" (the first {_MOST} of {len(ranked_counts)})" if more > 0 else ""),
         bars=tuple(
             Bar(label=name, value=count, text=f"{count:,}", tone=TONES[worst[name]])
-            for name, count in shown[:_MOST]
+            for name, count in ranked_counts[:_MOST]
         ),
     )

@@ -31,7 +31,7 @@ def pieces(audit: Audit, _view: View) -> Iterator[str]:
     for failure in audit.failures:
         yield _command("error", failure.path, failure.code, failure.message)
     rules = rules_of(audit)
-    for severity in sorted(Severity, key=lambda one: one.rank):
+    for severity in sorted(Severity, key=lambda level: level.rank):
         for audited in audit.audited:
             for finding in audited.findings:
                 if finding.severity is severity:

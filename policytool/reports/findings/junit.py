@@ -58,8 +58,8 @@ def pieces(audit: Audit, view: View) -> Iterator[str]:
 def _text(element: ET.Element, view: View, *, is_short: bool = True) -> str:
     """Return the text of an element; without ``is_short``, one without content has two tags."""
     encoding = "unicode" if view.unicode else "us-ascii"
-    found: str | bytes = ET.tostring(element, encoding, short_empty_elements=is_short)
-    return found if isinstance(found, str) else found.decode("ascii")
+    markup: str | bytes = ET.tostring(element, encoding, short_empty_elements=is_short)
+    return markup if isinstance(markup, str) else markup.decode("ascii")
 
 
 def _suites(audit: Audit, view: View) -> Iterator[ET.Element]:
@@ -85,13 +85,13 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
             _child(case, "system-out", *text)
         else:
             _child(case, "failure", *text, type=finding.severity.value, message=finding.message)
-    for one in audited.suppressed if suppressed else ():
+    for suppressed_finding in audited.suppressed if suppressed else ():
         _child(
-            _case(suite, one.finding, seen),
+            _case(suite, suppressed_finding.finding, seen),
             "skipped",
-            f"{one.finding.message}.",
-            type=one.by,
-            message=one.reason,
+            f"{suppressed_finding.finding.message}.",
+            type=suppressed_finding.by,
+            message=suppressed_finding.reason,
         )
     if not len(suite):
         _child(suite, "testcase", classname=audited.path, name="no findings")

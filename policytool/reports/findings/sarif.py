@@ -101,16 +101,18 @@ def _results(
         _result(finding, fingerprint, audited, positions)
         for finding, fingerprint in with_fingerprints(audited)
     ]
-    for one in audited.suppressed if suppressed else ():
+    for suppressed_finding in audited.suppressed if suppressed else ():
         suppression = {
             "kind": "external",
             "status": "accepted",
-            "justification": clean(one.reason),
-            "properties": {"by": one.by},
+            "justification": clean(suppressed_finding.reason),
+            "properties": {"by": suppressed_finding.by},
         }
         results.append(
             {
-                **_result(one.finding, one.fingerprint, audited, positions),
+                **_result(
+                    suppressed_finding.finding, suppressed_finding.fingerprint, audited, positions
+                ),
                 "suppressions": [suppression],
             }
         )
@@ -147,18 +149,18 @@ def _result(
 
 
 def _location(path: str, layer: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    location: dict[str, Any] = {
         "physicalLocation": {"artifactLocation": _artifact(path), "region": _REGION}
     }
     if layer is not None:
-        found["logicalLocations"] = [
+        location["logicalLocations"] = [
             {
                 "name": clean(layer.rpartition("/")[2]),
                 "fullyQualifiedName": clean(layer),
                 "kind": "layer",
             }
         ]
-    return found
+    return location
 
 
 def _file(audited: Audited) -> str:

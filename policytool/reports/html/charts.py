@@ -127,9 +127,11 @@ def _largest(values: Iterator[float | None]) -> float | None:
 
 def _decades(values: Sequence[float | None]) -> tuple[int, int]:
     """Return the powers of ten that hold all values that have one."""
-    shown = [value for value in values if value is not None and value > 0 and not math.isinf(value)]
-    low = math.floor(math.log10(min(shown, default=1.0)))
-    high = math.ceil(math.log10(max(shown, default=1.0)))
+    plotted_values = [
+        value for value in values if value is not None and value > 0 and not math.isinf(value)
+    ]
+    low = math.floor(math.log10(min(plotted_values, default=1.0)))
+    high = math.ceil(math.log10(max(plotted_values, default=1.0)))
     return low, max(high, low + _LEAST_DECADES)
 
 
@@ -157,11 +159,11 @@ def _path(values: Sequence[float | None], step: float, low: int, high: int) -> s
     return "".join(words)
 
 
-def _place_text(places: Sequence[str], group: range, found: Sequence[Curve]) -> str:
+def _place_text(places: Sequence[str], group: range, curves: Sequence[Curve]) -> str:
     names = places[group[0]] if len(group) == 1 else f"{places[group[0]]} to {places[group[-1]]}"
     values = (
         f"{curve.label} {value:.3g}"
-        for curve in found
+        for curve in curves
         if (value := _largest(curve.values[index] for index in group)) is not None
     )
     return f"{names}: {', '.join(values)}"
@@ -201,7 +203,9 @@ def profile(chart: Profile) -> DrawnProfile:
         height=HEIGHT,
         ticks=_ticks(low, high),
         shares=tuple((_percent(part / 4), f"{25 * part}%") for part in range(5)),
-        path="L".join(f"{one.x * WIDTH / 100:.1f} {one.y}" for one in points),
+        path="L".join(
+            f"{drawn_point.x * WIDTH / 100:.1f} {drawn_point.y}" for drawn_point in points
+        ),
         points=points,
         limit=_height(chart.limit, low, high),
     )
@@ -245,8 +249,8 @@ class DrawnSpreads(NamedTuple):
 
 def spreads(chart: Spreads) -> DrawnSpreads:
     """Return the paths of histograms, in which the largest bar of each has the same height."""
-    shown = chart.spreads[:_MOST_SPREADS]
-    exponents = [exponent for spread in shown for exponent, _ in spread.counts]
+    visible_spreads = chart.spreads[:_MOST_SPREADS]
+    exponents = [exponent for spread in visible_spreads for exponent, _ in spread.counts]
     low = min(exponents, default=0) - _MARGIN
     high = max(exponents, default=0) + _MARGIN + 1
     unit = WIDTH / (high - low)
@@ -263,7 +267,7 @@ def spreads(chart: Spreads) -> DrawnSpreads:
                 round(place(spread.normal[1] + 1) - start, 1),
             ),
         )
-        for spread in shown
+        for spread in visible_spreads
     )
     step = max(2, 2 * round((high - low) / 16))
     return DrawnSpreads(
@@ -276,7 +280,7 @@ def spreads(chart: Spreads) -> DrawnSpreads:
         ),
         first=drawn[:_FIRST_SPREADS],
         rest=drawn[_FIRST_SPREADS:],
-        left_out=len(chart.spreads) - len(shown),
+        left_out=len(chart.spreads) - len(visible_spreads),
     )
 
 

@@ -55,24 +55,24 @@ class ShownTable(NamedTuple):
 
 def prepare(table: Table) -> ShownTable:
     """Return a table without the columns in which no row has a text."""
-    shown = table.shown
+    indices = table.shown
     is_searched = len(table.rows) >= _SEARCHED
     return ShownTable(
-        columns=tuple(table.columns[index] for index in shown),
-        rows=tuple(_rows(table, shown)),
-        filters=tuple(_filters(table, shown)) if is_searched else (),
+        columns=tuple(table.columns[index] for index in indices),
+        rows=tuple(_rows(table, indices)),
+        filters=tuple(_filters(table, indices)) if is_searched else (),
         is_searched=is_searched,
     )
 
 
-def _rows(table: Table, shown: list[int]) -> Iterator[ShownRow]:
+def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
     """Yield the rows; one without a label has that of the row before, which a search may hide."""
     label = Cell(text="")
     for row in table.rows:
         first = row.cells[0]
         label = first if first.text else label._replace(tone=Tone.DIM)
         yield ShownRow(
-            cells=(label, *(row.cells[index] for index in shown[1:])),
+            cells=(label, *(row.cells[index] for index in indices[1:])),
             depth=row.depth,
             indent=min(row.depth, _DEEPEST),
             above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
@@ -81,13 +81,13 @@ def _rows(table: Table, shown: list[int]) -> Iterator[ShownRow]:
         )
 
 
-def _filters(table: Table, shown: list[int]) -> list[Filter]:
+def _filters(table: Table, indices: list[int]) -> list[Filter]:
     """Return the filters of the columns that have several texts, but few: no measurements."""
-    found = []
-    for place, index in enumerate(shown[1:], start=1):
+    filters = []
+    for place, index in enumerate(indices[1:], start=1):
         texts = sorted({row.cells[index].text for row in table.rows} - {""})
         if 1 < len(texts) <= _CHOICES and not all(text[0].isdigit() for text in texts):
-            found.append(
+            filters.append(
                 Filter(title=table.columns[index].title, column=place, choices=tuple(texts))
             )
-    return found
+    return filters

@@ -51,21 +51,21 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     """
     fields = STORED_TABLE if is_stored_alone(layers) else LAYER_TABLE
     nodes = _nodes(layers, fields)
-    shown = (
+    entries = (
         [_Shown(node=node) for node in nodes]
         if whole or variables or len(nodes) <= _SHORT
         else list(_without_repeats(nodes, 0))
     )
-    labels = _labels([one.node for one in shown])
+    labels = _labels([entry.node for entry in entries])
     rows: list[Row] = []
-    for one, label in zip(shown, labels, strict=True):
-        if one.like is not None:
-            rows.append(_like_row(one, len(fields)))
+    for entry, label in zip(entries, labels, strict=True):
+        if entry.like is not None:
+            rows.append(_like_row(entry, len(fields)))
             continue
-        name = Cell(text=label, whole=one.node.layer.path)
-        rows.append(Row(depth=one.node.depth, cells=(name, *one.node.cells)))
+        name = Cell(text=label, whole=entry.node.layer.path)
+        rows.append(Row(depth=entry.node.depth, cells=(name, *entry.node.cells)))
         if variables:
-            rows += _variable_rows(one.node, fields)
+            rows += _variable_rows(entry.node, fields)
     return Table(columns=table_columns(fields), rows=tuple(rows))
 
 
@@ -101,14 +101,14 @@ class _Shown(NamedTuple):
 
 
 def _nodes(layers: Sequence[Layer], fields: Sequence[Field[Layer]]) -> list[_Node]:
-    found: list[_Node] = []
+    nodes: list[_Node] = []
     open_paths: list[str] = []
     for layer in layers:
         while open_paths and not layer.path.startswith(f"{open_paths[-1]}/"):
             open_paths.pop()
         parts = tuple(layer.path.split("/"))
         above = open_paths[-1].count("/") + 1 if open_paths else 0
-        found.append(
+        nodes.append(
             _Node(
                 layer=layer,
                 depth=len(open_paths),
@@ -118,7 +118,7 @@ def _nodes(layers: Sequence[Layer], fields: Sequence[Field[Layer]]) -> list[_Nod
             )
         )
         open_paths.append(layer.path)
-    return found
+    return nodes
 
 
 def _labels(nodes: Sequence[_Node]) -> list[str]:
@@ -211,8 +211,8 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
 def _prefix(name: str, level: int) -> str:
     """Return the beginning of a name up to its first number but ``level``; nothing without one."""
     numbered = (part for part in _PART.finditer(name) if any(map(str.isdecimal, part[0])))
-    found = next(islice(numbered, level, None), None)
-    return name[: found.end()] if found is not None else ""
+    number_match = next(islice(numbered, level, None), None)
+    return name[: number_match.end()] if number_match is not None else ""
 
 
 def _is_run(block: Sequence[_Node]) -> bool:
@@ -238,13 +238,13 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
     )
 
 
-def _like_row(one: _Shown, columns: int) -> Row:
-    first, last = one.names
+def _like_row(entry: _Shown, columns: int) -> Row:
+    first, last = entry.names
     several = first != last
-    count = f"{one.layers} layers{' each' if several else ''}"
-    text = f"{f'{first} to {last}' if several else first}: like {one.like} ({count})"
+    count = f"{entry.layers} layers{' each' if several else ''}"
+    text = f"{f'{first} to {last}' if several else first}: like {entry.like} ({count})"
     return Row(
-        depth=one.node.depth,
+        depth=entry.node.depth,
         cells=(Cell(text=text, tone=Tone.DIM), *(Cell(text="") for _ in range(columns - 1))),
         is_spanning=True,
     )

@@ -216,21 +216,21 @@ def signature_words(signature: Signature) -> str:
 
 def attention(model: Model) -> list[str]:
     """Return what the reader should know or do, most pressing first."""
-    found = contradictions(model)
+    sentences = contradictions(model)
     deprecated = sum(layer.deprecated for layer in model.layers)
     if deprecated:
         layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
         them = "it" if deprecated == 1 else "them"
         fix = f"; `policytool migrate` upgrades {them}" if model.format in REWRITTEN else ""
-        found.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read{fix}")
+        sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read{fix}")
     scaled = sum(
         layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
         for layer in model.layers
     )
     if scaled:
         policies = "policies include" if scaled != 1 else "policy includes"
-        found.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
-    return found + [observation.message for observation in model.observations]
+        sentences.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
+    return sentences + [observation.message for observation in model.observations]
 
 
 _SHOWN: Final = 3

@@ -86,10 +86,10 @@ def contradiction(by: Declared, signature: Signature) -> str | None:
         dtype for dtype in _HALVES if dtype in by.by_layers_with_variables and dtype not in computed
     ]
     unsaid = [dtype for dtype in _HALVES if dtype in computed and dtype not in by.by_any]
-    said = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [
+    clauses = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [
         f"no layer declares {' or '.join(unsaid)}"
     ] * bool(unsaid)
-    return " and ".join(said) or None
+    return " and ".join(clauses) or None
 
 
 def computes_words(by: Declared, signature: Signature) -> str:
@@ -106,16 +106,16 @@ def contradictions(model: Model) -> list[str]:
     same way.
     """
     by = declared_dtypes(model)
-    names: dict[str, list[str]] = {}
+    names_by_words: dict[str, list[str]] = {}
     for signature in model.signatures:
         if contradiction(by, signature):
-            names.setdefault(_in_words(by, signature), []).append(signature.name)
+            names_by_words.setdefault(_in_words(by, signature), []).append(signature.name)
     return [
         (
-            f"{', '.join(found)} {'compute' if len(found) > 1 else 'computes'} {words}: servers "
+            f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} {words}: servers "
             "run the graph, regardless of the policies"
         )
-        for words, found in names.items()
+        for words, names in names_by_words.items()
     ]
 
 
@@ -125,14 +125,16 @@ def ops_words(ops: Sequence[TracedOp]) -> str:
     Softmax float32``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
-    return "; ".join(f"{amp or 'unlisted'} {_kinds(found)}" for amp, found in grouped if found)
+    return "; ".join(
+        f"{amp or 'unlisted'} {_kinds(listed_ops)}" for amp, listed_ops in grouped if listed_ops
+    )
 
 
 def _in_words(by: Declared, signature: Signature) -> str:
-    found = contradiction(by, signature)
+    conflict = contradiction(by, signature)
     *others, last = signature.compute_dtypes
     dtypes_said = f"{', '.join(others)} and {last}" if others else last
-    return f"in {dtypes_said}" + (f", although {found}" if found else "")
+    return f"in {dtypes_said}" + (f", although {conflict}" if conflict else "")
 
 
 def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
@@ -141,6 +143,6 @@ def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
 
 def _kinds(ops: Iterable[TracedOp]) -> str:
     ordered = sorted(ops, key=lambda op: (-op.count, op.op, op.dtype))
-    said = [f"{op.count} {op.op} {op.dtype}" for op in ordered[:_KINDS]]
+    kind_texts = [f"{op.count} {op.op} {op.dtype}" for op in ordered[:_KINDS]]
     rest = sum(op.count for op in ordered[_KINDS:])
-    return ", ".join([*said, f"{rest} others"] if rest else said)
+    return ", ".join([*kind_texts, f"{rest} others"] if rest else kind_texts)

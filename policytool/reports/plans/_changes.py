@@ -49,7 +49,7 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
 
     :param most: how many layers are named of each change; None for all
     """
-    found: dict[_Change, dict[str, None]] = {}
+    names_by_change: dict[_Change, dict[str, None]] = {}
     edited = set[str]()
     for edit in migration.plan.edits:
         if edit.path is not None:
@@ -60,12 +60,12 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
             edit.reason,
             _TONES.get(edit.kind, Tone.GOOD),
         )
-        found.setdefault(change, {})[_place(edit)] = None
+        names_by_change.setdefault(change, {})[_place(edit)] = None
     for kept in migration.plan.kept:
         if kept.path not in edited:
             change = (kept.policy, _UNCHANGED, kept.reason, Tone.DIM)
-            found.setdefault(change, {})[kept.path] = None
-    rows = tuple(_rows(found.items(), most))
+            names_by_change.setdefault(change, {})[kept.path] = None
+    rows = tuple(_rows(names_by_change.items(), most))
     return Table(columns=_COLUMNS, rows=rows) if rows else None
 
 
@@ -118,8 +118,8 @@ def _join(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def _rows(found: Iterable[tuple[_Change, Iterable[str]]], most: int | None) -> Iterator[Row]:
-    for (before, after, reason, tone), names in found:
+def _rows(changes: Iterable[tuple[_Change, Iterable[str]]], most: int | None) -> Iterator[Row]:
+    for (before, after, reason, tone), names in changes:
         yield Row(
             cells=(
                 Cell(text=join_and_count(tuple(names), most)),
@@ -150,15 +150,15 @@ def _words(edit: Edit, value: Json | Absent) -> str:
         class_name, config = serialized.class_name, serialized.arguments
         for generation in reversed(GENERATIONS):
             try:
-                found = generations.parse(value, generation)
+                parsed = generations.parse(value, generation)
             except SpellingError:
                 break
             scale = (
-                loss_scale_words(found.effective_loss_scale)
-                if isinstance(found, Policy) and "loss_scale" in config
+                loss_scale_words(parsed.effective_loss_scale)
+                if isinstance(parsed, Policy) and "loss_scale" in config
                 else ""
             )
-            return f"{class_name} {found.name}" + (f", loss scale {scale}" if scale else "")
+            return f"{class_name} {parsed.name}" + (f", loss scale {scale}" if scale else "")
         inner = config.get("inner_optimizer", config.get("optimizer"))
         within = keras_objects.class_of(inner) if isinstance(inner, dict) else inner
         return f"{class_name}({within})" if within else class_name

@@ -30,10 +30,10 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
 
     :param most: how many layers are named of each change; None for all
     """
-    found: dict[str, list[str]] = {}
+    layers_by_change: dict[str, list[str]] = {}
     for change in conversion.changes:
-        found.setdefault(change.text, []).append(change.path or "the model")
-    if not found:
+        layers_by_change.setdefault(change.text, []).append(change.path or "the model")
+    if not layers_by_change:
         return None
     return Section(
         title="changes",
@@ -41,7 +41,7 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
             Listing(
                 items=tuple(
                     Item(text=text, names=join_and_count(layers, most))
-                    for text, layers in found.items()
+                    for text, layers in layers_by_change.items()
                 )
             ),
         ),
@@ -60,7 +60,7 @@ def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
     state = f" and {_many(len(content.state), 'optimizer variable')}" if content.state else ""
     yield Fact(label="format", text=f"{container}{variables}{state}")
     for proof, (label, words, tone) in _PROOFS.items():
-        classes = sorted({name for name, found in conversion.proofs if found is proof})
+        classes = sorted({name for name, class_proof in conversion.proofs if class_proof is proof})
         if classes:
             yield Fact(label=label, text=words.format(join_first(classes, 8)), tone=tone)
     if matching:

@@ -37,7 +37,9 @@ _NOTES: Final = {NoteSeverity.WARNING: Tone.CAUTION}
 def facts(migration: Migration) -> Iterator[Fact]:
     """Yield the facts, those that may need a decision first."""
     plan = migration.plan
-    yield from (Fact(label="problem", text=one.message, tone=Tone.BAD) for one in plan.refusals)
+    yield from (
+        Fact(label="problem", text=refusal.message, tone=Tone.BAD) for refusal in plan.refusals
+    )
     yield from (
         Fact(
             label=note.severity.value,
@@ -70,10 +72,10 @@ def _reexport(migration: Migration) -> Iterator[Fact]:
                 text="TensorFlow will build the model from its config and trace it",
             )
         return
-    held = retraced.held
+    verified = retraced.held
     cast = (
-        f", {held.variables - held.identical} are cast without loss"
-        if held.identical != held.variables
+        f", {verified.variables - verified.identical} are cast without loss"
+        if verified.identical != verified.variables
         else ""
     )
     signatures = f"; signatures {', '.join(retraced.signatures)}" if retraced.signatures else ""
@@ -84,16 +86,16 @@ def _reexport(migration: Migration) -> Iterator[Fact]:
     )
     yield Fact(
         label="variables",
-        text=f"{held.identical} of {held.variables} are unchanged{cast}",
+        text=f"{verified.identical} of {verified.variables} are unchanged{cast}",
         tone=Tone.GOOD,
     )
-    if held.judged:
+    if verified.judged:
         words = (
             "layers compute in the dtypes of their policies"
-            if held.judged != 1
+            if verified.judged != 1
             else "layer computes in the dtype of its policy"
         )
-        yield Fact(label="graph", text=f"{held.judged} {words}", tone=Tone.GOOD)
+        yield Fact(label="graph", text=f"{verified.judged} {words}", tone=Tone.GOOD)
 
 
 def _predictions(migration: Migration) -> Iterator[Fact]:
@@ -106,11 +108,11 @@ def _predictions(migration: Migration) -> Iterator[Fact]:
         else "expected to be identical"
     )
     for call in comparison.calls:
-        said = ", ".join(f"{output.name} {_difference(output)}" for output in call.outputs)
+        differences = ", ".join(f"{output.name} {_difference(output)}" for output in call.outputs)
         yield Fact(
             label="outputs",
             text=(
-                f"{call.signature + ': ' if call.signature else ''}{said} "
+                f"{call.signature + ': ' if call.signature else ''}{differences} "
                 f"({comparison.samples} samples; {allowed})"
             ),
         )

@@ -30,11 +30,11 @@ _SHOWN: Final = 3
 """Layers that are named of each change; HTML and JSON name all."""
 
 
-def page(found: Migrations, view: View) -> Page:
+def page(migrations: Migrations, view: View) -> Page:
     """Return the page, with a group for each file."""
     return Page(
-        groups=tuple(tuple(_blocks(migration, view)) for migration in found.migrations),
-        failures=failure_facts(found.failures),
+        groups=tuple(tuple(_blocks(migration, view)) for migration in migrations.migrations),
+        failures=failure_facts(migrations.failures),
     )
 
 

@@ -44,9 +44,9 @@ class _Change:
     same: bool
 
 
-def render(found: Migrations, view: View) -> str:
+def render(migrations: Migrations, view: View) -> str:
     """Return the diffs of all files."""
-    lines = [line for migration in found.migrations for line in _of_file(migration)]
+    lines = [line for migration in migrations.migrations for line in _of_file(migration)]
     return "".join(f"{view.paint(clean(line), _STYLES.get(line[:1], ''))}\n" for line in lines)
 
 
@@ -72,8 +72,8 @@ def _of_conversion(migration: Migration, conversion: Conversion, target: str) ->
     """
     for part, value in migration.parts.items():
         before, after = (
-            json.dumps(one, indent=2, ensure_ascii=False).splitlines()
-            for one in (value, conversion.content.config)
+            json.dumps(config, indent=2, ensure_ascii=False).splitlines()
+            for config in (value, conversion.content.config)
         )
         yield from difflib.unified_diff(
             before,
@@ -91,7 +91,7 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
     for position, edit in enumerate(edits):
         holder, key = place(marked, edit.address.pointer)
         holder[key] = f"{_MARK}{position}"
-    found: list[_Change] = []
+    runs: list[_Change] = []
     same: list[str] = []
     escaped = json.dumps(_MARK)[1:-1]
     for line in json.dumps(marked, indent=2, ensure_ascii=False).splitlines():
@@ -103,8 +103,8 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
         edit = edits[int(number)]
         if edit.before is ABSENT and same and not comma:  # the key before it gets a comma
             last = same.pop()
-            found.append(_Change(before=tuple(same), after=tuple(same), same=True))
-            found.append(
+            runs.append(_Change(before=tuple(same), after=tuple(same), same=True))
+            runs.append(
                 _Change(
                     before=(last.removesuffix(","),),
                     after=(last, *_lines(head, edit.after, comma)),
@@ -112,12 +112,10 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
                 )
             )
         else:
-            found.append(_Change(before=tuple(same), after=tuple(same), same=True))
-            found += _line_changes(
-                _lines(head, edit.before, comma), _lines(head, edit.after, comma)
-            )
+            runs.append(_Change(before=tuple(same), after=tuple(same), same=True))
+            runs += _line_changes(_lines(head, edit.before, comma), _lines(head, edit.after, comma))
         same = []
-    return [*found, _Change(before=tuple(same), after=tuple(same), same=True)]
+    return [*runs, _Change(before=tuple(same), after=tuple(same), same=True)]
 
 
 def _line_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:

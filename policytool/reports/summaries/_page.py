@@ -80,9 +80,9 @@ def _blocks(summary: FleetSummary, view: View) -> Iterator[Block]:
 
 def _verdict(summary: FleetSummary) -> Verdict:
     loading = [
-        f"{one.loads:,} load{'s' * (one.loads == 1)} in {generation_words(one.release)}"
-        for one in summary.releases
-        if one.release in CURRENT
+        f"{count.loads:,} load{'s' * (count.loads == 1)} in {generation_words(count.release)}"
+        for count in summary.releases
+        if count.release in CURRENT
     ]
     models = _count_words(summary.models, "model")
     return Verdict.whole("; ".join([models, *loading]), Tone.PLAIN)
@@ -121,14 +121,14 @@ def _releases(releases: Sequence[ReleaseCount]) -> Section:
     rows = [
         Row(
             cells=(
-                Cell(text=generation_words(one.release)),
-                Cell(text=f"{one.loads:,}", tone=Tone.GOOD if one.loads else Tone.PLAIN),
-                Cell(text=f"{one.incompatible:,}"),
-                Cell(text=f"{one.unknown:,}"),
-                Cell(text=f"{one.not_applicable:,}"),
+                Cell(text=generation_words(count.release)),
+                Cell(text=f"{count.loads:,}", tone=Tone.GOOD if count.loads else Tone.PLAIN),
+                Cell(text=f"{count.incompatible:,}"),
+                Cell(text=f"{count.unknown:,}"),
+                Cell(text=f"{count.not_applicable:,}"),
             )
         )
-        for one in releases
+        for count in releases
     ]
     return table_section("Models by release", columns, rows)
 
@@ -144,14 +144,14 @@ def _reasons(releases: Sequence[ReleaseCount], most: int | None) -> Section:
 def _release_reasons(release: ReleaseCount, most: int | None) -> Iterator[Item]:
     """Yield the most frequent reasons, those of models that fail first, and count the others."""
     name = generation_words(release.release)
-    shown, others = release.reasons[:most], release.reasons[len(release.reasons[:most]) :]
+    frequent, others = release.reasons[:most], release.reasons[len(release.reasons[:most]) :]
     for loading, words in _WORDS.items():
-        for one in shown:
-            if one.loading is loading:
-                reason = "other reasons" if one.reason == OTHER else one.reason
-                yield _reason(f"{words} {name}", one.models, reason)
+        for reason_count in frequent:
+            if reason_count.loading is loading:
+                reason = "other reasons" if reason_count.reason == OTHER else reason_count.reason
+                yield _reason(f"{words} {name}", reason_count.models, reason)
     if others:
-        models = sum(one.models for one in others)
+        models = sum(reason_count.models for reason_count in others)
         yield _reason(f"other in {name}", models, _count_words(len(others), "other reason"))
 
 
@@ -174,12 +174,15 @@ def _policies(summary: FleetSummary, most: int | None) -> Section:
     rows = [
         Row(
             cells=(
-                Cell(text=one.policy or _NO_POLICY, is_code=one.policy not in {None, OTHER}),
-                Cell(text=f"{one.models:,}"),
-                Cell(text=f"{one.layers:,}"),
+                Cell(
+                    text=policy_count.policy or _NO_POLICY,
+                    is_code=policy_count.policy not in {None, OTHER},
+                ),
+                Cell(text=f"{policy_count.models:,}"),
+                Cell(text=f"{policy_count.layers:,}"),
             )
         )
-        for one in summary.policies[:most]
+        for policy_count in summary.policies[:most]
     ]
     more = len(summary.policies) - len(rows)
     sentences = [f"{more:,} more policies are in the JSON report."] if more else []
@@ -197,14 +200,14 @@ def _largest(summary: FleetSummary) -> Section:
     rows = [
         Row(
             cells=(
-                Cell(text=one.path),
-                Cell(text=one.format),
-                Cell(text=f"{one.layers:,}"),
-                Cell(text=f"{one.parameters:,}"),
-                Cell(text=bytes_words(one.bytes)),
+                Cell(text=model.path),
+                Cell(text=model.format),
+                Cell(text=f"{model.layers:,}"),
+                Cell(text=f"{model.parameters:,}"),
+                Cell(text=bytes_words(model.bytes)),
             )
         )
-        for one in summary.largest
+        for model in summary.largest
     ]
     return table_section("Largest models", columns, rows)
 

@@ -34,7 +34,7 @@ def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     points = tuning.curve
     if len(points) < _LEAST:
         return
-    shown = points if everything else _chosen_rows(tuning, points)
+    visible_points = points if everything else _chosen_rows(tuning, points)
     yield table_section(
         _TITLE,
         (
@@ -44,7 +44,7 @@ def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
             Column(title="of the limit", minimum=12),
             Column(title="result", minimum=6, priority=1),
         ),
-        [_row(tuning, point) for point in shown],
+        [_row(tuning, point) for point in visible_points],
         ["the best trial for each number of layers; above 1x, the objective is not met"],
     )
 

@@ -44,7 +44,8 @@ def written(migration: Migration) -> Iterator[Fact]:
         words = f"{display_path(migration.target)}, {words}"
     yield Fact(label="output", text=words, tone=tone)
     yield from (
-        Fact(label="problem", text=one.message, tone=Tone.BAD) for one in migration.plan.refusals
+        Fact(label="problem", text=refusal.message, tone=Tone.BAD)
+        for refusal in migration.plan.refusals
     )
 
 

@@ -37,33 +37,33 @@ _IF_CONVERTED: Final = (
 
 def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield every layer that stays in float32, in the order of the model."""
-    found = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
-    shown = found if everything or tuning.best is not None else found[:_LAYERS]
-    if not shown:
+    kept_layers = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
+    visible_layers = kept_layers if everything or tuning.best is not None else kept_layers[:_LAYERS]
+    if not visible_layers:
         return
     fields = list(_kept_fields(tuning))
     closest = "" if tuning.best is not None else " in the closest set"
     yield table_section(
         f"layers in float32{closest}",
         [column for column, _ in fields],
-        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
-        [_IF_CONVERTED, *_more(len(found) - len(shown))],
+        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in visible_layers],
+        [_IF_CONVERTED, *_more(len(kept_layers) - len(visible_layers))],
     )
 
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the converted layers, those with the smallest margin first."""
     converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
-    found = sorted(converted, key=lambda layer: -_used(tuning, layer))
-    shown = found if everything else found[:_LAYERS]
-    if not shown:
+    ranked_layers = sorted(converted, key=lambda layer: -_used(tuning, layer))
+    visible_layers = ranked_layers if everything else ranked_layers[:_LAYERS]
+    if not visible_layers:
         return
     fields = list(_converted_fields(tuning))
     yield table_section(
         "converted layers, smallest margin first",
         [column for column, _ in fields],
-        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
-        list(_more(len(found) - len(shown))),
+        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in visible_layers],
+        list(_more(len(ranked_layers) - len(visible_layers))),
     )
 
 
@@ -85,8 +85,8 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 def _kept_paths(tuning: Tuning) -> frozenset[str]:
     """Return the layers in float32 of the set that was found, or else of the closest one."""
-    shown = tuning.best or tuning.closest
-    return frozenset(shown.kept if shown is not None else ())
+    trial = tuning.best or tuning.closest
+    return frozenset(trial.kept if trial is not None else ())
 
 
 def _more(count: int) -> Iterator[str]:

@@ -47,14 +47,18 @@ def goals(tuning: Tuning) -> Iterator[str]:
 
 def allowed_error(objective: Objective) -> float | None:
     """Return the relative error that is allowed of every output; None if there is no such one."""
-    given = objective.tolerances.given if objective.tolerances is not None else ()
-    return given[-1].value if given and all(one.pattern is None for one in given) else None
+    tolerances = objective.tolerances.given if objective.tolerances is not None else ()
+    return (
+        tolerances[-1].value
+        if tolerances and all(tolerance.pattern is None for tolerance in tolerances)
+        else None
+    )
 
 
 def is_error_only(objective: Objective) -> bool:
     """Return whether one relative error for all outputs is the whole objective."""
     others = (objective.agreement, objective.metric, objective.gradients or None)
-    return allowed_error(objective) is not None and all(one is None for one in others)
+    return allowed_error(objective) is not None and all(part is None for part in others)
 
 
 def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
@@ -62,10 +66,10 @@ def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
     if trial.failure is not None:
         yield f"the model fails to run: {trial.failure}"
         return
-    found = list(_parts(tuning, trial))
-    yield from (one.text for one in found)
+    parts = list(_parts(tuning, trial))
+    yield from (part.text for part in parts)
     used = largest_excess(trial)
-    if used > 1 and all(one.is_met for one in found):
+    if used > 1 and all(part.is_met for part in parts):
         yield (
             "a part of the objective has no finite value"
             if math.isinf(used)
@@ -137,31 +141,31 @@ def _is_tolerance_only(objective: Objective) -> bool:
     return objective.agreement is None and objective.metric is None and not objective.gradients
 
 
-def _metric_part(tuning: Tuning, wanted: WantedMetric, value: float) -> _Reached:
-    found = tuning.metric
-    if found is None:
-        return _Reached(f"{wanted.metric} {metric_value(value)}", is_met=True)
-    worst = found.worst
+def _metric_part(tuning: Tuning, goal: WantedMetric, value: float) -> _Reached:
+    score = tuning.metric
+    if score is None:
+        return _Reached(f"{goal.metric} {metric_value(value)}", is_met=True)
+    worst = score.worst
     return _Reached(
-        f"{found.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
+        f"{score.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
         f"{figure(worst.max_drop)} worse allowed",
-        is_met=found.passed,
+        is_met=score.passed,
     )
 
 
-def _metric_goal(tuning: Tuning, wanted: WantedMetric) -> str:
+def _metric_goal(tuning: Tuning, goal: WantedMetric) -> str:
     if tuning.metric is not None:
         return f"{tuning.metric.name} at most {figure(tuning.metric.worst.max_drop)} worse"
-    drop = "than the default allows" if wanted.max_drop is None else f"by {figure(wanted.max_drop)}"
-    return f"{wanted.metric} no worse {drop}"
+    drop = "than the default allows" if goal.max_drop is None else f"by {figure(goal.max_drop)}"
+    return f"{goal.metric} no worse {drop}"
 
 
-def _tolerance_words(found: Tolerances) -> str:
-    plain = [one.value for one in found.given if one.pattern is None]
-    named = [one for one in found.given if one.pattern is not None]
+def _tolerance_words(tolerances: Tolerances) -> str:
+    plain = [tolerance.value for tolerance in tolerances.given if tolerance.pattern is None]
+    named = [tolerance for tolerance in tolerances.given if tolerance.pattern is not None]
     if not named:
         allowed = f"at most {figure(plain[-1])}" if plain else "within the default tolerance"
         return f"relative error of each output {allowed}"
-    parts = [f"{figure(one.value)} for {one.pattern}" for one in named]
+    parts = [f"{figure(tolerance.value)} for {tolerance.pattern}" for tolerance in named]
     others = figure(plain[-1]) if plain else "the default tolerance"
     return f"relative error at most {', '.join(parts)}, and {others} for the other outputs"

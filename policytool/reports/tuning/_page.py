@@ -36,12 +36,12 @@ _INCOMPLETE: Final = {
 """Endings that leave something to try, with the option that allows it."""
 
 
-def page(found: Tunings, view: View) -> Page:
+def page(tunings: Tunings, view: View) -> Page:
     """Return the page; an empty one if nothing could run."""
-    failures = failure_facts(found.failures)
-    if found.tuning is None:
+    failures = failure_facts(tunings.failures)
+    if tunings.tuning is None:
         return Page(groups=(), failures=failures)
-    return Page(groups=(tuple(_blocks(found, found.tuning, view)),), failures=failures)
+    return Page(groups=(tuple(_blocks(tunings, tunings.tuning, view)),), failures=failures)
 
 
 def caveats(tuning: Tuning) -> Iterator[str]:
@@ -53,10 +53,10 @@ def caveats(tuning: Tuning) -> Iterator[str]:
     yield from checks.device_caveats(tuning.device)
 
 
-def advice(found: Tunings, tuning: Tuning) -> Iterator[str]:
+def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
     """Yield how an incomplete search continues, and what to do if no set of layers was found."""
     if tuning.ending in _INCOMPLETE and (tuning.kept or not tuning.passed):
-        yield _continuation(tuning.ending, is_recorded=_is_recorded(found.arguments))
+        yield _continuation(tuning.ending, is_recorded=_is_recorded(tunings.arguments))
     if not tuning.passed and is_error_only(tuning.objective):
         yield from _tolerance_advice(tuning, tuning.best or tuning.closest)
 
@@ -88,12 +88,12 @@ def _is_recorded(arguments: tuple[str, ...]) -> bool:
     return any(word.partition("=")[0] == "--resume" for word in arguments)
 
 
-def _blocks(found: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
-    everything = found.everything or view.is_searchable
+def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
+    everything = tunings.everything or view.is_searchable
     yield verdict(tuning)
-    if words := command(found):
+    if words := command(tunings):
         yield Command(label="to apply", words=words)
-    output = written(found.migration) if found.migration is not None else ()
+    output = written(tunings.migration) if tunings.migration is not None else ()
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
         yield Section(title="caveats", blocks=(Notes(texts=left_open),))
@@ -104,6 +104,10 @@ def _blocks(found: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
         yield from curve_chart(tuning)
     yield from curve_section(tuning, everything=everything)
     yield from fixed_section(tuning, everything=everything)
-    notes = [*advice(found, tuning), *(one.message for one in tuning.notes), *tuning.inputs.notes]
+    notes = [
+        *advice(tunings, tuning),
+        *(note.message for note in tuning.notes),
+        *tuning.inputs.notes,
+    ]
     if notes:
         yield Section(title="notes", blocks=(Notes(texts=tuple(dict.fromkeys(notes))),))

@@ -62,17 +62,17 @@ def _outcome(tuning: Tuning) -> str:
 
 
 def _found(tuning: Tuning, best: Trial) -> str:
-    said = "; ".join(reached(tuning, best))
+    results = "; ".join(reached(tuning, best))
     count, total = len(best.kept), len(tuning.layers)
     if not tuning.passed:
         return (
             f"the set that was found, {count:,} of {many(total, 'layer')} in float32, does not "
-            f"meet the objective on the validation inputs: {said}"
+            f"meet the objective on the validation inputs: {results}"
         )
     if not count:
-        return f"no layer has to stay in float32: {said}"
+        return f"no layer has to stay in float32: {results}"
     verb = "stays" if count == 1 else "stay"
-    return f"{count:,} of {many(total, 'layer')} {verb} in float32: {said}"
+    return f"{count:,} of {many(total, 'layer')} {verb} in float32: {results}"
 
 
 def _not_found(tuning: Tuning, trials: str) -> str:
@@ -115,15 +115,15 @@ _DONE: Final = frozenset({Status.WRITTEN, Status.UNCHANGED, Status.BLOCKED})
 """After these, a command would do nothing, or fail."""
 
 
-def command(found: Tunings) -> tuple[str, ...]:
+def command(tunings: Tunings) -> tuple[str, ...]:
     """Return the words of the command; nothing if the model is written, or no set was found."""
-    tuning, migration = found.tuning, found.migration
+    tuning, migration = tunings.tuning, tunings.migration
     if tuning is None or not tuning.passed or tuning.options is None:
         return ()
     if migration is not None and migration.status in _DONE:
         return ()
     output = _output(migration)
-    plan = _plan(found.arguments)
+    plan = _plan(tunings.arguments)
     if plan is not None and migration is not None:
         return ("policytool", "migrate", "--plan", plan, *output)
     return (*migrate_command(tuning.reference.path, tuning.options), *output)

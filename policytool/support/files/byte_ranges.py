@@ -23,26 +23,26 @@ class Range:
     size: int
 
 
-def equal(one: Range, other: Range) -> bool:
+def equal(first: Range, second: Range) -> bool:
     """Return whether two ranges hold the same bytes."""
-    if one.size != other.size:
+    if first.size != second.size:
         return False
-    for offset in range(0, one.size, _COMPARED):
-        count = min(_COMPARED, one.size - offset)
-        if os.pread(one.descriptor, count, one.start + offset) != os.pread(
-            other.descriptor, count, other.start + offset
+    for offset in range(0, first.size, _COMPARED):
+        count = min(_COMPARED, first.size - offset)
+        if os.pread(first.descriptor, count, first.start + offset) != os.pread(
+            second.descriptor, count, second.start + offset
         ):
             return False
     return True
 
 
-def same_bytes(one: Path, other: Path) -> bool:
+def same_bytes(path: Path, other_path: Path) -> bool:
     """
     Return whether two files hold the same bytes.
 
     :raises OSError: where one cannot be read.
     """
-    with opening.regular_file(one) as first, opening.regular_file(other) as second:
+    with opening.regular_file(path) as first, opening.regular_file(other_path) as second:
         ranges = [
             Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size)
             for descriptor in (first, second)

@@ -65,11 +65,11 @@ def listing(directory: Path) -> Listing:
         return _read(directory)
     # without the path, because many links can lead to a directory
     version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-    found = _settled.pop(version, None) or _read(directory)
-    _settled[version] = found
+    content = _settled.pop(version, None) or _read(directory)
+    _settled[version] = content
     if len(_settled) > _KEPT:
         del _settled[next(iter(_settled))]
-    return found
+    return content
 
 
 _KEPT: Final = 4

@@ -65,10 +65,10 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         place = path.strip("/")
         if not place:
             return {"name": "", "type": "directory", "size": 0, "ETag": self._version}
-        found = self._listing(place.rpartition("/")[0]).get(place)
-        if found is None:
+        entry = self._listing(place.rpartition("/")[0]).get(place)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return found
+        return entry
 
     def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002  # fsspec's signature
         """
@@ -76,8 +76,8 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
         :raises FileNotFoundError: if the server lists no such directory.
         """
-        found = self._listing(path.strip("/"))
-        return list(found.values()) if detail else list(found)
+        entries = self._listing(path.strip("/"))
+        return list(entries.values()) if detail else list(entries)
 
     def place(self, path: str) -> str:
         """Return how the server names a path."""
@@ -104,34 +104,34 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         :raises ModelFileError: if they are too many.
         """
         self._downloaded += size
-        if beyond := limits.REMOTE_FILE_BYTES.exceeded_message(self._downloaded):
+        if excess := limits.REMOTE_FILE_BYTES.exceeded_message(self._downloaded):
             raise ModelFileError(
                 path.shown,
                 "remote-limit",
                 "is not readable: its server delivers only whole files, and the download would "
-                f"have {beyond}",
+                f"have {excess}",
             )
 
     def _listing(self, place: str) -> dict[str, Entry]:
         if place not in self._listings:
-            found = self.server.answer(_API, {"path": self.place(place)}).get("files", [])
-            if not isinstance(found, list):
+            files = self.server.answer(_API, {"path": self.place(place)}).get("files", [])
+            if not isinstance(files, list):
                 raise self.server.misunderstood()
-            self._listed += len(found)
-            if beyond := limits.REMOTE_NAMES.exceeded_message(self._listed):
-                message = f"is a model of {beyond}"
+            self._listed += len(files)
+            if excess := limits.REMOTE_NAMES.exceeded_message(self._listed):
+                message = f"is a model of {excess}"
                 raise ModelFileError(self.server.path.shown, "remote-limit", message)
-            entries = [self._entry(place, one) for one in found]
+            entries = [self._entry(place, file) for file in files]
             self._listings[place] = {entry["name"]: entry for entry in entries}
         return self._listings[place]
 
-    def _entry(self, place: str, found: Json) -> Entry:
+    def _entry(self, place: str, file: Json) -> Entry:
         """
         Return an entry of the server as fsspec has it.
 
         :raises ModelFileError: if its name may lead out of the directory, or its size is none.
         """
-        values = found if isinstance(found, dict) else {}
+        values = file if isinstance(file, dict) else {}
         name = values.get("path")
         size = str(values.get("file_size", 0))  # of an empty file there is none
         if not isinstance(name, str) or not _is_name(name) or not _SIZE.fullmatch(size):
@@ -183,8 +183,8 @@ class ArtifactReader:
 
     def _range(self, start: int, stop: int) -> bytes | None:
         """Return the bytes of a range; None if the file has to be downloaded."""
-        wanted = {"Range": f"bytes={start}-{stop - 1}"}
-        with closing(self._artifacts.open_response(self._path.location, wanted)) as response:
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        with closing(self._artifacts.open_response(self._path.location, headers)) as response:
             etag = response.headers.get("ETag")
             is_range = response.status_code == HTTPStatus.PARTIAL_CONTENT and (
                 response.headers.get("Content-Range") == f"bytes {start}-{stop - 1}/{self._size}"
@@ -204,18 +204,18 @@ class ArtifactReader:
         """Return the whole file as a temporary file without a name."""
         self._artifacts.count_download(self._path, self._size)
         place = self._path.location
-        made = self._own(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the session's files
+        file = self._own(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the session's files
         with closing(
             request(self._path, lambda: self._artifacts.open_response(place, {}))
         ) as response:
             left = self._size + 1  # one that has more is not the one that was listed
             while left and (block := self._next_block(response, min(left, _BLOCK))):
                 left -= len(block)
-                _write(self._path, made, block)
+                _write(self._path, file, block)
         start, data = self._first or (0, b"")
-        if left != 1 or positioned_read(made)(len(data), start) != data:
+        if left != 1 or positioned_read(file)(len(data), start) != data:
             raise changed(self._path)
-        return made
+        return file
 
     def _next_block(self, response: Any, count: int) -> bytes:  # noqa: ANN401  # as above
         from urllib3.exceptions import HTTPError

@@ -77,8 +77,8 @@ def _location(registry: MlflowServer, tracking: MlflowServer) -> str:
                 run = tracking.answer(f"{_API}/runs/get", {"run_id": match[1]})
                 place = f"{_text(tracking, run, 'run', 'info', 'artifact_uri')}/{match[2]}"
             elif match := _LOGGED_MODEL.fullmatch(place):
-                found = tracking.answer(f"{_API}/logged-models/{match[1]}", {})
-                base = _text(tracking, found, "model", "info", "artifact_uri")
+                model = tracking.answer(f"{_API}/logged-models/{match[1]}", {})
+                base = _text(tracking, model, "model", "info", "artifact_uri")
                 place = f"{base}/{match[2]}"
             else:
                 return place
@@ -96,23 +96,23 @@ def _registered_location(registry: MlflowServer) -> str:
         return name
     if "@" in name:
         model, _, alias = name.rpartition("@")
-        found = registry.answer(f"{_API}/registered-models/alias", {"name": model, "alias": alias})
-        version = _text(registry, found, "model_version", "version")
+        answer = registry.answer(f"{_API}/registered-models/alias", {"name": model, "alias": alias})
+        version = _text(registry, answer, "model_version", "version")
     else:
         model, _, version = name.rpartition("/")
     values = {"name": model, "version": version}
-    found = registry.answer(f"{_API}/model-versions/get-download-uri", values)
-    return _text(registry, found, "artifact_uri")
+    answer = registry.answer(f"{_API}/model-versions/get-download-uri", values)
+    return _text(registry, answer, "artifact_uri")
 
 
 def _text(server: MlflowServer, answer: Mapping[str, Json], *keys: str) -> str:
     """Return a text in an answer, by its keys from the outside in."""
-    found: Json = dict(answer)
+    node: Json = dict(answer)
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, str) or not found:
+        node = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(node, str) or not node:
         raise server.misunderstood()
-    return found
+    return node
 
 
 def _not_read(path: RemotePath, place: str) -> ModelFileError:

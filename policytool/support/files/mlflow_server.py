@@ -54,15 +54,15 @@ class MlflowServer:
         with closing(self.open(endpoint, values)) as response:
             data = read_body(response, most)
         try:
-            found, _ = jsontext.parse(data)
+            document, _ = jsontext.parse(data)
         except jsontext.JsonError as error:
             if error.code == "json-limit":
                 message = f"is not readable: the answer of the MLflow server {error}"
                 raise ModelFileError(self.path.shown, "remote-limit", message) from None
             raise self.misunderstood() from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise self.misunderstood()
-        return found
+        return document
 
     def open(
         self,

@@ -71,9 +71,9 @@ class NotRegularError(OSError):
 class TooLargeError(OSError):
     """More than a limit; ``beyond`` is the end of a sentence that says how much and which."""
 
-    def __init__(self, path: AnyPath | str, beyond: str) -> None:
-        super().__init__(errno.EFBIG, f"it has {beyond}", str(path))
-        self.beyond = beyond
+    def __init__(self, path: AnyPath | str, excess: str) -> None:
+        super().__init__(errno.EFBIG, f"it has {excess}", str(path))
+        self.beyond = excess
 
 
 class Identity(NamedTuple):
@@ -195,14 +195,14 @@ def read_bounded(path: AnyPath, limit: Limit) -> bytes:
     """
     if isinstance(path, RemotePath):
         size = file_size(path)
-        if beyond := limit.exceeded_message(size):
-            raise TooLargeError(path, beyond)
+        if excess := limit.exceeded_message(size):
+            raise TooLargeError(path, excess)
         with regular_stream(path) as stream:
             return positioned_read(stream)(size, 0)
     with regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
-        if beyond := limit.exceeded_message(size):
-            raise TooLargeError(path, beyond)
+        if excess := limit.exceeded_message(size):
+            raise TooLargeError(path, excess)
         return _check_size(_first(descriptor, limit.value + 1, size + 1), path, limit)
 
 
@@ -457,13 +457,13 @@ def identity(path: AnyPath) -> Identity | RemoteIdentity:
         return RemoteIdentity(
             path=path.shown, size=status.size, version=status.version, is_exact=status.is_exact
         )
-    found = path.stat()
+    file_status = path.stat()
     return Identity(
         path=str(path.absolute()),
-        device=found.st_dev,
-        inode=found.st_ino,
-        size=found.st_size,
-        mtime_ns=found.st_mtime_ns,
+        device=file_status.st_dev,
+        inode=file_status.st_ino,
+        size=file_status.st_size,
+        mtime_ns=file_status.st_mtime_ns,
     )
 
 
@@ -513,8 +513,8 @@ def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
 
 
 def _check_size(data: bytes, path: Path | str, limit: Limit) -> bytes:
-    if beyond := limit.exceeded_message(len(data), counting=True):
-        raise TooLargeError(path, beyond)
+    if excess := limit.exceeded_message(len(data), counting=True):
+        raise TooLargeError(path, excess)
     return data
 
 

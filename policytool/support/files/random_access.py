@@ -65,8 +65,8 @@ def member_start(read: PositionedRead, header: int) -> int | None:
     Return where the bytes of a zip member begin, which only its local header knows; None if there
     is none at ``header``.
     """
-    found = read(_LOCAL_HEADER.size, header)
-    if len(found) < _LOCAL_HEADER.size or not found.startswith(_LOCAL_SIGNATURE):
+    local_header = read(_LOCAL_HEADER.size, header)
+    if len(local_header) < _LOCAL_HEADER.size or not local_header.startswith(_LOCAL_SIGNATURE):
         return None
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(found)
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(local_header)
     return int(header + _LOCAL_HEADER.size + name_length + extra_length)

@@ -125,19 +125,19 @@ class RangeWindows:
     def _expected(self, size: int) -> tuple[int, int]:
         """Return how many bytes are needed before and after a place that is read in this size."""
         kind = self._kinds[size]
-        latest = (one for one in kind[-_LATEST:] if one.reads > 1)
+        latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
         known = [*kind[:-_LATEST], *latest][-_LEARNED:]
         if len(known) < _ENOUGH:
             return BEFORE, AFTER
-        before = best_extent([one.place - one.start for one in known])
-        after = best_extent([one.stop - one.place for one in known])
+        before = best_extent([cluster.place - cluster.start for cluster in known])
+        after = best_extent([cluster.stop - cluster.place for cluster in known])
         return min(before, _MOST), min(after, _MOST)
 
     def _near(self, start: int, stop: int) -> Cluster | None:
         index = bisect.bisect_right(self._starts, start)
-        for one in self._clusters[max(0, index - 1) : index + 1]:
-            if one.start - NEAR <= stop and start <= one.stop + NEAR:
-                return one
+        for cluster in self._clusters[max(0, index - 1) : index + 1]:
+            if cluster.start - NEAR <= stop and start <= cluster.stop + NEAR:
+                return cluster
         return None
 
     def _add(self, cluster: Cluster) -> None:
@@ -161,7 +161,10 @@ def best_extent(needed: Sequence[int]) -> int:
     Return how many bytes to request on one side of a place, by those that were needed on this side
     of other places: the number for which bytes and further requests cost the least.
     """
-    return min(sorted(set(needed)), key=lambda extent: sum(cost(extent, one) for one in needed))
+    return min(
+        sorted(set(needed)),
+        key=lambda extent: sum(cost(extent, byte_count) for byte_count in needed),
+    )
 
 
 def cost(extent: int, needed: int) -> int:

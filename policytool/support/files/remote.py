@@ -114,10 +114,12 @@ class Session:
                     if (name := str(entry["name"]).strip("/")) != place.strip("/")
                 ]
 
-            found = dict(request(path, entries))
-            if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
-                raise ModelFileError(path.shown, "remote-limit", f"is a directory of {beyond}")
-            below = {path / name: found[name] for name in sorted(found) if name not in {".", ".."}}
+            statuses = dict(request(path, entries))
+            if excess := limits.REMOTE_NAMES.exceeded_message(len(statuses)):
+                raise ModelFileError(path.shown, "remote-limit", f"is a directory of {excess}")
+            below = {
+                path / name: statuses[name] for name in sorted(statuses) if name not in {".", ".."}
+            }
             self._statuses.update((child.url, status) for child, status in below.items())
             self._listings[path.url] = tuple(below)
         return self._listings[path.url]
@@ -138,12 +140,12 @@ class Session:
                     for name, entry in sorted(system.glob(place, detail=True).items())
                 ]
 
-            found = dict(request(path, entries))
+            statuses = dict(request(path, entries))
         except FileNotFoundError:
             return ()
-        if beyond := limits.REMOTE_NAMES.exceeded_message(len(found)):
-            raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {beyond}")
-        below = {home / name: status for name, status in found.items()}
+        if excess := limits.REMOTE_NAMES.exceeded_message(len(statuses)):
+            raise ModelFileError(path.shown, "remote-limit", f"is a pattern that matches {excess}")
+        below = {home / name: status for name, status in statuses.items()}
         self._statuses.update((child.url, status) for child, status in below.items())
         return tuple(below)
 
@@ -201,14 +203,14 @@ class Session:
         return file
 
     def _source(self, path: RemotePath) -> Source:
-        found = self.status(path)
-        if found is None:
+        status = self.status(path)
+        if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
-        if found.is_directory:
+        if status.is_directory:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
-        if found.size is None:
+        if status.size is None:
             raise no_ranges(path)
-        return Source(path, found.size, _fetcher(self, path, found.size), self._keep)
+        return Source(path, status.size, _fetcher(self, path, status.size), self._keep)
 
     def _keep(self, source: Source, start: int, size: int) -> None:
         """Count a piece that a source holds, and let the oldest ones go beyond the bound."""
@@ -224,14 +226,14 @@ class Session:
 
         from policytool.support.files.mlflow_registry import find_files
 
-        found = find_files(path)
-        if not isinstance(found, RemotePath):
-            return found
+        storage = find_files(path)
+        if not isinstance(storage, RemotePath):
+            return storage
         try:
-            bucket = self.system(found)
+            bucket = self.system(storage)
         except ModelFileError as error:
             raise ModelFileError(path.shown, error.code, error.message) from error
-        return DirFileSystem(path=place_of(found, bucket), fs=bucket, skip_instance_cache=True)
+        return DirFileSystem(path=place_of(storage, bucket), fs=bucket, skip_instance_cache=True)
 
     def _abandon(self) -> None:
         """
@@ -239,8 +241,10 @@ class Session:
         at the end of a process, and a copy would wait there for a thread that it does not have.
         """
         for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-            found = finalizer.peek()
-            if found is not None and any(found[0] is system for system in self._systems.values()):
+            registration = finalizer.peek()
+            if registration is not None and any(
+                registration[0] is system for system in self._systems.values()
+            ):
                 finalizer.detach()
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
@@ -276,8 +280,8 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
 
     def fetch(start: int, stop: int) -> bytes:
         handle.seek(start)
-        found: bytes = handle.read(stop - start)
-        return found
+        data: bytes = handle.read(stop - start)
+        return data
 
     return lambda start, stop: request(path, lambda: fetch(start, stop))
 
@@ -289,10 +293,10 @@ def place_of(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # fsspec ha
 
 def _bounded_place(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # as above
     place = place_of(path, system)
-    if beyond := limits.REMOTE_PATH_BYTES.exceeded_message(
+    if excess := limits.REMOTE_PATH_BYTES.exceeded_message(
         len(path.location.encode("utf-8", "surrogatepass"))
     ):
-        raise ModelFileError(path.shown, "remote-limit", f"has a path of {beyond}")
+        raise ModelFileError(path.shown, "remote-limit", f"has a path of {excess}")
     return place
 
 

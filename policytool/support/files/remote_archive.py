@@ -30,9 +30,9 @@ def archive_system(path: RemotePath, opened: BinaryIO | SeekableStream) -> Any: 
         system = ZipFileSystem(fo=opened, mode="r", skip_instance_cache=True)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, EOFError):
         raise _bad_archive(path) from None
-    if beyond := limits.ZIP_MEMBERS.exceeded_message(len(system.zip.infolist())):
+    if excess := limits.ZIP_MEMBERS.exceeded_message(len(system.zip.infolist())):
         raise ModelFileError(
-            path.shown, "zip-limit", f"is a member of a zip archive that has {beyond}"
+            path.shown, "zip-limit", f"is a member of a zip archive that has {excess}"
         )
     return system
 
@@ -49,12 +49,12 @@ def member_fetcher(
     info = archive.getinfo(path.location)
     stream = cast("BinaryIO", archive.fp)
     if info.compress_type or info.flag_bits & _ENCRYPTED:
-        beyond = limits.INFLATED_BYTES.exceeded_message(
+        excess = limits.INFLATED_BYTES.exceeded_message(
             info.file_size
         ) or limits.ZIP_RATIO.exceeded_message(-(-info.file_size // max(info.compress_size, 1)))
-        if beyond:
+        if excess:
             raise ModelFileError(
-                path.shown, "zip-limit", f"is a compressed member that would expand to {beyond}"
+                path.shown, "zip-limit", f"is a compressed member that would expand to {excess}"
             )
         stream, first = own(_inflated(path, archive, info)), 0
     else:
@@ -69,17 +69,17 @@ def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo)
     import tempfile
     import zlib
 
-    made: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
+    file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
     left = info.file_size
     try:
         with archive.open(info) as member:
             while left and (block := member.read(min(left, _BLOCK))):
-                made.write(block)
+                file.write(block)
                 left -= len(block)
     except (RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error):
         raise _bad_archive(path) from None
-    made.flush()
-    return made
+    file.flush()
+    return file
 
 
 def _bad_archive(path: RemotePath) -> ModelFileError:

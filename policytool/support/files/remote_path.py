@@ -109,11 +109,11 @@ def without_secrets(path: str) -> str:
         slashes = "/" if protocol == MODELS else match[2]
         parts.append(f"{path[: match.start()]}{protocol}:{slashes}")
         place, separator, path = _divide(protocol.lower(), path[match.end() :])
-        shown = _place(protocol.lower(), place)
-        parts += (shown, separator)
+        safe_place = _place(protocol.lower(), place)
+        parts += (safe_place, separator)
         if not separator:
             break
-        if shown != place and not _SCHEME.search(path):  # the separator may be in a password
+        if safe_place != place and not _SCHEME.search(path):  # the separator may be in a password
             return "".join([*parts, _HIDDEN])
     return "".join(parts)
 
@@ -126,9 +126,9 @@ def check_local(path: str, before: str) -> None:
     :raises UsageError: for a URL, which is shown without its credentials, and for text that
         contains one: later messages may show a part of it, which does not resemble a URL.
     """
-    shown = without_secrets(path)
-    if is_url(path) or shown != path:
-        raise UsageError(f"{before}{shown} is a URL; specify a local path")
+    safe_path = without_secrets(path)
+    if is_url(path) or safe_path != path:
+        raise UsageError(f"{before}{safe_path} is a URL; specify a local path")
 
 
 def redacted(text: str) -> str:
@@ -353,74 +353,78 @@ def parse(url: str) -> RemotePath:
 
     :raises UsageError: for a protocol that is not read, and for a URL that names no file.
     """
-    shown = without_secrets(url)
+    safe_url = without_secrets(url)
     if "\0" in url:
-        raise UsageError(f"the URL {shown.partition(chr(0))[0]} contains a NUL character")
+        raise UsageError(f"the URL {safe_url.partition(chr(0))[0]} contains a NUL character")
     first, chained, inner = url.partition("::")
     match = _URL.fullmatch(first)
     if match is None:
-        raise UsageError(f"not a URL: {shown}")
+        raise UsageError(f"not a URL: {safe_url}")
     protocol, place = match[1].lower(), match[2]
     if protocol not in PACKAGES:
         raise UsageError(
-            f"unsupported protocol {protocol} in {shown}{did_you_mean(protocol, PACKAGES)} "
+            f"unsupported protocol {protocol} in {safe_url}{did_you_mean(protocol, PACKAGES)} "
             f"Supported protocols: {', '.join(sorted(PACKAGES))}"
         )
     if protocol == ZIP:
-        return RemotePath(f"{ZIP}://{_member(place, shown)}::{_archive(inner, shown)}")
+        return RemotePath(f"{ZIP}://{_member(place, safe_url)}::{_archive(inner, safe_url)}")
     if chained:
         raise UsageError(
-            f"unsupported URL {shown}: only zip:// can refer to another URL, as in "
+            f"unsupported URL {safe_url}: only zip:// can refer to another URL, as in "
             "zip://MEMBER::s3://BUCKET/ARCHIVE.zip"
         )
     if protocol == MODELS:
-        return RemotePath(f"{MODELS}://{_registered_place(first, shown)}")
+        return RemotePath(f"{MODELS}://{_registered_place(first, safe_url)}")
     if protocol not in _WEB:
         if protocol not in AZURE and _USER.match(place):
             raise UsageError(
-                f"the URL {shown} cannot contain credentials; set them in the "
+                f"the URL {safe_url} cannot contain credentials; set them in the "
                 "environment, as its fsspec package documents"
             )
         place = place.rstrip("/")
     if not place.strip("/"):
-        raise UsageError(f"the URL {shown} does not name a file or a directory")
-    _check_parts(place, shown)
+        raise UsageError(f"the URL {safe_url} does not name a file or a directory")
+    _check_parts(place, safe_url)
     return RemotePath(f"{protocol}://{place}")
 
 
-def _member(place: str, shown: str) -> str:
-    _check_parts(place, shown)
+def _member(place: str, safe_url: str) -> str:
+    _check_parts(place, safe_url)
     return place.strip("/")
 
 
-def _registered_place(url: str, shown: str) -> str:
+def _registered_place(url: str, safe_url: str) -> str:
     """Return what a URL of a model registry names, without the protocol."""
     place = url.removeprefix(f"{MODELS}:/").rstrip("/")
     if not _REGISTERED.match(f"{MODELS}://{place}"):
         raise UsageError(
-            f"the URL {shown} does not name a registered model; use models:/NAME/VERSION, where "
+            f"the URL {safe_url} does not name a registered model; use models:/NAME/VERSION, where "
             "VERSION is a number, or models:/NAME@ALIAS"
         )
-    _check_parts(place, shown)
+    _check_parts(place, safe_url)
     return place
 
 
-def _archive(inner: str, shown: str) -> str:
+def _archive(inner: str, safe_url: str) -> str:
     """Return the path or the URL of an archive, which cannot lie in another one."""
     if not inner:
-        raise UsageError(f"the URL {shown} has no archive; add it, as in zip://MEMBER::ARCHIVE.zip")
+        raise UsageError(
+            f"the URL {safe_url} has no archive; add it, as in zip://MEMBER::ARCHIVE.zip"
+        )
     if is_url(inner):
         archive = parse(inner)
         if archive.protocol == ZIP:
             raise UsageError(
-                f"the URL {shown} names an archive in an archive, which is not supported"
+                f"the URL {safe_url} names an archive in an archive, which is not supported"
             )
         return archive.url
     if "::" in inner:
-        raise UsageError(f"the URL {shown} names an archive in an archive, which is not supported")
+        raise UsageError(
+            f"the URL {safe_url} names an archive in an archive, which is not supported"
+        )
     return inner
 
 
-def _check_parts(place: str, shown: str) -> None:
+def _check_parts(place: str, safe_url: str) -> None:
     if ".." in _QUERY.sub("", place).split("/"):
-        raise UsageError(f"the URL {shown} cannot contain the part '..'")
+        raise UsageError(f"the URL {safe_url} cannot contain the part '..'")

@@ -352,16 +352,16 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def http_status(error: BaseException) -> int | None:
     """Return the HTTP status of a backend's error, where the backend tells it."""
-    found = next(
+    status = next(
         (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
         None,
     )
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
-        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", found)
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", status)
     elif response is not None:  # requests, and huggingface_hub
-        found = getattr(response, "status_code", found)
-    return found if isinstance(found, int) else None
+        status = getattr(response, "status_code", status)
+    return status if isinstance(status, int) else None
 
 
 def changed(path: RemotePath) -> ModelFileError:

@@ -69,11 +69,11 @@ def status_from(entry: Mapping[str, Any]) -> Status:
     )
 
 
-def _size(found: object) -> int | None:
-    if found is None:
+def _size(raw_size: object) -> int | None:
+    if raw_size is None:
         return None
     try:
-        size = int(found)  # type: ignore[call-overload]  # some backends pass on what a server says
+        size = int(raw_size)  # type: ignore[call-overload]  # some backends pass on what a server says
     except (TypeError, ValueError):
         raise InvalidSizeError from None
     if not 0 <= size <= _MOST_BYTES:

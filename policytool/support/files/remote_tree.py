@@ -27,8 +27,8 @@ def tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
         folder = pending.pop()
         for name in sorted(opening.names(folder)):
             count += 1
-            if beyond := limits.REMOTE_NAMES.exceeded_message(count, counting=True):
-                raise ModelFileError(root.shown, "remote-limit", f"is a directory of {beyond}")
+            if excess := limits.REMOTE_NAMES.exceeded_message(count, counting=True):
+                raise ModelFileError(root.shown, "remote-limit", f"is a directory of {excess}")
             child = folder / name
             if child.leads_out(root):
                 raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")

@@ -113,17 +113,17 @@ def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
                 return system.open(place, "xb", **settings)
         return system.open(place, "wb", **settings)
 
-    made = request(target, begin, writes=True)
+    remote_file = request(target, begin, writes=True)
     try:
         with opening.regular_stream(file) as stream, _steps("uploading", size) as moved:
             while block := stream.read(_BLOCK):
-                request(target, lambda block=block: made.write(block), writes=True)  # type: ignore[misc]  # bound now
+                request(target, lambda block=block: remote_file.write(block), writes=True)  # type: ignore[misc]  # bound now
                 moved(target, len(block))
-        request(target, made.close, writes=True)
-        request(target, made.commit, writes=True)
+        request(target, remote_file.close, writes=True)
+        request(target, remote_file.commit, writes=True)
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
-            request(target, made.discard, writes=True)
+            request(target, remote_file.discard, writes=True)
         raise
     opening.forget()
     if opening.file_size(target) != size:

@@ -187,7 +187,7 @@ class _Builder:
         if code is codes.BRANCH:
             return self._add(
                 None,
-                *(self.sequence(one, flags, after, backwards=backwards) for one in value[1]),
+                *(self.sequence(branch, flags, after, backwards=backwards) for branch in value[1]),
             )
         if code is codes.SUBPATTERN:
             _, added, removed, body = value
@@ -241,18 +241,18 @@ def _test(code: ParseTree, value: ParseTree, flags: int) -> Test:
         return chr(value)
     items = [(code, value)] if code is not codes.IN else value
     source, width = "", 1
-    for kind, held in items:
+    for kind, operand in items:
         if kind is codes.NEGATE:
             source += "^"
         elif kind is codes.NOT_LITERAL:
-            source += f"^{_character(held)}"
+            source += f"^{_character(operand)}"
         elif kind is codes.LITERAL:
-            source += _character(held)
+            source += _character(operand)
         elif kind is codes.RANGE:
-            source += f"{_character(held[0])}-{_character(held[1])}"
-            width += min(held[1] - held[0], _WIDEST)
+            source += f"{_character(operand[0])}-{_character(operand[1])}"
+            width += min(operand[1] - operand[0], _WIDEST)
         else:
-            source += _CATEGORIES[held]
+            source += _CATEGORIES[operand]
     return OneCharacter(f"[{source}]", flags & (re.IGNORECASE | re.ASCII), width)
 
 

@@ -103,18 +103,18 @@ class Matcher:
         if self._kept <= _MOST_KEPT:
             return False
         self._kept = 0
-        for one in self._automata.values():
-            one.forget()
+        for automaton in self._automata.values():
+            automaton.forget()
         return True
 
     def _automaton(self, pattern: str) -> _Automaton:
-        found = self._automata.get(pattern)
-        if found is None:
+        automaton = self._automata.get(pattern)
+        if automaton is None:
             self.spend(_STEPS_OF_PATTERN + _STEPS_OF_STATE * len(pattern))
             expression = automata.parse(pattern)
             self.spend(_STEPS_OF_STATE * len(expression.states))
-            found = self._automata[pattern] = _Automaton(expression, self)
-        return found
+            automaton = self._automata[pattern] = _Automaton(expression, self)
+        return automaton
 
 
 @contextmanager
@@ -202,39 +202,43 @@ class _Automaton:
     def _closure(self, current: frozenset[int], truths: int) -> _Closure:
         """Return the states that read a character, or accept, at a position."""
         key = (current, truths)
-        found = self._closures.get(key)
-        if found is None:
+        closure = self._closures.get(key)
+        if closure is None:
             seen = set(current)
             waiting = list(current)
             states = self._expression.states
             while waiting:
                 state = states[waiting.pop()]
                 if state.test is None and state.condition & truths == state.condition:
-                    new = [one for one in state.following if one not in seen]
+                    new = [
+                        state_number for state_number in state.following if state_number not in seen
+                    ]
                     seen.update(new)
                     waiting += new
-            reading = tuple(one for one in seen if states[one].test is not None)
+            reading = tuple(
+                state_number for state_number in seen if states[state_number].test is not None
+            )
             self._matcher.spend(len(seen))
             self._matcher.is_full(len(current) + len(reading))
-            found = self._closures[key] = _Closure(reading, accepts=MATCH in seen)
-        return found
+            closure = self._closures[key] = _Closure(reading, accepts=MATCH in seen)
+        return closure
 
     def _move(self, closure: _Closure, character: str) -> frozenset[int]:
         """Return the states after a character."""
         self._matcher.spend(1)
-        found = closure.moves.get(character)
-        if found is None:
+        next_states = closure.moves.get(character)
+        if next_states is None:
             states = self._expression.states
             self._matcher.spend(len(closure.states))
-            found = frozenset(
+            next_states = frozenset(
                 following
                 for state in closure.states
                 if self._passes(states[state].test, character)
                 for following in states[state].following
             )
-            self._matcher.is_full(len(found))
-            closure.moves[character] = found
-        return found
+            self._matcher.is_full(len(next_states))
+            closure.moves[character] = next_states
+        return next_states
 
     def _passes(self, test: object, character: str) -> bool:
         if isinstance(test, OneCharacter):

@@ -43,19 +43,22 @@ def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tupl
     before it is taken. There are never more patterns than things.
     """
     left = dict(enumerate(chosen))
-    found: list[tuple[int, str]] = []
+    placed_patterns: list[tuple[int, str]] = []
     outside = list(others)
-    names = {name for one in (*chosen, *others) for name in one}
+    names = {name for thing_names in (*chosen, *others) for name in thing_names}
     matcher = Matcher()
     try:
         while picked := list(_disjoint(left, outside, names, matcher)):
             for pattern, group in picked:
-                found.append((min(group), pattern))
+                placed_patterns.append((min(group), pattern))
                 outside += [left.pop(index) for index in group]
     except StepsExceededError:
-        return tuple(one[0] for one in chosen)
+        return tuple(thing_names[0] for thing_names in chosen)
     return tuple(
-        pattern for _, pattern in sorted([*found, *((i, one[0]) for i, one in left.items())])
+        pattern
+        for _, pattern in sorted(
+            [*placed_patterns, *((i, thing_names[0]) for i, thing_names in left.items())]
+        )
     )
 
 
@@ -66,17 +69,23 @@ def _disjoint(
     groups = _groups(left, outside)
     taken: set[int] = set()
     for pattern in sorted(
-        groups, key=lambda one: (-len(groups[one]), len(_WILDCARD.findall(one)), len(one), one)
+        groups,
+        key=lambda expression: (
+            -len(groups[expression]),
+            len(_WILDCARD.findall(expression)),
+            len(expression),
+            expression,
+        ),
     ):
         group = groups[pattern]
         if taken & group or pattern in names:
             continue
-        if any(matcher.fullmatch(pattern, name) for one in outside for name in one):
+        if any(matcher.fullmatch(pattern, name) for thing_names in outside for name in thing_names):
             continue
         if group == {
             index
-            for index, one in left.items()
-            if any(matcher.fullmatch(pattern, name) for name in one)
+            for index, thing_names in left.items()
+            if any(matcher.fullmatch(pattern, name) for name in thing_names)
         }:
             taken |= group
             yield pattern, frozenset(group)
@@ -86,13 +95,17 @@ def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, se
     """Return patterns with the things that each selects; only those that select several."""
     groups: defaultdict[str, set[int]] = defaultdict(set)
     numbered: defaultdict[tuple[str, str], _Numbers] = defaultdict(_Numbers)
-    for index, name in ((index, name) for index, one in left.items() for name in one):
+    for index, name in (
+        (index, name) for index, thing_names in left.items() for name in thing_names
+    ):
         for pattern in _patterns(name):
             groups[pattern].add(index)
         for place, number in _places(name):
             numbered[place].inside[number].add(index)
-    groups = defaultdict(set, {one: group for one, group in groups.items() if len(group) > 1})
-    for name in (name for one in outside for name in one):
+    groups = defaultdict(
+        set, {pattern: group for pattern, group in groups.items() if len(group) > 1}
+    )
+    for name in (name for thing_names in outside for name in thing_names):
         for pattern in _patterns(name):
             groups.pop(pattern, None)
         for place, number in _places(name):

@@ -169,11 +169,11 @@ def lean(most: int | None = None) -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = taken + min(
+    new_limit = taken + min(
         limits.LIBRARY_BYTES.value, limits.LIBRARY_BYTES.value if most is None else most
     )
-    wanted = min(limit for limit in (wanted, soft, hard) if limit != resource.RLIM_INFINITY)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    new_limit = min(limit for limit in (new_limit, soft, hard) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard))
     try:
         yield
     finally:

@@ -156,10 +156,10 @@ def deferred() -> Iterator[None]:
     unless that takes too long.
     """
     before, _state.deferring = _state.deferring, True
-    asked = _state.arrived
+    earlier_arrival = _state.arrived
     try:
         yield
     finally:
         _state.deferring = before
-        if asked is None and not before:
+        if earlier_arrival is None and not before:
             check()

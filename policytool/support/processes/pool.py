@@ -260,8 +260,8 @@ def _tell(worker: _Worker, line: bytes) -> None:
 
 
 def _crash(child: Child) -> Crash:
-    if beyond := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
-        return Crash(code="worker-limit", how=f"returned {beyond}")
+    if excess := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
+        return Crash(code="worker-limit", how=f"returned {excess}")
     how = child.how_it_ended()
     code = child.process.returncode
     crash = (

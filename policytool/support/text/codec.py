@@ -50,9 +50,9 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
     :raises TypeError: for a class that has no form.
     """
 
-    def form(found: Any) -> Any:  # noqa: ANN401
-        cls: Any = type(found)
-        return _form(cls)(found)
+    def form(instance: Any) -> Any:  # noqa: ANN401
+        cls: Any = type(instance)
+        return _form(cls)(instance)
 
     try:
         return json.dumps(value, default=form, ensure_ascii=ascii_only, allow_nan=nan)
@@ -85,16 +85,16 @@ def _object_form(names: tuple[str, ...]) -> Form:
 
     def form(value: object) -> dict[str, Any]:
         return {
-            name: _entries(found) if type(found) is dict else found
+            name: _entries(attribute) if type(attribute) is dict else attribute
             for name in names
-            if (found := getattr(value, name)) is not ABSENT
+            if (attribute := getattr(value, name)) is not ABSENT
         }
 
     return form
 
 
-def _entries(found: Mapping[Any, Any]) -> Any:  # noqa: ANN401
-    return dict(found) if all(isinstance(key, str) for key in found) else list(found.items())
+def _entries(mapping: Mapping[Any, Any]) -> Any:  # noqa: ANN401
+    return dict(mapping) if all(isinstance(key, str) for key in mapping) else list(mapping.items())
 
 
 def _with_names(value: Any) -> Any:  # noqa: ANN401
@@ -109,7 +109,7 @@ def _with_names(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def read(cls: type[Value], found: object) -> Value:
+def read(cls: type[Value], json_value: object) -> Value:
     """
     Return the value of a class that JSON values stand for.
 
@@ -118,7 +118,7 @@ def read(cls: type[Value], found: object) -> Value:
     :raises ValueError: if an enum has no such value.
     """
     hint: Any = cls
-    value: Value = reader(hint)(found)
+    value: Value = reader(hint)(json_value)
     return value
 
 
@@ -136,13 +136,13 @@ def reader(hint: object) -> Read:
         return _tuple(arguments)
     if origin is frozenset:
         items = _tuple((*arguments, Ellipsis))
-        return lambda found: frozenset(items(found))
+        return lambda json_value: frozenset(items(json_value))
     if origin is Mapping:
         return _mapping(*arguments)
     if hint is Json:
-        return lambda found: found
+        return lambda json_value: json_value
     if hint is None or hint is type(None):
-        return lambda found: _check(found, type(None), "null")
+        return lambda json_value: _check(json_value, type(None), "null")
     if isinstance(hint, type):
         return _class(hint)
     raise TypeError(f"{hint} has no form in JSON")
@@ -151,11 +151,13 @@ def reader(hint: object) -> Read:
 def _class(cls: type) -> Read:
     if cls in _WORDS:
         kinds = (int, float) if cls is float else cls  # a number that is whole comes as it was
-        return lambda found: found if type(found) is cls else _check(found, kinds, _WORDS[cls], cls)
+        return lambda json_value: (
+            json_value if type(json_value) is cls else _check(json_value, kinds, _WORDS[cls], cls)
+        )
     if issubclass(cls, Path):
-        return lambda found: Path(_check(found, str, _WORDS[str]))
+        return lambda json_value: Path(_check(json_value, str, _WORDS[str]))
     if cls is date:
-        return lambda found: date.fromisoformat(_check(found, str, _WORDS[str]))
+        return lambda json_value: date.fromisoformat(_check(json_value, str, _WORDS[str]))
     if issubclass(cls, Enum):
         return cls
     if is_dataclass(cls):
@@ -164,16 +166,16 @@ def _class(cls: type) -> Read:
 
 
 def _check(
-    found: Value, kinds: type | tuple[type, ...], words: str, cls: type | None = None
+    json_value: Value, kinds: type | tuple[type, ...], words: str, cls: type | None = None
 ) -> Value:
     """
     Return a value that is of a kind; a truth value is no number.
 
     :raises TypeError: for any other.
     """
-    if not isinstance(found, kinds) or (isinstance(found, bool) and cls is not bool):
+    if not isinstance(json_value, kinds) or (isinstance(json_value, bool) and cls is not bool):
         raise TypeError(f"expected {words}")
-    return found
+    return json_value
 
 
 def _dataclass(cls: type) -> Read:
@@ -188,12 +190,14 @@ def _dataclass(cls: type) -> Read:
         if field.default is MISSING and field.default_factory is MISSING
     } - absent.keys()
 
-    def read_fields(found: Any) -> Any:  # noqa: ANN401
-        _check(found, dict, "an object")
-        if not found.keys() >= needed:
-            raise KeyError(min(needed - found.keys()))
-        given = {name: read(found[name]) for name, read in readers.items() if name in found}
-        return cls(**{**absent, **given})
+    def read_fields(json_object: Any) -> Any:  # noqa: ANN401
+        _check(json_object, dict, "an object")
+        if not json_object.keys() >= needed:
+            raise KeyError(min(needed - json_object.keys()))
+        field_values = {
+            name: read(json_object[name]) for name, read in readers.items() if name in json_object
+        }
+        return cls(**{**absent, **field_values})
 
     return read_fields
 
@@ -201,43 +205,61 @@ def _dataclass(cls: type) -> Read:
 def _tuple(arguments: tuple[Any, ...]) -> Read:
     if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
         item = reader(arguments[0])
-        return lambda found: tuple([item(one) for one in _check(found, (list, tuple), "a list")])
+        return lambda json_value: tuple(
+            [item(entry) for entry in _check(json_value, (list, tuple), "a list")]
+        )
     items = [reader(argument) for argument in arguments]
-    return lambda found: tuple(
-        [item(one) for item, one in zip(items, _check(found, (list, tuple), "a list"), strict=True)]
+    return lambda json_value: tuple(
+        [
+            item(entry)
+            for item, entry in zip(items, _check(json_value, (list, tuple), "a list"), strict=True)
+        ]
     )
 
 
 def _mapping(key: object, value: object) -> Read:
     read_key, read_value = reader(key), reader(value)
     if key is str:
-        return lambda found: {
-            name: read_value(one) for name, one in _check(found, dict, "an object").items()
+        return lambda json_value: {
+            name: read_value(entry) for name, entry in _check(json_value, dict, "an object").items()
         }
     # an empty one looks like any other
-    return lambda found: {read_key(name): read_value(one) for name, one in found or ()}
+    return lambda json_value: {
+        read_key(name): read_value(entry) for name, entry in json_value or ()
+    }
 
 
 def _union(members: tuple[Any, ...]) -> Read:
     """Return what reads one type among several, which its JSON has to tell apart."""
-    others = [one for one in members if one not in {type(None), Absent}]
+    others = [member for member in members if member not in {type(None), Absent}]
     if Json in others:
         return reader(Json)
-    if all(one in _WORDS for one in others):
+    if all(member in _WORDS for member in others):
         kinds = frozenset({*members, int} if float in others else members)
-        words = " or ".join(_WORDS[one] for one in others)
-        return lambda found: found if type(found) in kinds else _check(found, (), words)
+        words = " or ".join(_WORDS[member] for member in others)
+        return lambda json_value: (
+            json_value if type(json_value) in kinds else _check(json_value, (), words)
+        )
     if len(others) == 1:
         only = reader(others[0])
-        return lambda found: None if found is None else only(found)
+        return lambda json_value: None if json_value is None else only(json_value)
     if Path in others:  # a text, and so none of the other forms
-        read_path, read_other = reader(Path), _union(tuple(one for one in others if one != Path))
-        return lambda found: (read_path if isinstance(found, str) else read_other)(found)
+        read_path, read_other = (
+            reader(Path),
+            _union(tuple(member for member in others if member != Path)),
+        )
+        return lambda json_value: (read_path if isinstance(json_value, str) else read_other)(
+            json_value
+        )
     by_keys: dict[frozenset[str], Read] = {}
     if all(map(is_dataclass, others)):
-        by_keys = {frozenset(field.name for field in fields(one)): reader(one) for one in others}
+        by_keys = {
+            frozenset(field.name for field in fields(member)): reader(member) for member in others
+        }
     if len(by_keys) < len(others):
         raise TypeError("union members without a distinguishing field have no form in JSON")
-    return lambda found: (
-        None if found is None else by_keys[frozenset(_check(found, dict, "an object"))](found)
+    return lambda json_value: (
+        None
+        if json_value is None
+        else by_keys[frozenset(_check(json_value, dict, "an object"))](json_value)
     )

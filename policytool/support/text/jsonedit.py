@@ -93,14 +93,14 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     return "".join((*pieces, text[position:]))
 
 
-def same(one: Json | Absent, other: Json | Absent) -> bool:
+def same(first: Json | Absent, second: Json | Absent) -> bool:
     """
     Return whether two JSON values are equal, types included: True is not 1, 1 is not 1.0, and NaN
     is NaN.
     """
-    if isinstance(one, Absent) or isinstance(other, Absent):
-        return one is other
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if isinstance(first, Absent) or isinstance(second, Absent):
+        return first is second
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def _trie(edits: Sequence[Change]) -> _Node:
@@ -273,20 +273,20 @@ def _is_removal(change: Change) -> bool:
 
 def _check(change: Change, place: _Place, text: str) -> Json:
     """Return the value that stands at ``place``, which has to be the one expected."""
-    found: Json = _DECODER.raw_decode(text, place.start)[0]
-    if not same(found, change[1]):
+    old_value: Json = _DECODER.raw_decode(text, place.start)[0]
+    if not same(old_value, change[1]):
         raise EditError(
             f"{change[0]!r} contains a different value than expected: "
             f"{text[place.start : min(place.end, place.start + 80)]}"
         )
-    return found
+    return old_value
 
 
 def _replacements(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
-    found = _check(change, place, style.text)
+    old_value = _check(change, place, style.text)
     if isinstance(change[2], Absent):
         raise EditError(f"{change[0]!r}: only keys of objects can be removed")
-    if not same(found, change[2]):
+    if not same(old_value, change[2]):
         yield place.start, place.end, style.json(change[2])
 
 
@@ -318,8 +318,8 @@ def _resize_object(
         return
     if kept[0]:
         yield members[0].start, members[kept[0]].start, ""
-    for one, other in zip(kept, [*kept[1:], len(members)], strict=True):
-        if other - one > 1:
-            yield members[one].end, members[other - 1].end, ""
+    for kept_index, next_index in zip(kept, [*kept[1:], len(members)], strict=True):
+        if next_index - kept_index > 1:
+            yield members[kept_index].end, members[next_index - 1].end, ""
     if new:
         yield members[-1].end, members[-1].end, between + between.join(new)

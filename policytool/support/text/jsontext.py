@@ -56,11 +56,11 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     :raises JsonError: with code ``json-limit`` or ``invalid-json``.
     :raises ModelFileError: beyond the steps of the current file.
     """
-    if beyond := limits.JSON_BYTES.exceeded_message(len(text)):
-        raise JsonError("json-limit", f"is JSON of {beyond}")
+    if excess := limits.JSON_BYTES.exceeded_message(len(text)):
+        raise JsonError("json-limit", f"is JSON of {excess}")
     values = _most_values(text)
-    if beyond := limits.JSON_VALUES.exceeded_message(values):
-        raise JsonError("json-limit", f"is JSON with {beyond}")
+    if excess := limits.JSON_VALUES.exceeded_message(values):
+        raise JsonError("json-limit", f"is JSON with {excess}")
     spend(values, walk="JSON values")
     repeated: list[str] = []
 
@@ -108,8 +108,8 @@ def text_at(holder: Mapping[str, Any], key: str) -> str | None:
     Return the text under a key; None where there is none, or something else, which may not even be
     hashable.
     """
-    found = holder.get(key)
-    return found if isinstance(found, str) else None
+    text = holder.get(key)
+    return text if isinstance(text, str) else None
 
 
 def number(value: object) -> float | None:
@@ -161,10 +161,10 @@ def value(document: Json, path: str) -> Json:
     :raises LookupError: where it leads nowhere; TypeError and ValueError where it leads through
         what is no object or list.
     """
-    found: Any = document
+    node: Any = document
     for step in steps(path):
-        found = found[int(step)] if isinstance(found, list) else found[step]
-    result: Json = found
+        node = node[int(step)] if isinstance(node, list) else node[step]
+    result: Json = node
     return result
 
 

@@ -234,9 +234,9 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
     """
     most = limits.PROTO_MESSAGES.value
     if len(data) > _LEAST * most and (
-        beyond := limits.PROTO_MESSAGES.exceeded_message(_count(name, data, most), counting=True)
+        excess := limits.PROTO_MESSAGES.exceeded_message(_count(name, data, most), counting=True)
     ):
-        raise MessagesError(beyond)
+        raise MessagesError(excess)
     try:
         return _message_class(name).FromString(data)
     except message.DecodeError as error:
@@ -250,12 +250,12 @@ def _count(name: str, data: bytes, most: int) -> int:
 
     What is no message at all is left to the parser to find.
     """
-    found, pending = 1, [(name, 0, len(data))]
+    count, pending = 1, [(name, 0, len(data))]
     try:
-        while pending and found <= most:
+        while pending and count <= most:
             kind, position, end = pending.pop()
             below = _BELOW[kind]
-            while position < end and found <= most:
+            while position < end and count <= most:
                 tag, position = _varint(data, position)
                 if tag & 7 == _VARINT:
                     _, position = _varint(data, position)
@@ -264,13 +264,13 @@ def _count(name: str, data: bytes, most: int) -> int:
                 elif tag & 7 == _DELIMITED:
                     size, position = _varint(data, position)
                     if tag >> 3 in below:
-                        found += 1
+                        count += 1
                         if size:
                             pending.append((below[tag >> 3], position, min(position + size, end)))
                     position += size
     except IndexError:
-        return found
-    return found
+        return count
+    return count
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -126,10 +126,10 @@ def the_span(data: bytes | memoryview, number: int, within: Span | None = None) 
 
     :raises WireError: where it stands several times, which a parser would merge.
     """
-    found = list(spans(data, number, within))
-    if len(found) > 1:
-        raise WireError(f"field {number} occurs {len(found)} times but can only be set once")
-    return found[0] if found else None
+    occurrences = list(spans(data, number, within))
+    if len(occurrences) > 1:
+        raise WireError(f"field {number} occurs {len(occurrences)} times but can only be set once")
+    return occurrences[0] if occurrences else None
 
 
 def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
@@ -138,31 +138,31 @@ def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
     in order, and apart from each other.
     """
     grown: dict[Span, int] = {}
-    found = []
+    replacements = []
     for chain, new in changes.items():
         *_, last = chain
-        found.append(Splice(last.start, last.end, new))
+        replacements.append(Splice(last.start, last.end, new))
         grown[last] = len(new) - (last.end - last.start)
     for depth in range(max((len(chain) for chain in changes), default=0) - 1, 0, -1):
         for inner, outer in {
             (chain[depth], chain[depth - 1]) for chain in changes if depth < len(chain)
         }:
             grown[outer] = grown.get(outer, 0) + grown[inner] + _length_growth(inner, grown[inner])
-    found += [
+    replacements += [
         Splice(span.length, span.start, varint(span.end - span.start + growth))
         for span, growth in grown.items()
         if growth
     ]
-    return sorted(found)
+    return sorted(replacements)
 
 
 def varint(value: int) -> bytes:
     """Return a number as a varint."""
-    found = bytearray()
+    encoded = bytearray()
     while value >= _MORE:
-        found.append(value & (_MORE - 1) | _MORE)
+        encoded.append(value & (_MORE - 1) | _MORE)
         value >>= _BITS
-    return bytes((*found, value))
+    return bytes((*encoded, value))
 
 
 def _length_growth(span: Span, growth: int) -> int:

@@ -94,8 +94,8 @@ class _Writer:
 
     def _scalar(self, value: Json, node: YamlNode | None, anchor: str | None) -> object:
         """Return the event of a scalar, which keeps its tag, its quotes and its spelling."""
-        found = self._dumper.represent_data(value)
-        tag, text, style = found.tag, found.value, None
+        scalar_node = self._dumper.represent_data(value)
+        tag, text, style = scalar_node.tag, scalar_node.value, None
         if node is not None:
             style = node.style
             if repr(node.scalar) == repr(value):

@@ -151,8 +151,8 @@ def compose(text: str) -> YamlNode:
 
     :raises YamlError: as :func:`parse`.
     """
-    if beyond := limits.YAML_BYTES.exceeded_message(len(text)):
-        raise YamlError("yaml-limit", f"is YAML of {beyond}")
+    if limit_message := limits.YAML_BYTES.exceeded_message(len(text)):
+        raise YamlError("yaml-limit", f"is YAML of {limit_message}")
     import yaml  # 20 ms that no other format needs
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -325,10 +325,12 @@ class _Composer:
                 f"a number with {len(event.value)} characters at line {event.start_mark.line + 1}"
             )
         try:
-            found: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(scalar)
+            python_scalar: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(
+                scalar
+            )
         except (ValueError, KeyError, IndexError, OverflowError) as error:
             raise _invalid(f"no {kind} at line {event.start_mark.line + 1}") from error
-        return found
+        return python_scalar
 
     def _alias(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
         target = self._anchors.get(event.anchor)
@@ -368,13 +370,13 @@ def _invalid(problem: str) -> YamlError:
 
 def _key(node: YamlNode, line: int) -> str:
     """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` spells it."""
-    held = node.content
-    if held.kind != "scalar":
+    content = node.content
+    if content.kind != "scalar":
         raise YamlError(
             "invalid-yaml",
             f"has a key before line {line + 1} that is not a string; config keys must be strings",
         )
-    return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
+    return content.scalar if isinstance(content.scalar, str) else json.dumps(content.scalar)
 
 
 def _check_tag(node: YamlNode, line: int) -> None:

@@ -37,7 +37,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     return {"tensorflow": tf.__version__, "devices": list_devices(tf)}
 
 
-def configure(tf: Any, wanted: Mapping[str, Any]) -> None:
+def configure(tf: Any, options: Mapping[str, Any]) -> None:
     """
     Set the devices up for a check; to be called right after TensorFlow's import, before its first
     op.
@@ -52,14 +52,14 @@ def configure(tf: Any, wanted: Mapping[str, Any]) -> None:
     try:
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)
-        if wanted.get("logical"):
-            _divide(tf, wanted["logical"])
+        if options.get("logical"):
+            _divide(tf, options["logical"])
     except RuntimeError as error:  # the devices are in use, and stay as they are
-        there = len(tf.config.list_logical_devices("CPU"))
-        if wanted.get("logical") not in (None, there):
+        count = len(tf.config.list_logical_devices("CPU"))
+        if options.get("logical") not in (None, count):
             text = "{} CPU devices were requested, but this process was started with {}"
-            raise Refused("devices", text.format(wanted["logical"], there)) from error
-    _determined(tf, bool(wanted.get("deterministic")))
+            raise Refused("devices", text.format(options["logical"], count)) from error
+    _determined(tf, bool(options.get("deterministic")))
     tf.config.set_soft_device_placement(False)
     if hasattr(
         tf.config.experimental, "enable_tensor_float_32_execution"
@@ -165,14 +165,14 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
         "cuda": None,
         "cudnn": None,
     }
-    found = [
+    devices = [
         {"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
     ]
     physical = tf.config.get_visible_devices("GPU")
     for place, device in enumerate(tf.config.list_logical_devices("GPU")):
         details = _details(tf, physical[place]) if place < len(physical) else {}
         capability = details.get("compute_capability")
-        found.append(
+        devices.append(
             {
                 "name": short(device.name),
                 "kind": "gpu",
@@ -185,10 +185,10 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
                 **_built_for(tf),
             }
         )
-    return found
+    return devices
 
 
-def choose_devices(tf: Any, wanted: str) -> list[str]:
+def choose_devices(tf: Any, choice: str) -> list[str]:
     """
     Return TensorFlow's names of the devices that are meant: ``["/device:GPU:0"]``.
 
@@ -197,25 +197,25 @@ def choose_devices(tf: Any, wanted: str) -> list[str]:
 
     :raises Refused: with what there is, where a device is not there.
     """
-    there = {
+    names_by_kind = {
         kind: [device.name for device in tf.config.list_logical_devices(kind)]
         for kind in ("CPU", "GPU")
     }
-    best = there["GPU"] or there["CPU"]
-    if wanted in ("auto", "all"):
-        return best if wanted == "all" else best[:1]
-    kind, _, number = wanted.partition(":")
-    names = {short(name): name for name in there["CPU"] + there["GPU"]}
+    best = names_by_kind["GPU"] or names_by_kind["CPU"]
+    if choice in ("auto", "all"):
+        return best if choice == "all" else best[:1]
+    kind, _, number = choice.partition(":")
+    names = {short(name): name for name in names_by_kind["CPU"] + names_by_kind["GPU"]}
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
         text = "unknown device {}; TensorFlow {} detects {}{}"
         raise Refused(
             "no-device",
             text.format(
-                wanted,
+                choice,
                 tf.__version__,
                 ", ".join(names),
-                "" if there["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf),
+                "" if names_by_kind["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf),
             ),
         )
     return [names[name]]
@@ -241,16 +241,16 @@ def _divide(tf: Any, count: int) -> None:
     divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
 
 
-def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+def _determined(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
     has = hasattr(tf.config.experimental, "enable_op_determinism")
-    if wanted and not has:
+    if deterministic and not has:
         raise Refused(
             "deterministic",
             (
                 "TensorFlow {} does not support deterministic kernels, which need 2.8 or later"
             ).format(tf.__version__),
         )
-    if wanted:
+    if deterministic:
         tf.random.set_seed(1)
         tf.config.experimental.enable_op_determinism()
     elif has:
@@ -296,8 +296,10 @@ def _driver() -> str | None:
     Return the version of NVIDIA's kernel module: ``Kernel Module 535.104.05`` or ``Open Kernel
     Module for x86_64 545.23.08``.
     """
-    found = [re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", line) for line in _lines(DRIVER)]
-    return next((match.group(1) for match in found if match), None)
+    matches = [
+        re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", line) for line in _lines(DRIVER)
+    ]
+    return next((match.group(1) for match in matches if match), None)
 
 
 def _processor() -> str | None:

@@ -83,14 +83,14 @@ class _Search:
         Return the node itself and those of the functions that it calls, with their names, where
         they have no kernel.
         """
-        found = [
+        inner_nodes = [
             (node.name + "/" + name, inner)
             for function in self._called(node)
             for name, inner in self._within(function)
         ]
         if node.op in self._functions or node.op in VALUES or self._kernels.has(node, self._kind):
-            return found
-        return [(node.name, node), *found]
+            return inner_nodes
+        return [(node.name, node), *inner_nodes]
 
     def told(self, node: Any) -> dict[str, Any]:
         """Return what is said of a node that has no kernel."""
@@ -105,14 +105,14 @@ class _Search:
         if name not in self._found:
             self._found[name] = []  # a function that calls itself is searched once
             self._found[name] = [
-                one for node in self._functions[name].node_def for one in self.below(node)
+                entry for node in self._functions[name].node_def for entry in self.below(node)
             ]
         return self._found[name]
 
     def _called(self, node: Any) -> list[str]:
         names = [node.op]
         for value in node.attr.values():
-            names += [value.func.name, *(one.name for one in value.list.func)]
+            names += [value.func.name, *(function.name for function in value.list.func)]
         return [
             name
             for name in dict.fromkeys(names)
@@ -171,8 +171,8 @@ class _Kernels:
             name: {
                 number
                 for kernel in kernels
-                for one, _, numbers in kernel
-                if one == name
+                for attribute, _, numbers in kernel
+                if attribute == name
                 for number in numbers
             }
             for name in own
@@ -204,7 +204,7 @@ class _Kernels:
                 if kernel.device_type in (kind.upper(), EVERY) and kernel.label == label
             ]
             self._kernels[key] = [
-                [_constraint(one) for one in kernel.constraint] for kernel in kernels
+                [_constraint(constraint) for constraint in kernel.constraint] for kernel in kernels
             ]
         return self._kernels[key]
 

@@ -59,12 +59,12 @@ def time_calls(
     }
 
 
-def _wait(tf: Any, made: Any) -> None:
+def _wait(tf: Any, results: Any) -> None:
     """
     Return when the device is done: a GPU does its work in order, so the last result's first element
     comes after all of it.
     """
-    tensors = tf.nest.flatten(made, expand_composites=True)
+    tensors = tf.nest.flatten(results, expand_composites=True)
     if tensors:
         tf.reshape(tensors[-1], [-1])[:1].numpy()
 

@@ -143,20 +143,20 @@ class Pair:
         total: Measured | None = None
         for number, batch in enumerate(fed.batches):
             step("batch {} of {}".format(number + 1, fed.told["batches"]))
-            found, outputs = run(batch)
+            batch_measured, outputs = run(batch)
             if metrics is not None:
                 metrics.update(*outputs)
             changes += [OutputChanges() for _ in outputs[0][len(changes) :]]
-            for one, *pair in zip(changes, *outputs):
-                one.update(*(np.asarray(tensor) for tensor in pair))
-            total = found if total is None else total.merged(found)
+            for change, *pair in zip(changes, *outputs):
+                change.update(*(np.asarray(tensor) for tensor in pair))
+            total = batch_measured if total is None else total.merged(batch_measured)
         if total is None:
             raise Refused("inputs", "there are no inputs")
         extra = extreme_batches.measured(
-            fed, total.vectors, lambda batch: run(batch)[0], lambda one: one.vectors
+            fed, total.vectors, lambda batch: run(batch)[0], lambda measured: measured.vectors
         )
-        for found in extra:
-            total = total.merged(found)
+        for batch_measured in extra:
+            total = total.merged(batch_measured)
         return total
 
     def vectors(self, batch: Any) -> Any:
@@ -249,7 +249,10 @@ class Pair:
             if self._histograms
             else self.tf.zeros([0, exponents.BINS], self.tf.float64),
             [
-                [self._comparisons.widened(one) for one in self._comparisons.tensors(call.outputs)]
+                [
+                    self._comparisons.widened(tensor)
+                    for tensor in self._comparisons.tensors(call.outputs)
+                ]
                 for call in (last.reference, last.candidate)
             ],
         )
@@ -267,12 +270,12 @@ class Pair:
         if self._diagnosis is not None:
             row.trace = self._diagnosis.entering(row)
         with self.tf.control_dependencies(self._steps.awaited(other)):
-            made = second.made(call, make)
+            outputs = second.made(call, make)
             self._describe(row)
-            row.accumulated = self._comparisons.each(other.outputs, made)
+            row.accumulated = self._comparisons.each(other.outputs, outputs)
             if self.counts_exponents:
                 row.exponents = [
-                    self._histogram(one) for one in self._comparisons.tensors(other.outputs)
+                    self._histogram(tensor) for tensor in self._comparisons.tensors(other.outputs)
                 ]
             if self.isolated and isolated_calls.can_be_called_again(second, call):
                 row.isolated = self._alone(second, row, make)
@@ -284,18 +287,20 @@ class Pair:
         ]
         if measured:
             self._steps.compared(other, [self._comparisons.vectors[number] for number in measured])
-        return made
+        return outputs
 
     def _alone(self, tape: Tape, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
         start = tape.size()
         with tape.pause():
-            made = isolated_calls.again(self.tf, row.reference, row.candidate, make)
-            found = None if made is None else self._comparisons.each(row.reference.outputs, made)
-            if self._diagnosis is not None and row.trace is not None and made is not None:
+            outputs = isolated_calls.again(self.tf, row.reference, row.candidate, make)
+            numbers = (
+                None if outputs is None else self._comparisons.each(row.reference.outputs, outputs)
+            )
+            if self._diagnosis is not None and row.trace is not None and outputs is not None:
                 with self.libraries[0].under(self.policies[0]):
-                    self._diagnosis.split(row.trace, row, made)
+                    self._diagnosis.split(row.trace, row, outputs)
         self._again.update(range(start, tape.size()))
-        return found
+        return numbers
 
     def _histogram(self, tensor: Any) -> int | None:
         """Count a tensor's values by exponent, and return the number of the histogram."""
@@ -308,13 +313,20 @@ class Pair:
         """Note what the two calls take and give."""
         tensors, call = self._comparisons.tensors, row.candidate
         row.inputs = sorted(
-            {one.dtype.name for one in tensors((call.args, call.kwargs)) if one.dtype.is_floating}
+            {
+                tensor.dtype.name
+                for tensor in tensors((call.args, call.kwargs))
+                if tensor.dtype.is_floating
+            }
         )
         pairs = tensors(row.reference.outputs), tensors(call.outputs)
         if len(pairs[0]) == len(pairs[1]):
-            row.dtypes = [(one.dtype.name, other.dtype.name) for one, other in zip(*pairs)]
+            row.dtypes = [
+                (reference.dtype.name, candidate.dtype.name) for reference, candidate in zip(*pairs)
+            ]
             row.shapes = [
-                one.shape.as_list() if one.shape.rank is not None else [] for one in pairs[0]
+                tensor.shape.as_list() if tensor.shape.rank is not None else []
+                for tensor in pairs[0]
             ]
 
     def _last(self) -> Row:
@@ -328,7 +340,7 @@ class Pair:
         if not last.accumulated or None in last.accumulated:
             calls = (last.reference, last.candidate)
             shapes = (
-                ", ".join(str(one.shape) for one in self._comparisons.tensors(call.outputs))
+                ", ".join(str(tensor.shape) for tensor in self._comparisons.tensors(call.outputs))
                 or "nothing"
                 for call in calls
             )
@@ -341,22 +353,22 @@ class Pair:
         return last
 
 
-def _in_step(one: Tape, other: Tape) -> bool:
+def _in_step(tape: Tape, other: Tape) -> bool:
     """
     Return whether two models make the calls that both of them make in one order; Keras 3 casts
     between layers under some policies alone.
     """
-    return [key for key in one.calls if key in other.calls] == [
-        key for key in other.calls if key in one.calls
+    return [key for key in tape.calls if key in other.calls] == [
+        key for key in other.calls if key in tape.calls
     ]
 
 
-def _missing(one: Tape, other: Tape) -> list[str]:
+def _missing(tape: Tape, other: Tape) -> list[str]:
     """
     Return the layers that one model calls and the other does not; not the casts that Keras 3 puts
     between them.
     """
     return sorted(
-        {call.path for call in one.calls.values() if id(call.layer) in one.names}
+        {call.path for call in tape.calls.values() if id(call.layer) in tape.names}
         - {call.path for call in other.calls.values()}
     )

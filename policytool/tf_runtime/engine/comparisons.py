@@ -30,9 +30,9 @@ class Comparisons:
         Return the tensors of what a call gives; of a ragged or sparse one those that it is made of.
         """
         return [
-            one
-            for one in self.tf.nest.flatten(outputs, expand_composites=True)
-            if self.tf.is_tensor(one)
+            tensor
+            for tensor in self.tf.nest.flatten(outputs, expand_composites=True)
+            if self.tf.is_tensor(tensor)
         ]
 
     def each(self, reference: Any, candidate: Any) -> list[int | None]:
@@ -42,7 +42,10 @@ class Comparisons:
         """
         pairs = self.tensors(reference), self.tensors(candidate)
         return (
-            [self.number(one, other) for one, other in zip(*pairs)]
+            [
+                self.number(reference_tensor, candidate_tensor)
+                for reference_tensor, candidate_tensor in zip(*pairs)
+            ]
             if len(pairs[0]) == len(pairs[1])
             else []
         )
@@ -52,13 +55,13 @@ class Comparisons:
         is_narrow = tensor.dtype.is_floating and tensor.dtype.size < self.tf.float32.size
         return self.tf.cast(tensor, self.tf.float32) if is_narrow else tensor
 
-    def number(self, one: Any, other: Any) -> int | None:
+    def number(self, reference: Any, candidate: Any) -> int | None:
         """Return the number of the comparison of two tensors; None for two shapes."""
-        if not one.shape.is_compatible_with(other.shape):
+        if not reference.shape.is_compatible_with(candidate.shape):
             return None
-        key = (id(one), id(other))
+        key = (id(reference), id(candidate))
         if key not in self._known:  # a model gives what its last layer gives
-            self.vectors.append(tensor_errors.compare_tensors(self.tf, one, other))
-            self._held += [one, other]
+            self.vectors.append(tensor_errors.compare_tensors(self.tf, reference, candidate))
+            self._held += [reference, candidate]
             self._known[key] = len(self.vectors) - 1
         return self._known[key]

@@ -54,8 +54,10 @@ def _called(operation: Any) -> list[Any]:
         for attribute in _BODIES
         if attribute in values and values[attribute].HasField("func")
     ]
-    found = [operation.graph._get_function(name) for name in names]  # noqa: SLF001  # a name is all that an attribute has
-    return [function.graph for function in found if getattr(function, "graph", None) is not None]
+    functions = [operation.graph._get_function(name) for name in names]  # noqa: SLF001  # a name is all that an attribute has
+    return [
+        function.graph for function in functions if getattr(function, "graph", None) is not None
+    ]
 
 
 def _turns(operation: Any) -> int:
@@ -64,7 +66,9 @@ def _turns(operation: Any) -> int:
     which is an RNN's sequence.
     """
     lists = [tensor.op for tensor in operation.inputs if tensor.op.type == _LIST]
-    return max([_dims(made.inputs[0])[0] for made in lists if _dims(made.inputs[0])], default=1)
+    return max(
+        [_dims(list_op.inputs[0])[0] for list_op in lists if _dims(list_op.inputs[0])], default=1
+    )
 
 
 def _own(operation: Any) -> int:
@@ -128,9 +132,9 @@ def _along(operation: Any) -> int:
 
 def _contracted(equation: str, shapes: list[list[int]]) -> int:
     """Return how many terms each element of an einsum has."""
-    given, _, result = equation.replace(" ", "").partition("->")
+    operands, _, result = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
-    for labels, shape in zip(given.split(","), shapes):
+    for labels, shape in zip(operands.split(","), shapes):
         before, dots, after = labels.partition("...")
         sizes.update(zip(before, shape))
         sizes.update(zip(reversed(after if dots else ""), reversed(shape)))

@@ -48,18 +48,20 @@ class Diagnosis:
     def entering(self, row: Row) -> Trace:
         """Return what enters a call, before it is made."""
         trace = Trace()
-        given, own = (
+        reference_inputs, candidate_inputs = (
             self._comparisons.tensors((call.args, call.kwargs))
             for call in (row.reference, row.candidate)
         )
-        if len(given) == len(own):
+        if len(reference_inputs) == len(candidate_inputs):
             numbers = (
-                self._comparisons.number(one, other)
-                for one, other in zip(given, own)
-                if one is not other and one.dtype.is_floating and other.dtype.is_floating
+                self._comparisons.number(reference, candidate)
+                for reference, candidate in zip(reference_inputs, candidate_inputs)
+                if reference is not candidate
+                and reference.dtype.is_floating
+                and candidate.dtype.is_floating
             )
             trace.entering = [number for number in numbers if number is not None]
-        trace.producers = self._producers(own)
+        trace.producers = self._producers(candidate_inputs)
         return trace
 
     def made(self, row: Row, number: int) -> None:
@@ -79,15 +81,15 @@ class Diagnosis:
 
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
         """Return the rows that made tensors, or what code made them of."""
-        found: set[int] = set()
+        row_numbers: set[int] = set()
         seen: set[Any] = set()
         pending = list(tensors)
         while pending:
             tensor = pending.pop()
             number = self._rows.get(tensor.name)
             if number is not None:
-                found.add(number)
+                row_numbers.add(number)
             elif tensor.op not in seen:
                 seen.add(tensor.op)
                 pending += tensor.op.inputs
-        return sorted(found)
+        return sorted(row_numbers)

@@ -22,10 +22,11 @@ def count(tf: Any, tensor: Any) -> Any:
     Counted on the CPU: GPUs have no deterministic kernel for it.
     """
     bits = tf.bitcast(tf.cast(tf.stop_gradient(tensor), tf.float32), tf.int32)
-    found = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 23), 255)
+    biased_exponents = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 23), 255)
     with tf.device("/CPU:0"):
         return tf.cast(
-            tf.math.bincount(tf.reshape(found, [-1]), minlength=BINS, maxlength=BINS), tf.float64
+            tf.math.bincount(tf.reshape(biased_exponents, [-1]), minlength=BINS, maxlength=BINS),
+            tf.float64,
         )
 
 

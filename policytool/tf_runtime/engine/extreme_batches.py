@@ -30,19 +30,19 @@ def measured(
     kept, dropped = [], []
     waiting = list(fed.extremes)
     while waiting:
-        one = waiting.pop(0)
-        found = run(one.tensors)
-        if not is_worse(usual, vectors(found)):
-            kept.append(one)
-            yield found
-        elif one.parts():
-            waiting = [*one.parts(), *waiting]
+        batch = waiting.pop(0)
+        measurement = run(batch.tensors)
+        if not is_worse(usual, vectors(measurement)):
+            kept.append(batch)
+            yield measurement
+        elif batch.parts():
+            waiting = [*batch.parts(), *waiting]
         else:
-            dropped.append(one)
+            dropped.append(batch)
     fed.keep_extremes(kept, dropped)
 
 
-def is_worse(usual: Any, found: Any) -> bool:
+def is_worse(usual: Any, extra: Any) -> bool:
     """
     Return whether the reference has NaN or infinity in a tensor that is finite otherwise.
 
@@ -50,6 +50,6 @@ def is_worse(usual: Any, found: Any) -> bool:
     infinity of an attention mask.
     """
     before, after = (
-        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1) for vectors in (usual, found)
+        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1) for vectors in (usual, extra)
     )
     return bool(((before == 0) & (after > 0)).any())

@@ -36,9 +36,9 @@ def _activation(tensor: Any) -> str | None:
         if inner and getattr(layer, "layers", None):
             tensor = inner[position if position < len(inner) else 0]
             continue
-        found = _own(layer)
-        if found not in (None, "linear") or not _is_passing(layer) or len(inputs) != 1:
-            return found
+        activation = _own(layer)
+        if activation not in (None, "linear") or not _is_passing(layer) or len(inputs) != 1:
+            return activation
         tensor = inputs[0]
     return None
 
@@ -56,7 +56,7 @@ def _own(layer: Any) -> str | None:
     if activation is not None:
         return str(getattr(activation, "__name__", type(activation).__name__)).lower()
     name = type(layer).__name__.lower()
-    named = [one for one in _ACTIVATIONS if name == one.replace("_", "")]
+    named = [candidate for candidate in _ACTIVATIONS if name == candidate.replace("_", "")]
     return named[0] if named else "linear"
 
 

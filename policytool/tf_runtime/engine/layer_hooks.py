@@ -157,14 +157,14 @@ class Tape:
 
         return tapped
 
-    def _is_symbolic(self, given: Any) -> bool:
+    def _is_symbolic(self, arguments: Any) -> bool:
         """
         Return whether a layer is called to put a model together, as a Sequential without an input
         shape does within its own call.
         """
-        flat = self.library.tf.nest.flatten(given)
+        flat = self.library.tf.nest.flatten(arguments)
         return any(
-            any(one.__name__ == _SYMBOLIC for one in type(tensor).__mro__)
+            any(base.__name__ == _SYMBOLIC for base in type(tensor).__mro__)
             or getattr(tensor, "graph", self.graph) is not self.graph
             for tensor in flat
         )
@@ -176,9 +176,9 @@ class Tape:
         call = Call(layer, (path, number), self.size())
         call.args, call.kwargs, call.make = args, kwargs, make
         call.masks = {
-            id(one): getattr(one, MASK)
-            for one in self.library.tf.nest.flatten((args, kwargs))
-            if hasattr(one, MASK)
+            id(tensor): getattr(tensor, MASK)
+            for tensor in self.library.tf.nest.flatten((args, kwargs))
+            if hasattr(tensor, MASK)
         }
         self.calls[call.key] = call
         if self.stack:
@@ -263,34 +263,35 @@ def named(model: Any, like: Any = None) -> dict[int, str]:
         return {id(layer): path for path, layer in own}
     other = {id(layer): path for path, layer in paths(like)}
     root, its = other[id(like)], own[0][0]
-    found: dict[int, str] = {}
+    paths_by_id: dict[int, str] = {}
     pending = [(model, like)]
     while pending:
         layer, twin = pending.pop()
-        if id(layer) not in found:
-            found[id(layer)] = other[id(twin)]
+        if id(layer) not in paths_by_id:
+            paths_by_id[id(layer)] = other[id(twin)]
             pending += _twins(below(layer), below(twin))
-    return {id(layer): found.get(id(layer), root + path[len(its) :]) for path, layer in own}
+    return {id(layer): paths_by_id.get(id(layer), root + path[len(its) :]) for path, layer in own}
 
 
-def _twins(ones: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
+def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
     """
     Return the pairs of what two layers hold: by place where the classes are the same and the names
     are not, else by name, and of the rest by class.
     """
     first, second = (
-        {(str(one.name), type(one).__name__): one for one in side} for side in (ones, others)
+        {(str(layer.name), type(layer).__name__): layer for layer in side}
+        for side in (layers, others)
     )
-    if first.keys() != second.keys() and [type(one).__name__ for one in ones] == [
+    if first.keys() != second.keys() and [type(layer).__name__ for layer in layers] == [
         type(other).__name__ for other in others
     ]:
-        return list(zip(ones, others))
-    pairs = [(one, second[key]) for key, one in first.items() if key in second]
+        return list(zip(layers, others))
+    pairs = [(layer, second[key]) for key, layer in first.items() if key in second]
     for kind in {kind for _, kind in first}:
         left = [
             [
-                one
-                for key, one in side.items()
+                layer
+                for key, layer in side.items()
                 if key[1] == kind and not (key in first and key in second)
             ]
             for side in (first, second)

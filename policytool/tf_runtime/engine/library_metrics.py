@@ -96,7 +96,7 @@ class LibraryMetric:
         return float(value.reshape(()))
 
     def _add(self, labels: Any, predictions: Any) -> None:
-        tensors = [self.library.tf.constant(one) for one in (labels, predictions)]
+        tensors = [self.library.tf.constant(array) for array in (labels, predictions)]
         if self._metric is not None:
             self._metric.update_state(*tensors)
             return
@@ -108,11 +108,11 @@ class LibraryMetric:
         """Find a metric by its name, as a class or in the form of a function."""
         keras = self.library.keras
         short = _key(ALIASES.get(name.lower(), name))
-        found = _listed(keras.metrics, _is_metric).get(short)
+        metric = _listed(keras.metrics, _is_metric).get(short)
         losses = _listed(keras.losses, inspect.isfunction)
-        if found is None:
-            found = _listed(keras.metrics, inspect.isfunction).get(short) or losses.get(short)
-        if found is None:
+        if metric is None:
+            metric = _listed(keras.metrics, inspect.isfunction).get(short) or losses.get(short)
+        if metric is None:
             raise Refused(CODE, self._unknown(name))
         self.name = name
         self.higher_is_better = not (
@@ -120,11 +120,11 @@ class LibraryMetric:
             or short.endswith("error")
             or short.startswith("false")
         )
-        if not inspect.isclass(found):
-            self._function = found
+        if not inspect.isclass(metric):
+            self._function = metric
             return
         try:
-            self._metric = found()
+            self._metric = metric()
         except Exception as error:
             text = "the metric {} cannot be created without arguments ({}); use --metric "
             text += "MODULE:FUNCTION"
@@ -133,30 +133,30 @@ class LibraryMetric:
     def _unknown(self, name: str) -> str:
         keras = self.library.keras
         names = {
-            key: _HUMPS.sub("_", one.__name__).lower()
+            key: _HUMPS.sub("_", metric.__name__).lower()
             for kind, module in ((_is_metric, keras.metrics), (inspect.isfunction, keras.losses))
-            for key, one in _listed(module, kind).items()
+            for key, metric in _listed(module, kind).items()
         }
         near = difflib.get_close_matches(_key(name), names, _SUGGESTIONS)
         text = "{} has no metric {}".format(self.library.versions["library"], name[:100])
-        return text + ("; similar names: " + ", ".join(names[one] for one in near) if near else "")
+        return text + ("; similar names: " + ", ".join(names[key] for key in near) if near else "")
 
     def _fitted(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """
         Return arrays that the metric compares element by element, or one class with the scores of
         all: NumPy's rules would also combine others.
         """
-        if any(one.dtype.kind not in "biuf" for one in (labels, predictions)):
+        if any(array.dtype.kind not in "biuf" for array in (labels, predictions)):
             text = "the metric {} of output {} needs numbers, not {} and {}"
             dtypes = labels.dtype, predictions.dtype
             raise Refused(CODE, text.format(self.name, self.output, *dtypes))
         is_sparse = _key(self.name).startswith("sparse")
-        wanted = predictions.shape[:-1] if is_sparse else predictions.shape
+        expected_shape = predictions.shape[:-1] if is_sparse else predictions.shape
         for shape in (labels.shape, (*labels.shape, 1), labels.shape[:-1]):
-            if shape == wanted and int(np.prod(shape)) == labels.size:
+            if shape == expected_shape and int(np.prod(shape)) == labels.size:
                 return labels.reshape(shape), predictions
         text = "the metric {} needs labels of the shape {} for output {}, but the file has {}"
-        shapes = [_shape(one) for one in (wanted, labels.shape)]
+        shapes = [_shape(sizes) for sizes in (expected_shape, labels.shape)]
         raise Refused(CODE, text.format(self.name, shapes[0], self.output, shapes[1]))
 
 
@@ -169,15 +169,15 @@ def _suited(kind: str, labels: Any, predictions: Any) -> str:
     return "categorical_" + kind
 
 
-def _shape(found: Any) -> str:
+def _shape(shape: Any) -> str:
     """Return the shape of a batch, whose rows may be of any number."""
-    return "({})".format(", ".join(["rows", *map(str, found[1:])]))
+    return "({})".format(", ".join(["rows", *map(str, shape[1:])]))
 
 
 def _listed(module: Any, kind: Any) -> dict[str, Any]:
     """Return what a module has of a kind, by names that do not depend on how they are written."""
-    found = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
-    return {_key(name): value for name, value in found.items() if kind(value)}
+    members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    return {_key(name): value for name, value in members.items() if kind(value)}
 
 
 def _is_metric(value: Any) -> bool:

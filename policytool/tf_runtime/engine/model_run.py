@@ -85,7 +85,7 @@ class Running:
     @property
     def lacking(self) -> list[dict[str, Any]]:
         """The ops that no device has a kernel for: with them nothing runs."""
-        return [one for one in self.missing if not one["elsewhere"]]
+        return [op for op in self.missing if not op["elsewhere"]]
 
     def compare(self) -> Measured | None:
         """
@@ -106,23 +106,23 @@ class Running:
                     "the models cannot be called with these inputs: {}".format(sentence(error)),
                 ) from error
 
-    def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
+    def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the device's run, with what is asked for besides; ``about`` is the device, as
         :func:`..devices.available.list_devices` has it.
         """
-        told = {
+        report = {
             "device": about,
             "signature": None,
             "inputs": self.fed.told,
             "missing": self.lacking,
-            "fallbacks": [one for one in self.missing if one["elsewhere"]],
+            "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
             "random": random_layers.layers(self.pair),
         }
-        if found is None:
+        if measured is None:
             return {
-                **told,
+                **report,
                 "calls": [],
                 "outputs": [],
                 "gradients": None,
@@ -133,22 +133,22 @@ class Running:
             }
         with self.tf.device(self.device):
             finer = self._tf32(about)
-            calls = [self._call(row, found, finer) for row in self.pair.rows]
+            calls = [self._call(row, measured, finer) for row in self.pair.rows]
             traces = self.pair.traces()
             for call, row, trace in zip(calls, self.pair.rows, traces):
-                call["trace"] = {**trace, **_spoiled(row.trace, found)}
+                call["trace"] = {**trace, **_spoiled(row.trace, measured)}
             return {
-                **told,
+                **report,
                 "calls": calls,
-                "outputs": self._outputs(calls[-1], found),
+                "outputs": self._outputs(calls[-1], measured),
                 "gradients": self._gradients(),
                 "timings": self._timings(),
                 "metric": self.metrics.told() if self.metrics is not None else None,
-                "overflow_probe": self._probe(found),
+                "overflow_probe": self._probe(measured),
                 "notes": self.notes,
             }
 
-    def _call(self, row: Row, found: Measured, finer: Any) -> dict[str, Any]:
+    def _call(self, row: Row, measured: Measured, finer: Any) -> dict[str, Any]:
         """Return what was measured of one call of a layer."""
         layer, outputs = row.candidate.layer, []
         for place, (reference, candidate) in enumerate(row.dtypes):
@@ -162,12 +162,12 @@ class Running:
                     "shape": row.shapes[place],
                     "dtype_reference": reference,
                     "dtype_candidate": candidate,
-                    "accumulated": _told(found, row.accumulated[place]),
-                    "isolated": _told(found, isolated),
+                    "accumulated": _told(measured, row.accumulated[place]),
+                    "isolated": _told(measured, isolated),
                     "tf32": finer.get((row.reference.key, place)),
-                    **_split(row.trace, place, found),
+                    **_split(row.trace, place, measured),
                     "exponents": _histogram(
-                        found, row.exponents[place] if place < len(row.exponents) else None
+                        measured, row.exponents[place] if place < len(row.exponents) else None
                     ),
                 }
             )
@@ -181,8 +181,8 @@ class Running:
                 {
                     name
                     for side in (row.reference.layer, layer)
-                    for _, one in paths(side)
-                    for name in _computed(one)
+                    for _, inner in paths(side)
+                    for name in _computed(inner)
                 }
             ),
             "depth": depths.depth(self.pair.graph, row.reference),
@@ -192,7 +192,7 @@ class Running:
             "outputs": outputs,
         }
 
-    def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
+    def _outputs(self, call: Mapping[str, Any], measured: Measured) -> list[dict[str, Any]]:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
         activations = last_activations(self.reference, len(names))
@@ -204,7 +204,7 @@ class Running:
                 "changes": changes.to_json(),
             }
             for output, name, activation, changes in zip(
-                call["outputs"], names, activations, found.changes
+                call["outputs"], names, activations, measured.changes
             )
         ]
 
@@ -212,8 +212,8 @@ class Running:
         """Give the candidate the weights that were drawn for the reference."""
         try:
             weights = self.reference.get_weights()
-            if [one.shape for one in weights] != [
-                one.shape for one in self.candidate.get_weights()
+            if [array.shape for array in weights] != [
+                array.shape for array in self.candidate.get_weights()
             ]:
                 raise Refused(
                     "weights",
@@ -244,8 +244,8 @@ class Running:
         return tf32.measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
-        wanted = self.job["gradients"]
-        if wanted is None:
+        options = self.job["gradients"]
+        if options is None:
             return None
         try:
             return backward.gradients(
@@ -253,7 +253,7 @@ class Running:
                 self.reference,
                 self.candidate,
                 self.fed.batches,
-                wanted,
+                options,
                 self.step,
             )
         except Refused as error:  # the comparison stands without
@@ -262,19 +262,21 @@ class Running:
             )
             return None
 
-    def _probe(self, found: Measured) -> dict[str, Any] | None:
+    def _probe(self, measured: Measured) -> dict[str, Any] | None:
         """
         Return how much larger synthetic inputs may be; the user's have the size that they have.
         """
         if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
             return None
-        return overflow_probe.probe_overflow(self.tf, self.pair, self.fed, found.vectors, self.step)
+        return overflow_probe.probe_overflow(
+            self.tf, self.pair, self.fed, measured.vectors, self.step
+        )
 
     def _timings(self) -> dict[str, Any]:
         """Return how long each model takes for one batch."""
         if not self.job["timing"]:
             return {}
-        found = {}
+        timings = {}
         for name, library, model in zip(
             ("reference", "candidate"), self.libraries, (self.reference, self.candidate)
         ):
@@ -282,36 +284,38 @@ class Running:
             function = self.tf.function(
                 lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
             )
-            found[name] = timing.time_calls(
+            timings[name] = timing.time_calls(
                 library, function, self.fed.batches[0], self.device, REPEATS
             )
-        return found
+        return timings
 
 
-def _told(found: Measured, number: int | None) -> Any:
-    return None if number is None else tensor_errors.to_json(found.vectors[number])
+def _told(measured: Measured, number: int | None) -> Any:
+    return None if number is None else tensor_errors.to_json(measured.vectors[number])
 
 
-def _histogram(found: Measured, number: int | None) -> Any:
-    return None if number is None else exponents.to_json(found.histograms[number])
+def _histogram(measured: Measured, number: int | None) -> Any:
+    return None if number is None else exponents.to_json(measured.histograms[number])
 
 
-def _split(trace: Trace | None, place: int, found: Measured) -> dict[str, Any]:
+def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any]:
     """Return the two parts of an isolated error, in a diagnosis."""
     if trace is None:
         return {}
     return {
-        name: _told(found, numbers[place]) if numbers is not None and place < len(numbers) else None
+        name: _told(measured, numbers[place])
+        if numbers is not None and place < len(numbers)
+        else None
         for name, numbers in (("own", trace.own), ("rounding", trace.rounding))
     }
 
 
-def _spoiled(trace: Trace | None, found: Measured) -> dict[str, bool]:
+def _spoiled(trace: Trace | None, measured: Measured) -> dict[str, bool]:
     """Return whether the candidate's inputs have NaN or infinity where the reference's do not."""
     entering = trace.entering if trace is not None else []
     return {
         "gets_nonfinite": any(
-            (tensor_errors.to_json(found.vectors[number])["overflowed"] or 0) > 0
+            (tensor_errors.to_json(measured.vectors[number])["overflowed"] or 0) > 0
             for number in entering
         )
     }

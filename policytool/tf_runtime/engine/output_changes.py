@@ -169,25 +169,27 @@ class OutputChanges:
             "channels": self.moments.to_json() if self.moments is not None else [],
         }
 
-    def _look(self, found: Any) -> None:
+    def _look(self, reference: Any) -> None:
         """Note whether samples of the reference differ."""
-        if self.varies or not len(found):
+        if self.varies or not len(reference):
             return
         if self._first is None:
-            self._first = np.array(found[0])
-        self.varies = found.shape[1:] != self._first.shape or bool((found != self._first).any())
+            self._first = np.array(reference[0])
+        self.varies = reference.shape[1:] != self._first.shape or bool(
+            (reference != self._first).any()
+        )
 
-    def _describe(self, found: Any) -> None:
+    def _describe(self, reference: Any) -> None:
         """Note what the values of the reference look like; all of them are finite."""
-        if not found.size:
+        if not reference.size:
             return
-        ends = [float(found.min()), float(found.max())]
+        ends = [float(reference.min()), float(reference.max())]
         if self.range is not None:
             ends = [min(ends[0], self.range[0]), max(ends[1], self.range[1])]
         self.range = ends
-        self.values += found.size
+        self.values += reference.size
         self.is_probability = self.is_probability and ends[0] >= 0 and ends[1] <= 1 + _ALMOST
-        rows = _rows(found)
+        rows = _rows(reference)
         has_several = rows.shape[-1] > 1
         sums = rows.sum(-1, dtype="float64")
         self.sums_to_one = (
@@ -200,47 +202,49 @@ class OutputChanges:
         self.has_unit_norm = (
             self.has_unit_norm and has_several and bool((np.abs(norms - 1) <= _ALMOST).all())
         )
-        self.open_values += int(((found > _OPEN[0]) & (found < _OPEN[1])).sum())
+        self.open_values += int(((reference > _OPEN[0]) & (reference < _OPEN[1])).sum())
 
-    def _compare(self, one: Any, other: Any) -> None:
-        rows = _rows(one), _rows(other)
+    def _compare(self, reference: Any, candidate: Any) -> None:
+        rows = _rows(reference), _rows(candidate)
         self.rows += rows[0].size // rows[0].shape[-1]
         if self.moments is None:
-            self.moments = Moments(one)
-        self.moments.update(one, other)
+            self.moments = Moments(reference)
+        self.moments.update(reference, candidate)
         for end, shares in self.side_changes.items():
-            self.side_changes[end] = _add(shares, (one > end) != (other > end))
+            self.side_changes[end] = _add(shares, (reference > end) != (candidate > end))
         if self.is_probability:
-            errors = np.abs(one - other).reshape(len(one), -1).sum(1)
+            errors = np.abs(reference - candidate).reshape(len(reference), -1).sum(1)
             self.probability_error += float(errors.sum())
             self.probability_squares += float(np.square(errors).sum())
             self.worst_probability_error = max(self.worst_probability_error, float(errors.max()))
-            self.probability_sum += float(one.sum())
-            masks = _unmatched(one > _HALF, other > _HALF)
+            self.probability_sum += float(reference.sum())
+            masks = _unmatched(reference > _HALF, candidate > _HALF)
             self.unmatched_masks = _add(self.unmatched_masks, masks)
         if rows[0].shape[-1] > 1:
             best = rows[0].argmax(-1)
             self.class_changes = _add(self.class_changes, best != rows[1].argmax(-1))
             if self.is_probability:
                 likely = [
-                    np.log(np.maximum(np.take_along_axis(one, best[..., None], -1), 1e-9))
-                    for one in rows
+                    np.log(np.maximum(np.take_along_axis(side, best[..., None], -1), 1e-9))
+                    for side in rows
                 ]
                 same = best[..., None] == rows[1].argmax(-1)[..., None]
                 self.class_error += float((np.abs(likely[0] - likely[1]) * same).sum())
-        self._keep(one, other)
+        self._keep(reference, candidate)
 
-    def _keep(self, one: Any, other: Any) -> None:
+    def _keep(self, reference: Any, candidate: Any) -> None:
         """Keep vectors to find their nearest neighbours, within bounds."""
-        is_vector = one.ndim == _VECTORS and one.shape[1] >= _LEAST_DIMENSIONS
+        is_vector = reference.ndim == _VECTORS and reference.shape[1] >= _LEAST_DIMENSIONS
         left = KEPT_ROWS - sum(len(pair[0]) for pair in self._kept)
-        row_bytes = 8 * one[0].size
+        row_bytes = 8 * reference[0].size
         left = min(left, (KEPT_BYTES - self._kept_bytes) // row_bytes) if is_vector else 0
-        if self._kept and self._kept[0][0].shape[1:] != one.shape[1:]:
+        if self._kept and self._kept[0][0].shape[1:] != reference.shape[1:]:
             left = 0
         if left > 0:
-            self._kept.append((one[:left].astype("float32"), other[:left].astype("float32")))
-            self._kept_bytes += row_bytes * len(one[:left])
+            self._kept.append(
+                (reference[:left].astype("float32"), candidate[:left].astype("float32"))
+            )
+            self._kept_bytes += row_bytes * len(reference[:left])
 
     def _neighbours(self) -> dict[str, Any] | None:
         """Return how many vectors have another nearest neighbour, by the angle between them."""
@@ -308,11 +312,11 @@ class Moments:
         self._fourth: Any = np.zeros(self.channels if self.is_told_apart else 1)
         self._samples = 0
 
-    def update(self, one: Any, other: Any) -> None:
+    def update(self, reference: Any, candidate: Any) -> None:
         """Add a batch; if it has another number of channels, they are one from then on."""
-        if self.channels != 1 and self.channels != one.shape[-1]:
+        if self.channels != 1 and self.channels != reference.shape[-1]:
             self._join()
-        first, second = self._flat(one), self._flat(other)
+        first, second = self._flat(reference), self._flat(candidate)
         self._count += first.shape[0] * first.shape[1]
         self._samples += len(first)
         centred = first - self._origin
@@ -367,31 +371,31 @@ class Moments:
         self._count *= self.channels
         self.channels, self.is_told_apart = 1, True
 
-    def _flat(self, found: Any) -> Any:
+    def _flat(self, array: Any) -> Any:
         """Return values as samples, positions and channels."""
-        return found.reshape(len(found), -1, self.channels)
+        return array.reshape(len(array), -1, self.channels)
 
 
-def _unmatched(one: Any, other: Any) -> Any:
+def _unmatched(reference: Any, candidate: Any) -> Any:
     """Return one less the intersection over the union of each sample; 0 for two empty masks."""
-    flat = [mask.reshape(len(mask), -1) for mask in (one, other)]
+    flat = [mask.reshape(len(mask), -1) for mask in (reference, candidate)]
     union = (flat[0] | flat[1]).sum(1)
     both = (flat[0] & flat[1]).sum(1)
     return (union - both) / np.maximum(union, 1)
 
 
-def _directions(found: Any) -> Any:
-    norms = np.sqrt(np.square(found, dtype="float64").sum(1, keepdims=True))
-    return (found / np.where(norms > 0, norms, 1)).astype("float32")
+def _directions(vectors: Any) -> Any:
+    norms = np.sqrt(np.square(vectors, dtype="float64").sum(1, keepdims=True))
+    return (vectors / np.where(norms > 0, norms, 1)).astype("float32")
 
 
-def _rows(found: Any) -> Any:
+def _rows(array: Any) -> Any:
     """Return values with an axis of at least one value at the end."""
-    return found[..., None] if found.ndim == 1 else found
+    return array[..., None] if array.ndim == 1 else array
 
 
-def _all_of_sample(found: Any) -> Any:
-    return found.reshape(len(found), -1).all(axis=1)
+def _all_of_sample(flags: Any) -> Any:
+    return flags.reshape(len(flags), -1).all(axis=1)
 
 
 def _add(shares: Shares | None, changed: Any) -> Shares:

@@ -110,7 +110,7 @@ class Trials:
             metrics = [
                 self.task.metrics(self.names) if self.task is not None else None for _ in HALVES
             ]
-            found = self._run(function, metrics)
+            measured_halves = self._run(function, metrics)
             gradients = self._gradients(model, step)
             return {
                 "split": len(self.halves) > 1,
@@ -119,7 +119,9 @@ class Trials:
                 "libraries": [self.library.name] * 2,
                 "backends": [self.library.backend] * 2,
                 "runs": [
-                    self._told(found[half], metrics[half], gradients if half == 0 else None)
+                    self._told(
+                        measured_halves[half], metrics[half], gradients if half == 0 else None
+                    )
                     for half in self.halves
                 ],
             }
@@ -135,15 +137,15 @@ class Trials:
         return self._concrete(call, [self.fed.specs], "reference")
 
     def _run_reference(self) -> list[Batch]:
-        found = [
+        batches = [
             Batch(tensors, self._function(tensors), number % len(HALVES))
             for number, tensors in enumerate(self.fed.batches)
         ]
-        if not found:
+        if not batches:
             raise Refused("inputs", "there are no inputs")
-        if not found[0].outputs:
+        if not batches[0].outputs:
             raise Refused("outputs", "the model returns no tensor, so nothing can be compared")
-        usual = np.sum([self._own_vectors(batch.outputs) for batch in found], axis=0)
+        usual = np.sum([self._own_vectors(batch.outputs) for batch in batches], axis=0)
         extra: list[Batch] = []
 
         def run(tensors: Any) -> Batch:
@@ -152,12 +154,12 @@ class Trials:
         extra += extreme_batches.measured(
             self.fed, usual, run, lambda batch: self._own_vectors(batch.outputs)
         )
-        return [*found, *extra]
+        return [*batches, *extra]
 
     def _own_vectors(self, outputs: Sequence[Any]) -> Any:
         """Return the reductions of outputs compared with themselves, which count NaN."""
         return np.stack(
-            [tensor_errors.compare_tensors(self.tf, one, one).numpy() for one in outputs]
+            [tensor_errors.compare_tensors(self.tf, tensor, tensor).numpy() for tensor in outputs]
         )
 
     def _traced(self, model: Any) -> Any:
@@ -166,8 +168,8 @@ class Trials:
         def compare(inputs: Any, expected: Sequence[Any]) -> Any:
             comparisons = Comparisons(self.tf)
             with self.library.under(self.sides.policies[1]):
-                made = comparisons.tensors(model_calls.call(model, inputs))
-            numbers = comparisons.each(expected, made)
+                outputs = comparisons.tensors(model_calls.call(model, inputs))
+            numbers = comparisons.each(expected, outputs)
             if None in numbers or not numbers:
                 raise Refused(
                     "outputs",
@@ -177,12 +179,12 @@ class Trials:
             vectors = [comparisons.vectors[number] for number in numbers if number is not None]
             return (
                 self.tf.stack(vectors),
-                [comparisons.widened(one) for one in made],
+                [comparisons.widened(tensor) for tensor in outputs],
             )
 
         specs = [
-            self.tf.TensorSpec(shape, one.dtype)
-            for one, shape in zip(self.batches[0].outputs, self._function.output_shapes)
+            self.tf.TensorSpec(shape, tensor.dtype)
+            for tensor, shape in zip(self.batches[0].outputs, self._function.output_shapes)
         ]
         return self._concrete(compare, [self.fed.specs, specs], "candidate")
 
@@ -199,7 +201,7 @@ class Trials:
 
     def _run(self, function: Any, metrics: Sequence[TaskMetrics | None]) -> dict[int, Measured]:
         """Return the numbers of each half; extra batches belong to the first."""
-        found: dict[int, Measured] = {}
+        measured_halves: dict[int, Measured] = {}
         for batch in self.batches:
             vectors, outputs = self._called(function, batch)
             for half, metric in zip(HALVES, metrics):
@@ -210,13 +212,19 @@ class Trials:
                 else:
                     metric.skip(batch.outputs)
             half = batch.half or 0
-            changes = found[half].changes if half in found else [OutputChanges() for _ in outputs]
+            changes = (
+                measured_halves[half].changes
+                if half in measured_halves
+                else [OutputChanges() for _ in outputs]
+            )
             for change, *pair in zip(changes, batch.outputs, outputs):
                 if batch.half is not None:
                     change.update(*(_array(tensor) for tensor in pair))
-            one = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
-            found[half] = found[half].merged(one) if half in found else one
-        return found
+            measured = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
+            measured_halves[half] = (
+                measured_halves[half].merged(measured) if half in measured_halves else measured
+            )
+        return measured_halves
 
     def _called(self, function: Any, batch: Batch) -> Any:
         try:
@@ -235,7 +243,9 @@ class Trials:
             self.library, self.reference, model, batches, self.job["gradients"], step
         )
 
-    def _told(self, found: Measured, metrics: TaskMetrics | None, gradients: Any) -> dict[str, Any]:
+    def _told(
+        self, measured: Measured, metrics: TaskMetrics | None, gradients: Any
+    ) -> dict[str, Any]:
         """Return the numbers of one half, as a run of a check without calls of layers."""
         activations = last_activations(self.reference, len(self.names))
         return {
@@ -264,9 +274,9 @@ class Trials:
                     self.names,
                     self.batches[0].outputs,
                     self._function.output_shapes,
-                    found.vectors,
+                    measured.vectors,
                     activations,
-                    found.changes,
+                    measured.changes,
                 )
             ],
             "gradients": gradients,
@@ -278,6 +288,6 @@ class Trials:
 
 def _array(tensor: Any) -> Any:
     """Return a tensor in a dtype that NumPy has: narrower floats as float32."""
-    found = np.asarray(tensor)
+    array = np.asarray(tensor)
     is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
-    return found.astype("float32") if is_narrow else found
+    return array.astype("float32") if is_narrow else array

@@ -62,7 +62,10 @@ def probe_overflow(
 
     :param usual: the vectors of all comparisons over the inputs as they are
     """
-    batches = [*(one.tensors for one in fed.extremes), *fed.batches[:1]]  # likely ones first
+    batches = [
+        *(extreme.tensors for extreme in fed.extremes),
+        *fed.batches[:1],
+    ]  # likely ones first
     if not is_narrow(pair.rows) or first_overflow(pair.rows, usual) is not None:
         return None
     largest = max((_largest(tf, fed.recipes, batch) for batch in batches), default=0.0)
@@ -82,9 +85,9 @@ def probe_overflow(
                 return Outcome(is_usable=False)  # an assertion in the model, for one
             if extreme_batches.is_worse(usual, vectors):
                 return Outcome(is_usable=False)
-            found = first_overflow(pair.rows, vectors)
-            if found is not None:
-                return Outcome(found)
+            overflowing_row = first_overflow(pair.rows, vectors)
+            if overflowing_row is not None:
+                return Outcome(overflowing_row)
         return Outcome()
 
     finite_to, factor, row = smallest_factor(run, most_factor(largest))
@@ -179,14 +182,14 @@ def scaled(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any
 
 def _largest(tf: Any, recipes: Sequence[Recipe], batch: Any) -> float:
     """Return the largest absolute value of the inputs that are scaled."""
-    found = [
+    maxima = [
         float(np.abs(np.asarray(tf.cast(values, tf.float64))).max())
         for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
         if recipe.is_scalable
         for values in tf.nest.flatten(leaf, expand_composites=True)
         if values.dtype.is_floating and int(tf.size(values))
     ]
-    return max(found, default=0.0)
+    return max(maxima, default=0.0)
 
 
 def _rounded(value: float, how: Callable[[float], int]) -> float:

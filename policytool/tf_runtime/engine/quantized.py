@@ -59,7 +59,7 @@ def weight_rounding(reference: Any, candidate: Any) -> float:
     stored = [_integers(layer) for layer in (reference, candidate)]
     if len(stored[0]) == len(stored[1]) and all(map(np.array_equal, *stored)):
         return 0.0
-    return math.sqrt(sum(_relative(one) ** 2 for side in stored for one in side))
+    return math.sqrt(sum(_relative(integers) ** 2 for side in stored for integers in side))
 
 
 def _relative(integers: Any) -> float:
@@ -70,15 +70,15 @@ def _relative(integers: Any) -> float:
 
 def _integers(layer: Any) -> list[Any]:
     """Return the integers that stand for weights in a layer and those within it."""
-    found = []
-    for _, one in paths(layer):
-        mode = getattr(one, "quantization_mode", None)
+    arrays = []
+    for _, inner in paths(layer):
+        mode = getattr(inner, "quantization_mode", None)
         for name in _STORED if mode is not None else ():
-            variable: Any = getattr(one, name, None)
+            variable: Any = getattr(inner, name, None)
             if str(getattr(variable, "dtype", "")) == "int8":
                 array = np.asarray(variable.numpy())
-                found.append(_unpacked(array) if mode == _INT4 else array)
-    return found
+                arrays.append(_unpacked(array) if mode == _INT4 else array)
+    return arrays
 
 
 def _unpacked(array: Any) -> Any:

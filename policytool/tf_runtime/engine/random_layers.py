@@ -27,17 +27,21 @@ def layers(pair: Pair) -> list[str]:
     then leaves unused.
     """
     needed = _needed(pair.graph)
-    drawing = (one.name for one in pair.operations() if one in needed and draws(one.type))
+    drawing = (
+        operation.name
+        for operation in pair.operations()
+        if operation in needed and draws(operation.type)
+    )
     return sorted({path for path in map(pair.layer_of, drawing) if path is not None})
 
 
 def _needed(graph: Any) -> set[Any]:
     """Return the operations that a graph's outputs depend on."""
-    found: set[Any] = set()
+    operations: set[Any] = set()
     pending = [tensor.op for tensor in graph.outputs]
     while pending:
         operation = pending.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in operations:
+            operations.add(operation)
             pending += [tensor.op for tensor in operation.inputs]
-    return found
+    return operations

@@ -62,15 +62,15 @@ class Sides:
 
     def versions(self) -> dict[str, str]:
         """Return TensorFlow's release and those of the libraries that were used."""
-        found = {}
+        releases = {}
         for library in self.libraries.values():
-            found.update(
+            releases.update(
                 {
                     "tensorflow": library.versions["tensorflow"],
                     library.versions["library"]: library.versions["keras"],
                 }
             )
-        return found
+        return releases
 
     def load(self, name: str) -> tuple[Library, Any]:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""

@@ -62,10 +62,10 @@ class Steps:
             inside = set(operations[call.start : call.stop]) if call.start > last else set()
             wait(
                 [
-                    one
-                    for one in inside
-                    if one.type not in _NO_STEP
-                    and any(tensor.op not in inside for tensor in one.inputs)
+                    op
+                    for op in inside
+                    if op.type not in _NO_STEP
+                    and any(tensor.op not in inside for tensor in op.inputs)
                 ],
                 done,
             )

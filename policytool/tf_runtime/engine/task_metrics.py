@@ -33,23 +33,25 @@ it is (the delete-a-group jackknife, https://doi.org/10.2307/2669374).
 class Task:
     """The labels and the metric of a job, read before any model is loaded."""
 
-    def __init__(self, library: Library, wanted: Mapping[str, Any]) -> None:
+    def __init__(self, library: Library, options: Mapping[str, Any]) -> None:
         """
         Read the labels and find the metric.
 
         :raises Refused: if the labels cannot be read, or there is no such metric.
         """
         self.library = library
-        self.name = wanted["function"] or wanted["name"]
+        self.name = options["function"] or options["name"]
         self.labels: dict[str, Any] | None = None
         """By output; None if the outputs of the reference take their place."""
 
-        if wanted["labels"] is not None:
-            self.labels = label_files.read_labels(wanted["labels"])
-        self.directory = wanted["directory"]
+        if options["labels"] is not None:
+            self.labels = label_files.read_labels(options["labels"])
+        self.directory = options["directory"]
         self.function: Callable[..., Any] | None = None
-        if wanted["function"] is not None:
-            self.function = user_functions.load_function(OPTION, wanted["function"], self.directory)
+        if options["function"] is not None:
+            self.function = user_functions.load_function(
+                OPTION, options["function"], self.directory
+            )
         else:
             LibraryMetric(library, self.name, "")
 
@@ -104,7 +106,7 @@ class TaskMetrics:
         for place, name in enumerate(self.outputs):
             if name not in self.judged:
                 continue
-            arrays = [_array(one[place]) for one in (reference, candidate)]
+            arrays = [_array(side[place]) for side in (reference, candidate)]
             start = self._start.get(name, 0)
             rows = self._rows(name, arrays[0])
             if self.task.function is None:
@@ -200,7 +202,7 @@ class TaskMetrics:
         with TRACING:
             for pair in [
                 whole,
-                *(one for block, one in enumerate(without) if block != self._block[name]),
+                *(metrics for block, metrics in enumerate(without) if block != self._block[name]),
             ]:
                 for metric, array in zip(pair, arrays):
                     metric.update(rows, array)
@@ -211,7 +213,7 @@ class TaskMetrics:
             {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
             for place in range(1 + len(SIDES))
         ]
-        rows = min(len(one) for one in sides[0].values())
+        rows = min(len(array) for array in sides[0].values())
         left_out = [
             np.arange(rows) * BLOCKS // rows != block
             for block in range(BLOCKS if self.labels and rows >= BLOCKS else 0)
@@ -222,8 +224,8 @@ class TaskMetrics:
             "without": [
                 self._values(
                     [
-                        {name: array[: len(kept)][kept] for name, array in one.items()}
-                        for one in sides
+                        {name: array[: len(kept)][kept] for name, array in side.items()}
+                        for side in sides
                     ]
                 )
                 for kept in left_out
@@ -231,30 +233,35 @@ class TaskMetrics:
         }
 
     def _values(self, sides: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        labels, *predictions = (one if self._only is None else one[self._only] for one in sides)
-        return {side: self._value([labels, found], side) for side, found in zip(SIDES, predictions)}
+        labels, *predictions = (
+            arrays if self._only is None else arrays[self._only] for arrays in sides
+        )
+        return {
+            side: self._value([labels, side_predictions], side)
+            for side, side_predictions in zip(SIDES, predictions)
+        }
 
-    def _value(self, given: Sequence[Any], side: str) -> float:
+    def _value(self, arguments: Sequence[Any], side: str) -> float:
         function = self.task.function
         try:
             with user_functions.working_in(self.task.directory):
-                value = function(*given)  # type: ignore[misc]  # there is one
+                value = function(*arguments)  # type: ignore[misc]  # there is one
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:
             text = "{} {} failed for the {}: {}"
-            said = user_functions.described(error)
-            raise Refused(CODE, text.format(OPTION, self.task.name, side, said)) from error
+            reason = user_functions.described(error)
+            raise Refused(CODE, text.format(OPTION, self.task.name, side, reason)) from error
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "biuf":
             text = "{} {} returned {} for the {}; expected a number"
-            shown = " ".join(repr(value).split())[:100]
-            raise Refused(CODE, text.format(OPTION, self.task.name, shown, side))
+            preview = " ".join(repr(value).split())[:100]
+            raise Refused(CODE, text.format(OPTION, self.task.name, preview, side))
         return float(array.reshape(()))
 
 
 def _results(pair: Sequence[LibraryMetric]) -> dict[str, float]:
-    return {side: one.result() for side, one in zip(SIDES, pair)}
+    return {side: metric.result() for side, metric in zip(SIDES, pair)}
 
 
 def _rows(count: int) -> str:

@@ -68,26 +68,26 @@ def compare_tensors(tf: Any, reference: Any, candidate: Any) -> Any:
     return _function(tf, reference.dtype, candidate.dtype)(first, second)
 
 
-def merge(one: Any, other: Any) -> Any:
+def merge(first: Any, second: Any) -> Any:
     """Return the reductions over the elements of two batches."""
-    found = np.asarray(one, "float64") + np.asarray(other, "float64")
+    total = np.asarray(first, "float64") + np.asarray(second, "float64")
     for name in LARGEST:
         place = FIELDS.index(name)
-        found[place] = np.maximum(one[place], other[place])
+        total[place] = np.maximum(first[place], second[place])
     error, pair = FIELDS.index("largest_error"), [FIELDS.index(name) for name in PAIR]
-    later = other[error] > one[error] or np.isnan(one[pair[0]])
+    later = second[error] > first[error] or np.isnan(first[pair[0]])
     for place in pair:
-        found[place] = (other if later else one)[place]
-    return found
+        total[place] = (second if later else first)[place]
+    return total
 
 
 def to_json(vector: Any) -> dict[str, float | int | None]:
     """Return the reductions by name: counts as whole numbers, None for what was not measured."""
-    found: dict[str, float | int | None] = {}
+    reductions: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):
         whole = name not in (*SUMS, *LARGEST, *PAIR)
-        found[name] = None if value != value else int(value) if whole else value + 0.0  # noqa: PLR0124  # NaN; and no -0.0
-    return found
+        reductions[name] = None if value != value else int(value) if whole else value + 0.0  # noqa: PLR0124  # NaN; and no -0.0
+    return reductions
 
 
 @functools.lru_cache(maxsize=None)
@@ -106,8 +106,8 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     exact = called(functools.partial(tensor_reductions.exact, tf))
 
     def reductions(reference: Any, candidate: Any) -> Any:
-        found, right = tensor_reductions.quick(tf, reference, candidate)
-        return tf.cond(right, lambda: found, lambda: exact(reference, candidate))
+        vector, right = tensor_reductions.quick(tf, reference, candidate)
+        return tf.cond(right, lambda: vector, lambda: exact(reference, candidate))
 
     return called(reductions)
 
@@ -127,11 +127,11 @@ def _called(tf: Any) -> dict[str, Any]:
 
 def _differing(tf: Any, reference: Any, candidate: Any) -> Any:
     other = candidate if candidate.dtype == reference.dtype else tf.cast(candidate, reference.dtype)
-    found = {
+    counts = {
         "elements": tf.size(reference),
         "differing": tf.math.count_nonzero(tf.not_equal(reference, other)),
     }
     missing = tf.constant(float("nan"), tf.float64)
     return tf.stack(
-        [tf.cast(found[name], tf.float64) if name in found else missing for name in FIELDS]
+        [tf.cast(counts[name], tf.float64) if name in counts else missing for name in FIELDS]
     )

@@ -57,15 +57,15 @@ def quick(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
     """
     wide = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
 
-    def add_part(one: Any, other: Any, total: Any) -> Any:
-        first, second = tf.cast(one, wide), tf.cast(other, wide)
+    def add_part(reference_part: Any, candidate_part: Any, total: Any) -> Any:
+        first, second = tf.cast(reference_part, wide), tf.cast(candidate_part, wide)
         error = first - second
         sums = tf.stack([tf.nn.l2_loss(error), tf.nn.l2_loss(first), tf.nn.l2_loss(second)])
         counts = [
-            tf.cast(tf.size(one, out_type=tf.int64), tf.float64)[tf.newaxis],
+            tf.cast(tf.size(reference_part, out_type=tf.int64), tf.float64)[tf.newaxis],
             2 * tf.cast(sums, tf.float64),
             tf.zeros([5], tf.float64),
-            _lost(tf, other, first, second),
+            _lost(tf, candidate_part, first, second),
         ]
         distance = tf.abs(error)
         largest = [tf.reduce_max(tf.abs(tensor)) for tensor in (first, second)]
@@ -80,14 +80,14 @@ def quick(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
             tf, total, tf.concat(counts, 0), tf.cast(tf.stack(largest), tf.float64), (most, locate)
         )
 
-    found = _by_parts(tf, reference, candidate, add_part)
-    sums, none = found[1:4] / 2, tf.equal(found[_ERROR], 0)
+    vector = _by_parts(tf, reference, candidate, add_part)
+    sums, none = vector[1:4] / 2, tf.equal(vector[_ERROR], 0)
     small, floor = FLOORS[wide.name]
-    least = found[0] * tf.stack(
+    least = vector[0] * tf.stack(
         [tf.where(none, tf.constant(0.0, tf.float64), tf.constant(small, tf.float64)), floor, floor]
     )
     right = tf.reduce_all(tf.logical_and(sums >= least, sums <= float(wide.max)))  # NaN is neither
-    return found, right
+    return vector, right
 
 
 def exact(tf: Any, reference: Any, candidate: Any) -> Any:
@@ -105,13 +105,13 @@ def exact(tf: Any, reference: Any, candidate: Any) -> Any:
         finite = tf.math.is_finite(first), tf.math.is_finite(second)
         both = tf.logical_and(*finite)
         zeros = tf.zeros_like(first)
-        one, other = tf.where(both, first, zeros), tf.where(both, second, zeros)
-        error = one - other
+        finite_first, finite_second = tf.where(both, first, zeros), tf.where(both, second, zeros)
+        error = finite_first - finite_second
         zero, small = _classes(tf, candidate)
         present = tf.logical_and(finite[0], tf.abs(first) >= smallest)
         counts = [
             tf.cast(tf.size(first, out_type=tf.int64), tf.float64),
-            *(tf.reduce_sum(tf.square(tensor)) for tensor in (error, one, other)),
+            *(tf.reduce_sum(tf.square(tensor)) for tensor in (error, finite_first, finite_second)),
             count(tf.logical_and(finite[0], tf.logical_not(finite[1]))),
             *(
                 count(test(tensor))
@@ -132,7 +132,10 @@ def exact(tf: Any, reference: Any, candidate: Any) -> Any:
             place = tf.argmax(distance)
             missing = tf.constant(NAN, tf.float64)
             known = tf.gather(both, place)
-            pair = [tf.where(known, tf.gather(tensor, place), missing) for tensor in (one, other)]
+            pair = [
+                tf.where(known, tf.gather(tensor, place), missing)
+                for tensor in (finite_first, finite_second)
+            ]
             return tf.stack([most, *pair])
 
         return _added(tf, total, tf.stack(counts), tf.stack(largest), (most, locate))
@@ -155,17 +158,19 @@ def _by_parts(
 
     def add(start: Any, total: Any) -> tuple[Any, Any]:
         size = tf.minimum(count - start, tf.constant(length, tf.int64))
-        one, other = (tf.slice(tensor, [start], [size]) for tensor in (first, second))
-        return start + size, add_part(one, other, total)
+        reference_part, candidate_part = (
+            tf.slice(tensor, [start], [size]) for tensor in (first, second)
+        )
+        return start + size, add_part(reference_part, candidate_part, total)
 
     nothing = tf.constant([0.0] * (_ERROR + 1) + [NAN] * 3, tf.float64)
-    _, found = tf.while_loop(
+    _, vector = tf.while_loop(
         lambda start, _: start < count,
         add,
         (tf.constant(0, tf.int64), nothing),
         parallel_iterations=1,
     )
-    return found
+    return vector
 
 
 def _added(
@@ -227,8 +232,10 @@ def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
     if integers == tf.int16:
         return tf.equal(masked(0x7FFF), 0), tf.equal(scale, 0)
     small = tf.equal(tf.bitcast(scale, tensor.dtype), 0)
-    one = tf.constant(((1 << (exponent - 1)) - 1) << fraction, integers)
-    digits = tf.bitcast(tf.bitwise.bitwise_or(masked((1 << fraction) - 1), one), tensor.dtype)
+    unit_exponent = tf.constant(((1 << (exponent - 1)) - 1) << fraction, integers)
+    digits = tf.bitcast(
+        tf.bitwise.bitwise_or(masked((1 << fraction) - 1), unit_exponent), tensor.dtype
+    )
     return tf.logical_and(small, tf.equal(digits, 1)), small
 
 

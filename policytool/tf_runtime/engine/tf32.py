@@ -42,7 +42,10 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     function = tf.function(tapped, autograph=False)
     compared = tf.function(
         lambda ones, others: tf.stack(
-            [tensor_errors.compare_tensors(tf, one, other) for one, other in zip(ones, others)]
+            [
+                tensor_errors.compare_tensors(tf, tensor, other)
+                for tensor, other in zip(ones, others)
+            ]
         ),
         autograph=False,
     )
@@ -51,10 +54,10 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
         plain = function(batch)
         with available.tf32(tf):
             coarse = function(batch)
-        found = compared(plain, coarse).numpy()
+        vectors = compared(plain, coarse).numpy()
         total = (
-            found
+            vectors
             if total is None
-            else [tensor_errors.merge(one, other) for one, other in zip(total, found)]
+            else [tensor_errors.merge(vector, other) for vector, other in zip(total, vectors)]
         )
     return {key: tensor_errors.to_json(vector) for key, vector in zip(keys, total)}

@@ -124,10 +124,10 @@ def _storable(array: Any) -> Any:
     if array.dtype.kind != "O":
         return array
     flat = [
-        one if isinstance(one, bytes) else str(one).encode("utf-8") for one in array.reshape(-1)
+        text if isinstance(text, bytes) else str(text).encode("utf-8") for text in array.reshape(-1)
     ]
     try:
-        return np.array([one.decode("utf-8") for one in flat], dtype="U").reshape(array.shape)
+        return np.array([text.decode("utf-8") for text in flat], dtype="U").reshape(array.shape)
     except UnicodeDecodeError:
         return np.array(flat, dtype="S").reshape(array.shape)
 
@@ -150,8 +150,8 @@ def arrays_of(path: str) -> dict[str, Any]:
                 with archive.open(member) as inside:
                     sizes.append(_size(path, member, inside))
         _check(sizes, path)
-        with np.load(path, allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
+        with np.load(path, allow_pickle=False) as npz:
+            return {name: npz[name] for name in npz.files}
     except FileNotFoundError as error:
         raise _refused("{} does not exist", path) from error
     except _WRONG as error:

@@ -36,7 +36,7 @@ class FedInputs:
     """The inputs of one model or signature."""
 
     def __init__(
-        self, batches: Sequence[Any], specs: Any, batch_size: int, told: Mapping[str, Any]
+        self, batches: Sequence[Any], specs: Any, batch_size: int, report: Mapping[str, Any]
     ) -> None:
         self.batches = list(batches)
         """Nested structures of tensors, as the call takes them."""
@@ -53,7 +53,7 @@ class FedInputs:
         self.recipes: list[Recipe] = []
         """How each input was drawn; nothing for the user's."""
 
-        self.told = dict(told)
+        self.told = dict(report)
         """What the report says of it, as JSON."""
 
         self.extremes: list[extremes.ExtremeBatch] = []
@@ -77,7 +77,7 @@ class FedInputs:
         self.extremes = list(kept)
         self._tell()
         for kind in extremes.KINDS:
-            if any(kind in one.kinds for one in dropped):
+            if any(kind in batch.kinds for batch in dropped):
                 self.told["notes"].append(
                     "the batch of {} was left out because the reference returns NaN or infinity "
                     "for it".format(extremes.LABELS[kind])
@@ -88,32 +88,32 @@ class FedInputs:
     @property
     def all(self) -> list[Any]:
         """The random batches and the extra ones."""
-        return [*self.batches, *(one.tensors for one in self.extremes)]
+        return [*self.batches, *(batch.tensors for batch in self.extremes)]
 
     def _tell(self) -> None:
         self.told["batches"] = len(self.batches) + len(self.extremes)
         self.told["extra"] = [
-            kind for kind in extremes.KINDS if any(kind in one.kinds for one in self.extremes)
+            kind for kind in extremes.KINDS if any(kind in batch.kinds for batch in self.extremes)
         ]
 
 
 class Feeder:
     """Makes the batches of one call."""
 
-    def __init__(self, library: Library, inputs: Taken, wanted: Mapping[str, Any]) -> None:
+    def __init__(self, library: Library, inputs: Taken, options: Mapping[str, Any]) -> None:
         self.library = library
         self.inputs = inputs
         self.slots = inputs.slots
-        self.wanted = wanted
+        self.wanted = options
         self.notes: list[str] = []
         self.fixed = next(
             (slot.shape[0] for slot in self.slots if slot.shape and slot.shape[0] is not None), None
         )
-        asked = wanted["batch_size"]
-        self.batch_size = int(self.fixed or asked or BATCH)
-        if self.fixed is not None and asked not in (None, self.fixed):
+        requested_size = options["batch_size"]
+        self.batch_size = int(self.fixed or requested_size or BATCH)
+        if self.fixed is not None and requested_size not in (None, self.fixed):
             self.notes.append(
-                "the model accepts only batch size {}, not {}".format(self.fixed, asked)
+                "the model accepts only batch size {}, not {}".format(self.fixed, requested_size)
             )
 
     def first(
@@ -157,7 +157,7 @@ class Feeder:
         if self.wanted.get("pads_every_way"):
             count = max(count, -(-padding.WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
-        hows = [one.how for one in recipes]
+        hows = [recipe.how for recipe in recipes]
         beside = []
         if self.wanted.get("extremes"):
             rows = min(self.batch_size, extremes.WAYS) if self.fixed is None else self.batch_size
@@ -165,12 +165,12 @@ class Feeder:
                 rows,
                 lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
-        others = [one.tensors for one in beside[:1]]
-        found = self._fed(batches, "synthetic", hows, [one.range for one in recipes], others)
-        found.size, found.recipes = size, list(recipes)
+        others = [batch.tensors for batch in beside[:1]]
+        fed = self._fed(batches, "synthetic", hows, [recipe.range for recipe in recipes], others)
+        fed.size, fed.recipes = size, list(recipes)
         if beside:
-            found.add_extremes(beside)
-        return found
+            fed.add_extremes(beside)
+        return fed
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
@@ -187,15 +187,15 @@ class Feeder:
         most, name = self.wanted["batches"], self.wanted["function"]
         batches: list[Any] = []
         hows: list[str] = []
-        for one in input_functions.read_batches(self.wanted, self.slots):
-            arrays, taken = fitted_arrays(one.arrays, self.slots, recipes, one.source)
+        for batch in input_functions.read_batches(self.wanted, self.slots):
+            arrays, taken = fitted_arrays(batch.arrays, self.slots, recipes, batch.source)
             hows = hows or taken
             self._note_not_finite(arrays, "{} returned".format(name))
             rows = max(len(array) for array in arrays)
-            sets_size = self.fixed or self.wanted["batch_size"] or one.is_alone
-            batches += self._cut(arrays, self.batch_size if sets_size else rows, one.source)
+            sets_size = self.fixed or self.wanted["batch_size"] or batch.is_alone
+            batches += self._cut(arrays, self.batch_size if sets_size else rows, batch.source)
         batches = batches[:most]
-        self.batch_size = max(len(array) for one in batches for array in one if np.ndim(array))
+        self.batch_size = max(len(array) for batch in batches for array in batch if np.ndim(array))
         return self._fed(batches, "given", hows)
 
     def _note_not_finite(self, arrays: Sequence[Any], who: str) -> None:
@@ -239,32 +239,32 @@ class Feeder:
         """
         seed = int(self.wanted["seed"]) % _SEEDS
         parts = np.random.RandomState([seed, number, _SEEDS - 1]).uniform(0.3, 1.0, size=rows)
-        made = []
+        arrays = []
         padded = 0
-        for place, (slot, one) in enumerate(zip(self.slots, recipes)):
+        for place, (slot, recipe) in enumerate(zip(self.slots, recipes)):
             random = np.random.RandomState([seed, number, place])
             shape = _drawn_shape(slot, size, rows)
-            array = np.asarray(one.draw(random, shape))
-            if one.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
+            array = np.asarray(recipe.draw(random, shape))
+            if recipe.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
                 if self.wanted.get("pads_every_way"):
-                    padding.pad_every_way(array, parts, one, first=number * rows, place=padded)
+                    padding.pad_every_way(array, parts, recipe, first=number * rows, place=padded)
                 else:
-                    padding.pad_tails(array, parts, one.padding)
+                    padding.pad_tails(array, parts, recipe.padding)
                 padded += 1
-            made.append(_thinned(slot, array, random))
-        return made
+            arrays.append(_thinned(slot, array, random))
+        return arrays
 
     def _extreme(
         self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int, rows: int
     ) -> list[Any]:
         """Return one array for each input of an extra batch."""
         seed = int(self.wanted["seed"]) % _SEEDS
-        made = []
-        for place, (slot, one) in enumerate(zip(self.slots, recipes)):
+        arrays = []
+        for place, (slot, recipe) in enumerate(zip(self.slots, recipes)):
             shape = _drawn_shape(slot, size, rows)
-            array = extremes.extreme_values(one, kinds, shape, first)
-            made.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
-        return made
+            array = extremes.extreme_values(recipe, kinds, shape, first)
+            arrays.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
+        return arrays
 
     def _fed(
         self,
@@ -275,8 +275,8 @@ class Feeder:
         others: Sequence[Any] = (),
     ) -> FedInputs:
         """Return what is fed; the specs also fit the extra batches ``others``."""
-        packed = [self._packed(one) for one in batches]
-        flat = [self.library.tf.nest.flatten(one) for one in (*packed, *others)]
+        packed = [self._packed(arrays) for arrays in batches]
+        flat = [self.library.tf.nest.flatten(batch) for batch in (*packed, *others)]
         shapes, all_shapes = (
             [_shape(tensors) for tensors in zip(*several)]
             for several in (flat[: len(packed)], flat)
@@ -286,9 +286,9 @@ class Feeder:
             {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
             for slot, shape, how in zip(self.slots, shapes, hows)
         ]
-        for one, between in zip(entries, ranges):
-            one["range"] = between
-        told = {
+        for entry, between in zip(entries, ranges):
+            entry["range"] = between
+        report = {
             "kind": kind,
             "seed": self.wanted["seed"] if kind == "synthetic" else None,
             "batches": len(packed),
@@ -296,11 +296,11 @@ class Feeder:
             "inputs": entries,
             "notes": self.notes,
         }
-        found = FedInputs(packed, self.inputs.packed(specs), self.batch_size, told)
+        fed = FedInputs(packed, self.inputs.packed(specs), self.batch_size, report)
         if self.wanted["save"] is not None:
-            found.save = self._save
+            fed.save = self._save
             self._save(packed)
-        return found
+        return fed
 
     def _save(self, batches: Sequence[Any]) -> None:
         array_files.write_arrays(self.wanted["save"], self._joined(batches))
@@ -337,9 +337,9 @@ class Feeder:
 
     def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
         """Return what was fed, by name and with the batches one after the other."""
-        found: dict[str, list[Any]] = {slot.name: [] for slot in self.slots}
-        for one in batches:
-            for slot, tensor in zip(self.slots, self.library.tf.nest.flatten(one)):
+        arrays_by_name: dict[str, list[Any]] = {slot.name: [] for slot in self.slots}
+        for batch in batches:
+            for slot, tensor in zip(self.slots, self.library.tf.nest.flatten(batch)):
                 if slot.kind == RAGGED:
                     raise Refused(
                         "inputs",
@@ -347,15 +347,15 @@ class Feeder:
                     )
                 dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
                 array = np.asarray(dense)
-                found[slot.name].append(array[None] if slot.shape == [] else array)
-        for name, arrays in found.items():
+                arrays_by_name[slot.name].append(array[None] if slot.shape == [] else array)
+        for name, arrays in arrays_by_name.items():
             if len({array.shape[1:] for array in arrays}) > 1:
                 raise Refused(
                     "inputs",
                     "the batches of input {} have different shapes, which --save-inputs does not "
                     "support".format(name),
                 )
-        return {name: np.concatenate(arrays) for name, arrays in found.items()}
+        return {name: np.concatenate(arrays) for name, arrays in arrays_by_name.items()}
 
 
 def _drawn_shape(slot: Slot, size: int, rows: int) -> list[int]:
@@ -383,5 +383,5 @@ def _rows(slot: Slot, array: Any, place: int, batch_size: int) -> Any:
 
 def _shape(tensors: Sequence[Any]) -> list[int | None]:
     """Return the shape of all batches of an input; None for a dimension in which they differ."""
-    shapes = [one.shape.as_list() for one in tensors]
+    shapes = [tensor.shape.as_list() for tensor in tensors]
     return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)]

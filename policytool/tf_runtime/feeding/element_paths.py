@@ -28,9 +28,9 @@ _JOINING_OPS = frozenset({"concat", "concatv2", "concatenate"})
 
 def call_arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of a call, in both generations of Keras."""
-    held = getattr(node, "arguments", None)
-    values = getattr(held, "args", None) or getattr(node, "call_args", None) or ()
-    named = getattr(held, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
+    arguments = getattr(node, "arguments", None)
+    values = getattr(arguments, "args", None) or getattr(node, "call_args", None) or ()
+    named = getattr(arguments, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
     return list(values), dict(named)
 
 
@@ -49,7 +49,7 @@ def elements_of_input(shape: Any) -> Any:
     return np.arange(int(np.prod(sizes))).reshape(sizes)
 
 
-def elements_after(layer: Any, call: tuple[str, Any], given: Sequence[Any], shape: Any) -> Any:
+def elements_after(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], shape: Any) -> Any:
     """
     Return the array of what a layer or operation makes; None where it cannot be told.
 
@@ -59,23 +59,23 @@ def elements_after(layer: Any, call: tuple[str, Any], given: Sequence[Any], shap
     :param shape: that of the tensor that it makes
     """
     sizes = open_as_one(shape)
-    if sizes is None or not given or any(one is None for one in given):
+    if sizes is None or not arrays or any(array is None for array in arrays):
         return None
     try:
-        found = _moved(layer, call, given, sizes)
+        elements = _moved(layer, call, arrays, sizes)
     except (IndexError, TypeError, ValueError):
         return None  # arguments of a kind that no array takes, such as tensors
-    return found if found is not None and found.shape == sizes else None
+    return elements if elements is not None and elements.shape == sizes else None
 
 
-def _moved(layer: Any, call: tuple[str, Any], given: Sequence[Any], sizes: tuple[int, ...]) -> Any:
+def _moved(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sizes: tuple[int, ...]) -> Any:
     (symbol, node), entry = call, facts(layer)
     moves = entry.get("moves")
     if moves == "joined" or symbol in _JOINING_OPS:
         axis = getattr(layer, "axis", None)
         axis = int(call_arguments(node)[1].get("axis", -1) if axis is None else axis)
-        return np.concatenate(given, axis=axis if axis < 0 else axis - 1)
-    first = given[0]
+        return np.concatenate(arrays, axis=axis if axis < 0 else axis - 1)
+    first = arrays[0]
     if moves == "reshaped" or symbol in _RESHAPING_OPS:
         if getattr(layer, "data_format", None) == "channels_first" and first.ndim > 1:
             first = np.moveaxis(first, 0, -1)
@@ -122,14 +122,14 @@ def _key(node: Any) -> tuple[Any, ...]:
     values, named = call_arguments(node)
     key = named.get("slice_spec", named.get("key", values[1] if len(values) > 1 else None))
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
-    found = tuple(
+    index = tuple(
         slice(part.get("start"), part.get("stop"), part.get("step"))
         if isinstance(part, dict)
         else part
         for part in parts
     )
-    if found[0] not in (slice(None), Ellipsis) or not all(
-        part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in found
+    if index[0] not in (slice(None), Ellipsis) or not all(
+        part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in index
     ):
         raise TypeError("an index that is not the same for all rows")
-    return found
+    return index

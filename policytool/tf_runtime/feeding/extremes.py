@@ -82,17 +82,17 @@ def extreme_values(
     ways = [way for kind in kinds for way in _WAYS[kind]]
     if not shape:
         return constant if ways[first % len(ways)] == _CONSTANT else highest
-    made = np.array(highest)
+    array = np.array(highest)
     for row in range(shape[0]):
         way = ways[(first + row) % len(ways)]
         if way == _CONSTANT:
-            made[row] = constant[row]
+            array[row] = constant[row]
         elif way == _LOWEST:
-            made[row] = _lowest_row(recipe, lowest[row], highest[row])
+            array[row] = _lowest_row(recipe, lowest[row], highest[row])
         elif way in (_EVEN, _ODD):
             is_odd = way == _ODD and not recipe.is_mask
-            made[row] = np.where(_places(made[row]) % 2 == is_odd, highest[row], lowest[row])
-    return made
+            array[row] = np.where(_places(array[row]) % 2 == is_odd, highest[row], lowest[row])
+    return array
 
 
 def _lowest_row(recipe: Recipe, lowest: Any, highest: Any) -> Any:
@@ -111,5 +111,7 @@ def _places(row: Any) -> Any:
 
 
 def _filled(value: Any, shape: Sequence[int]) -> Any:
-    held = np.asarray(value)
-    return np.broadcast_to(held.astype(object) if held.dtype.kind in "US" else held, tuple(shape))
+    array = np.asarray(value)
+    return np.broadcast_to(
+        array.astype(object) if array.dtype.kind in "US" else array, tuple(shape)
+    )

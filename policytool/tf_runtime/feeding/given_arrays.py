@@ -59,7 +59,9 @@ def fitted_arrays(
             empty[0],
             listed(names),
         )
-    fitted = [_fitted(arrays[slot.name], slot, one, source) for slot, one in zip(slots, recipes)]
+    fitted = [
+        _fitted(arrays[slot.name], slot, recipe, source) for slot, recipe in zip(slots, recipes)
+    ]
     return [array for array, _ in fitted], [how for _, how in fitted]
 
 
@@ -73,28 +75,28 @@ def _fitted(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any
     _check_shape(array, slot, source)
     if slot.dtype == "string":
         return _strings(array, slot, source), "given"
-    wanted = np.dtype("float32" if slot.dtype in FLOAT32_DTYPES else slot.dtype)
+    dtype = np.dtype("float32" if slot.dtype in FLOAT32_DTYPES else slot.dtype)
     if (
         array.dtype.kind not in "biuf"
-        or (array.dtype.kind == "f" and wanted.kind != "f")
-        or (array.dtype.kind != "b" and wanted.kind == "b")
+        or (array.dtype.kind == "f" and dtype.kind != "f")
+        or (array.dtype.kind != "b" and dtype.kind == "b")
     ):
         raise source.refused(
             "input {} expects {}, but {} has {}", slot.name, slot.dtype, source.short, array.dtype
         )
-    _check_range(array, slot, wanted, source)
+    _check_range(array, slot, dtype, source)
     _check_ids(array, slot, recipe, source)
-    cast = "" if array.dtype == wanted else ", cast from {}".format(array.dtype)
-    return array.astype(wanted), "given" + cast
+    cast = "" if array.dtype == dtype else ", cast from {}".format(array.dtype)
+    return array.astype(dtype), "given" + cast
 
 
 def _strings(array: Any, slot: Slot, source: Source) -> Any:
     """Return text as TensorFlow takes it: bytes in UTF-8."""
-    if array.dtype.kind == "O" and all(isinstance(one, (str, bytes)) for one in array.flat):
-        flat = [one.encode("utf-8") if isinstance(one, str) else one for one in array.flat]
-        made = np.empty(len(flat), dtype=object)
-        made[:] = flat
-        return made.reshape(array.shape)
+    if array.dtype.kind == "O" and all(isinstance(text, (str, bytes)) for text in array.flat):
+        flat = [text.encode("utf-8") if isinstance(text, str) else text for text in array.flat]
+        encoded = np.empty(len(flat), dtype=object)
+        encoded[:] = flat
+        return encoded.reshape(array.shape)
     if array.dtype.kind not in "SU":
         raise source.refused(
             "input {} expects strings, but {} has {}", slot.name, source.short, array.dtype
@@ -127,14 +129,14 @@ def _check_shape(array: Any, slot: Slot, source: Source) -> None:
         )
 
 
-def _check_range(array: Any, slot: Slot, wanted: Any, source: Source) -> None:
+def _check_range(array: Any, slot: Slot, dtype: Any, source: Source) -> None:
     """
     Refuse values that the input's dtype has not: integers would come round, and floats become
     infinite.
     """
-    if array.dtype.kind == "b" or wanted.kind == "b":
+    if array.dtype.kind == "b" or dtype.kind == "b":
         return
-    bounds = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
+    bounds = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     if finite.size and (finite.min() < bounds.min or finite.max() > bounds.max):
         raise source.refused(

@@ -34,7 +34,7 @@ class Batch:
         """Whether the function returned one array, or one dict, and no batches."""
 
 
-def read_batches(wanted: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:
+def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:
     """
     Yield the batches of ``wanted["function"]``, as many as ``wanted["batches"]`` says or all.
 
@@ -43,10 +43,10 @@ def read_batches(wanted: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[B
 
     :raises Refused: if the function fails, returns something else, or returns more than that.
     """
-    name = wanted["function"]
-    most, bounds = wanted["batches"], wanted["most"]
+    name = options["function"]
+    most, bounds = options["batches"], options["most"]
     size = number = 0
-    for batch in _returned(name, wanted["directory"], slots):
+    for batch in _returned(name, options["directory"], slots):
         number += 1
         if number > bounds["batches"] and most is None:
             raise _refused(name, "returned {}", bounds["beyond_batches"])
@@ -67,14 +67,14 @@ def _returned(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batc
         with working_in(directory):
             return _called(name, code)
 
-    found = called(function)
-    if isinstance(found, dict) or hasattr(found, "__array__"):
+    result = called(function)
+    if isinstance(result, dict) or hasattr(result, "__array__"):
         source = Source(name, CODE, name)
-        yield Batch(source, _by_name(found, slots, source), is_alone=True)
+        yield Batch(source, _by_name(result, slots, source), is_alone=True)
         return
-    if not hasattr(found, "__iter__"):
-        raise _refused(name, "returned {}, not batches of arrays", _kind(found))
-    rest = called(lambda: iter(found))
+    if not hasattr(result, "__iter__"):
+        raise _refused(name, "returned {}, not batches of arrays", _kind(result))
+    rest = called(lambda: iter(result))
     number = 0
     while True:
         value = called(lambda: next(rest, _END))
@@ -106,7 +106,7 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
     """Return the arrays of one batch: a dict of them, several in the order of inputs, or one."""
     names = [slot.name for slot in slots]
     if isinstance(value, dict):
-        return {str(name): _array(str(name), one, source) for name, one in value.items()}
+        return {str(name): _array(str(name), array, source) for name, array in value.items()}
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(several) != len(names):
         count = "one array" if len(several) == 1 else "{} values".format(len(several))
@@ -119,7 +119,7 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
             "{} inputs: {}".format(len(names), ", ".join(names)) if len(names) > 1 else names[0],
             hint,
         )
-    return {name: _array(name, one, source) for name, one in zip(names, several)}
+    return {name: _array(name, array, source) for name, array in zip(names, several)}
 
 
 def _array(name: str, value: Any, source: Source) -> Any:

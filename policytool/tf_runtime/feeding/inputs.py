@@ -34,7 +34,7 @@ taken.
 _TABLE_RANK = 2
 
 
-def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedInputs:
+def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedInputs:
     """
     Return inputs for ``model(inputs, training=False)``.
 
@@ -51,27 +51,27 @@ def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedIn
         and ``not-callable``.
     """
     inputs = model_inputs(library, model)
-    found = layers_reached(library, model)
+    reached = layers_reached(library, model)
     recipes = [
-        recipe(slot, found[place] if found is not None else None, model)
+        recipe(slot, reached[place] if reached is not None else None, model)
         for place, slot in enumerate(inputs.slots)
     ]
-    if wanted.get("like") is not None:
-        take_after(inputs.slots, wanted["like"])
-    feeder = Feeder(library, inputs, wanted)
-    if _is_given(wanted):
+    if options.get("like") is not None:
+        take_after(inputs.slots, options["like"])
+    feeder = Feeder(library, inputs, options)
+    if _is_given(options):
         return feeder.given(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
-    made = feeder.first(
+    fed = feeder.first(
         [(recipes, size) for size in SIZES], lambda tensors: model_calls.call(model, tensors)
     )
     forget_states(model)
-    return made
+    return fed
 
 
 def feed_signature(
-    library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]
+    library: Library, signature: Any, loaded: Any, options: Mapping[str, Any]
 ) -> FedInputs:
     """
     Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of
@@ -83,14 +83,14 @@ def feed_signature(
     :raises Refused: as :func:`feed_model`.
     """
     inputs = signature_inputs(library, signature)
-    feeder = Feeder(library, inputs, wanted)
+    feeder = Feeder(library, inputs, options)
     counts = (
         [_smallest_table(signature, loaded), *FEW]
         if any("int" in slot.dtype for slot in inputs.slots)
         else FEW[:1]
     )
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
-    if _is_given(wanted):
+    if _is_given(options):
         return feeder.given(most[0])
     if len(most) == 1 and not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(most[0], SIZES[0])
@@ -101,7 +101,7 @@ def feed_signature(
 
 
 def feed_known_signature(
-    library: Library, signature: Any, model: Any, wanted: Mapping[str, Any], size: int
+    library: Library, signature: Any, model: Any, options: Mapping[str, Any], size: int
 ) -> FedInputs:
     """
     Return inputs for ``signature(**inputs)`` in the range of what the inputs of ``model`` with the
@@ -114,8 +114,8 @@ def feed_known_signature(
     inputs = signature_inputs(library, signature)
     known = layers_reached_by_name(library, model)
     recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
-    feeder = Feeder(library, inputs, wanted)
-    return feeder.given(recipes) if _is_given(wanted) else feeder.synthetic(recipes, size)
+    feeder = Feeder(library, inputs, options)
+    return feeder.given(recipes) if _is_given(options) else feeder.synthetic(recipes, size)
 
 
 def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
@@ -130,16 +130,16 @@ def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None
         raise Refused(
             "inputs", "has {} inputs, but the other model has {}".format(len(slots), len(like))
         )
-    dtypes = {one["name"]: one["dtype"] for one in like}
+    dtypes = {entry["name"]: entry["dtype"] for entry in like}
     if {slot.name for slot in slots} != set(dtypes):
-        for slot, one in zip(slots, like):
-            slot.name = one["name"]
+        for slot, entry in zip(slots, like):
+            slot.name = entry["name"]
     for slot in slots:
         slot.dtype = dtypes[slot.name]
 
 
-def _is_given(wanted: Mapping[str, Any]) -> bool:
-    return wanted["file"] is not None or wanted.get("function") is not None
+def _is_given(options: Mapping[str, Any]) -> bool:
+    return options["file"] is not None or options.get("function") is not None
 
 
 def forget_states(model: Any) -> None:
@@ -156,11 +156,13 @@ def _smallest_table(signature: Any, loaded: Any) -> int:
     GPU gives zeros for ids beyond it, and no error.
     """
     variables = [
-        one for holder in (signature, loaded) for one in getattr(holder, "variables", None) or []
+        variable
+        for holder in (signature, loaded)
+        for variable in getattr(holder, "variables", None) or []
     ]
     tables = [
-        one
-        for one in variables
-        if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK
+        variable
+        for variable in variables
+        if "embedding" in variable.name.lower() and variable.shape.rank == _TABLE_RANK
     ]
-    return min((int(one.shape[0]) for one in tables), default=SMALL_IDS)
+    return min((int(variable.shape[0]) for variable in tables), default=SMALL_IDS)

@@ -40,45 +40,45 @@ def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | Non
     known = np.zeros(sizes, dtype=bool)
     mean, spread = np.zeros(sizes), np.ones(sizes)
     names = []
-    for one in reached:
-        learnt = _of_layer(slot, one)
+    for reached_layer in reached:
+        learnt = _of_layer(slot, reached_layer)
         if learnt is None:
             continue
         own_mean, own_spread, elements = learnt
-        there = elements.ravel() >= 0
-        places, sources = elements.ravel()[there], np.flatnonzero(there)
+        present = elements.ravel() >= 0
+        places, sources = elements.ravel()[present], np.flatnonzero(present)
         new = ~known.flat[places]
         if not new.any():
             continue
         mean.flat[places[new]] = own_mean.flat[sources[new]]
         spread.flat[places[new]] = own_spread.flat[sources[new]]
         known.flat[places] = True
-        names.append(str(one.layer.name))
+        names.append(str(reached_layer.layer.name))
     return Statistics(mean, spread, tuple(names)) if names else None
 
 
-def _of_layer(slot: Slot, one: Reached) -> tuple[Any, Any, Any] | None:
+def _of_layer(slot: Slot, reached: Reached) -> tuple[Any, Any, Any] | None:
     """
     Return the means and standard deviations of what a layer gets, as they are in the input, and
     which of the input's elements each is of; None for a layer that tells nothing of them.
     """
-    if not has_statistics(one.layer):
+    if not has_statistics(reached.layer):
         return None
-    is_batch_layer = category(one.layer) == "normalization"
-    if is_batch_layer and one.way == CHANGED:
+    is_batch_layer = category(reached.layer) == "normalization"
+    if is_batch_layer and reached.way == CHANGED:
         return None  # they are of what an operation or a class of someone else's made
-    elements = one.elements
+    elements = reached.elements
     if elements is None:
         sizes = open_as_one(slot.shape) or ()
         elements = np.arange(int(np.prod(sizes))).reshape(sizes)
-    axis = _axis(one, elements.shape) if is_batch_layer else None
+    axis = _axis(reached, elements.shape) if is_batch_layer else None
     fitted = [
-        _fitted(_array(getattr(one.layer, attribute, None)), elements.shape, axis)
-        for attribute in facts(one.layer)["statistics"]
+        _fitted(_array(getattr(reached.layer, attribute, None)), elements.shape, axis)
+        for attribute in facts(reached.layer)["statistics"]
     ]
     if any(array is None or not np.isfinite(array).all() for array in fitted):
         return None
-    scale, offset = one.scaling
+    scale, offset = reached.scaling
     mean, variance = fitted
     return (mean - offset) / scale, np.sqrt(np.maximum(variance, 0)) / abs(scale), elements
 
@@ -90,14 +90,18 @@ def _array(value: Any) -> Any:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value).astype("float64")
 
 
-def _axis(one: Reached, sizes: Sequence[int]) -> int:
+def _axis(reached: Reached, sizes: Sequence[int]) -> int:
     """
     Return the axis of a BatchNormalization's features, with the batch as the first. If the
     shape that it gets is unknown, as in a TimeDistributed, the shape of the input does not tell.
     """
-    if one.elements is None:
+    if reached.elements is None:
         return len(sizes)
-    axis = one.layer.axis if isinstance(one.layer.axis, int) else next(iter(one.layer.axis))
+    axis = (
+        reached.layer.axis
+        if isinstance(reached.layer.axis, int)
+        else next(iter(reached.layer.axis))
+    )
     return int(axis) % (len(sizes) + 1)
 
 

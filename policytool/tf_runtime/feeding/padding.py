@@ -22,7 +22,7 @@ def pad_tails(array: Any, parts: Any, padding: float) -> None:
         array[row, _kept(array, parts, row) :] = padding
 
 
-def pad_every_way(array: Any, parts: Any, made: Recipe, *, first: int, place: int) -> None:
+def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: int) -> None:
     """
     Pad each row in one of the ways, in turn: masks of one row are the same for all inputs in four
     rows, and another for each input in the next four.
@@ -35,13 +35,13 @@ def pad_every_way(array: Any, parts: Any, made: Recipe, *, first: int, place: in
         way = (number + (place if number % (2 * WAYS) >= WAYS else 0)) % WAYS
         kept = _kept(array, parts, row)
         if way == _END:
-            array[row, kept:] = made.padding
+            array[row, kept:] = recipe.padding
         elif way == _BEGINNING:
-            array[row, : array.shape[1] - kept] = made.padding
+            array[row, : array.shape[1] - kept] = recipe.padding
         elif way == _EVERYWHERE:
-            array[row] = made.padding
-        if array.ndim == _SENTENCES_RANK and made.limit is not None:
-            array[row, 1::2, array.shape[2] // 2 :] = made.padding
+            array[row] = recipe.padding
+        if array.ndim == _SENTENCES_RANK and recipe.limit is not None:
+            array[row, 1::2, array.shape[2] // 2 :] = recipe.padding
 
 
 def _kept(array: Any, parts: Any, row: int) -> int:

@@ -136,9 +136,9 @@ def ids(layer: Any) -> int | None:
     """
     counts: list[Any] = [len(layer.get_vocabulary())] if _is_inverted(layer) else []
     counts += [
-        getattr(one, facts(one)["id_count"], None)
-        for _, one in paths(layer)
-        if "id_count" in facts(one)
+        getattr(inner, facts(inner)["id_count"], None)
+        for _, inner in paths(layer)
+        if "id_count" in facts(inner)
     ]
     return min((count for count in counts if isinstance(count, int) and count > 0), default=None)
 
@@ -153,14 +153,20 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     Return what each input comes to, in the order of the model's inputs; None for a model whose
     calls nobody recorded.
     """
-    one = graph(model)
-    if one is None:
+    functional = graph(model)
+    if functional is None:
         return None
-    walk = _Walk(library, len(one.inputs))
+    walk = _Walk(library, len(functional.inputs))
     follows = any("statistics" in facts(layer) for _, layer in paths(model))
-    elements = [elements_of_input(tensor.shape) if follows else None for tensor in one.inputs]
+    elements = [
+        elements_of_input(tensor.shape) if follows else None for tensor in functional.inputs
+    ]
     walk.through(
-        one, [{place: Passed(WHOLE, elements=held)} for place, held in enumerate(elements)]
+        functional,
+        [
+            {place: Passed(WHOLE, elements=input_elements)}
+            for place, input_elements in enumerate(elements)
+        ],
     )
     return walk.found
 
@@ -170,22 +176,28 @@ class _Walk:
         self.found: list[list[Reached]] = [[] for _ in range(count)]
         self.flatten = library.tf.nest.flatten
 
-    def through(self, one: Any, flows: Sequence[Flow]) -> list[Flow]:
+    def through(self, functional: Any, flows: Sequence[Flow]) -> list[Flow]:
         """Follow flows into the inputs of a graph; return those that come out of it."""
-        held = {id(tensor): flow for tensor, flow in zip(one.inputs, flows)}
-        for depth in sorted(one._nodes_by_depth, reverse=True):  # noqa: SLF001  # the order in which both generations run their graphs
-            for node in one._nodes_by_depth[depth]:  # noqa: SLF001  # as above
+        flows_by_tensor = {id(tensor): flow for tensor, flow in zip(functional.inputs, flows)}
+        for depth in sorted(functional._nodes_by_depth, reverse=True):  # noqa: SLF001  # the order in which both generations run their graphs
+            for node in functional._nodes_by_depth[depth]:  # noqa: SLF001  # as above
                 layer = _layer(node)
                 if layer is None or category(layer) == "input":
                     continue
                 tensors = self.flatten(node_inputs(node))
-                given = [_Given(held.get(id(tensor), {}), tensor.shape) for tensor in tensors]
+                call_inputs = [
+                    _Given(flows_by_tensor.get(id(tensor), {}), tensor.shape) for tensor in tensors
+                ]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
-                self.masks(layer, [held.get(id(tensor), {}) for tensor in self.masking(node)])
-                if any(one.flow for one in given):
-                    made = self.out_of(layer, node, given, [tensor.shape for tensor in outputs])
-                    held.update(zip([id(tensor) for tensor in outputs], made))
-        return [held.get(id(tensor), {}) for tensor in self.flatten(one.outputs)]
+                self.masks(
+                    layer, [flows_by_tensor.get(id(tensor), {}) for tensor in self.masking(node)]
+                )
+                if any(call_input.flow for call_input in call_inputs):
+                    output_flows = self.out_of(
+                        layer, node, call_inputs, [tensor.shape for tensor in outputs]
+                    )
+                    flows_by_tensor.update(zip([id(tensor) for tensor in outputs], output_flows))
+        return [flows_by_tensor.get(id(tensor), {}) for tensor in self.flatten(functional.outputs)]
 
     def masking(self, node: Any) -> list[Any]:
         """Return the tensors that a node passes to arguments that take masks."""
@@ -197,14 +209,14 @@ class _Walk:
             if tensor is not None
         ]
 
-    def masks(self, layer: Any, given: Sequence[Flow]) -> None:
+    def masks(self, layer: Any, flows: Sequence[Flow]) -> None:
         """Note that flows come to a layer as masks."""
-        for flow in given:
+        for flow in flows:
             for position, passed in flow.items():
                 self.found[position].append(Reached(layer, passed.way, None, is_mask=True))
 
     def out_of(
-        self, layer: Any, node: Any, given: Sequence[_Given], shapes: Sequence[Any]
+        self, layer: Any, node: Any, call_inputs: Sequence[_Given], shapes: Sequence[Any]
     ) -> list[Flow]:
         """
         Note that flows come to a layer; return what comes out of it as it went in.
@@ -212,11 +224,13 @@ class _Walk:
         :param shapes: those of what the layer makes
         """
         inner = graph(layer)
-        if inner is not None and len(inner.inputs) == len(given):
-            return self.through(inner, [one.flow for one in given])
+        if inner is not None and len(inner.inputs) == len(call_inputs):
+            return self.through(inner, [call_input.flow for call_input in call_inputs])
         if facts(layer).get("wraps") == "steps":
-            return self.out_of(layer.layer, None, [one.unfollowed() for one in given], shapes)
-        flow = _joined([one.flow for one in given])
+            return self.out_of(
+                layer.layer, None, [call_input.unfollowed() for call_input in call_inputs], shapes
+            )
+        flow = _joined([call_input.flow for call_input in call_inputs])
         symbol = _symbol(layer)
         ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else ids(layer)
         is_inside = ranges is not None and not symbol and not takes_ids(layer)
@@ -228,7 +242,7 @@ class _Walk:
                 Reached(layer, way, ranges, passed.scaling, elements=passed.elements)
             )
         return [
-            _followed(_after(layer, symbol, flow), layer, (symbol, node), given, shape)
+            _followed(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
             for shape in shapes
         ]
 
@@ -249,12 +263,12 @@ class _Given(NamedTuple):
     def unfollowed(self) -> _Given:
         """Return the same, with no places of values."""
         return self._replace(
-            flow={place: one._replace(elements=None) for place, one in self.flow.items()}
+            flow={place: passed._replace(elements=None) for place, passed in self.flow.items()}
         )
 
 
 def _followed(
-    flow: Flow, layer: Any, call: tuple[str, Any], given: Sequence[_Given], shape: Any
+    flow: Flow, layer: Any, call: tuple[str, Any], call_inputs: Sequence[_Given], shape: Any
 ) -> Flow:
     """
     Return a flow with the places of its values in one output of a layer.
@@ -265,7 +279,9 @@ def _followed(
         place: passed
         if passed.elements is None
         else passed._replace(
-            elements=elements_after(layer, call, [one.elements(place) for one in given], shape)
+            elements=elements_after(
+                layer, call, [call_input.elements(place) for call_input in call_inputs], shape
+            )
         )
         for place, passed in flow.items()
     }
@@ -280,22 +296,25 @@ def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
         if scale.size != 1 or offset.size != 1 or not scale.item():
             return {}
         return {
-            position: one._replace(
-                scale=one.scale * scale.item(), offset=one.offset * scale.item() + offset.item()
+            position: passed._replace(
+                scale=passed.scale * scale.item(),
+                offset=passed.offset * scale.item() + offset.item(),
             )
-            for position, one in flow.items()
+            for position, passed in flow.items()
         }
     effect = _way(layer, symbol)
     if effect is None:
         return {}
-    return {position: one._replace(way=max(one.way, effect)) for position, one in flow.items()}
+    return {
+        position: passed._replace(way=max(passed.way, effect)) for position, passed in flow.items()
+    }
 
 
 def _layer(node: Any) -> Any:
     for name in ("operation", "layer", "outbound_layer"):
-        found = getattr(node, name, None)
-        if found is not None:
-            return found
+        layer = getattr(node, name, None)
+        if layer is not None:
+            return layer
     return None
 
 
@@ -305,18 +324,20 @@ def node_inputs(node: Any) -> Any:
 
 
 def _tensors(node: Any, name: str, older: str) -> Any:
-    found = getattr(node, name, None)
-    return getattr(node, older) if found is None else found
+    tensors = getattr(node, name, None)
+    return getattr(node, older) if tensors is None else tensors
 
 
-def _joined(given: Sequence[Flow]) -> dict[int, Passed]:
-    found: dict[int, Passed] = {}
-    for flow in given:
-        for position, one in flow.items():
-            other = found.get(position, one)
-            is_same = one.scaling == other.scaling
-            found[position] = other._replace(way=max(one.way, other.way) if is_same else CHANGED)
-    return found
+def _joined(flows: Sequence[Flow]) -> dict[int, Passed]:
+    joined: dict[int, Passed] = {}
+    for flow in flows:
+        for position, passed in flow.items():
+            other = joined.get(position, passed)
+            is_same = passed.scaling == other.scaling
+            joined[position] = other._replace(
+                way=max(passed.way, other.way) if is_same else CHANGED
+            )
+    return joined
 
 
 def _way(layer: Any, symbol: str) -> int | None:
@@ -348,7 +369,7 @@ def _depth(layer: Any, node: Any) -> int | None:
     """Return how many ids a one-hot operation tells apart."""
     arguments = list(getattr(node, "call_args", None) or [])
     named = getattr(node, "call_kwargs", None) or {}
-    found = getattr(
+    depth = getattr(
         layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None)
     )
-    return found if isinstance(found, int) and found > 0 else None
+    return depth if isinstance(depth, int) and depth > 0 else None

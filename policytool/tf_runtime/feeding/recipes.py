@@ -97,52 +97,54 @@ def recipe(
     layer of the model holds for the input. ``few`` is how many ids there are where no layer says
     it.
     """
-    found = _everything(model) if reached is None else reached
-    made = _of_dtype(slot, found, model if reached is None else None, few)
-    for one in found:
-        padding = _masked_value(slot, one, sure=reached is not None)
-        made.padding = made.padding if padding is None else padding
-    if made.padding is None:
-        return made
-    counts = [one.count for one in found if one.count is not None]
-    return _padded(made, made.padding, has_others=min(counts, default=0) != 1)
+    layers = _everything(model) if reached is None else reached
+    input_recipe = _of_dtype(slot, layers, model if reached is None else None, few)
+    for reached_layer in layers:
+        padding = _masked_value(slot, reached_layer, sure=reached is not None)
+        input_recipe.padding = input_recipe.padding if padding is None else padding
+    if input_recipe.padding is None:
+        return input_recipe
+    counts = [reached_layer.count for reached_layer in layers if reached_layer.count is not None]
+    return _padded(input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1)
 
 
-def _masked_value(slot: Slot, one: Reached, *, sure: bool) -> float | None:
+def _masked_value(slot: Slot, reached: Reached, *, sure: bool) -> float | None:
     """
     Return the value of an input that a layer masks; None if it masks none, or sees other values.
 
     If nobody knows which layers the input comes to, ids are those of an Embedding, and a Masking
     sees sequences of features.
     """
-    if sure and (one.way == CHANGED or one.scaling != UNSCALED):
+    if sure and (reached.way == CHANGED or reached.scaling != UNSCALED):
         return None
-    if facts(one.layer).get("makes_mask") == "always":
+    if facts(reached.layer).get("makes_mask") == "always":
         is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
         return (
-            float(one.layer.mask_value) if sure or (is_series and "int" not in slot.dtype) else None
+            float(reached.layer.mask_value)
+            if sure or (is_series and "int" not in slot.dtype)
+            else None
         )
-    if getattr(one.layer, "mask_zero", False):
+    if getattr(reached.layer, "mask_zero", False):
         return 0.0 if sure or "int" in slot.dtype else None
     return None
 
 
-def _padded(made: Recipe, padding: float, *, has_others: bool) -> Recipe:
+def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
     """
     Return a recipe whose values are none that mean the end of a sequence, where there are others.
     """
-    draw = made.draw
+    draw = recipe.draw
     other = padding + 1 if has_others else padding
 
     def kept(values: Any) -> Any:
         return np.where(values == padding, np.asarray(other, dtype=values.dtype), values)
 
-    made.draw = lambda random, shape: kept(draw(random, shape))
-    if not made.is_mask:
-        made.edges = (kept(np.asarray(made.edges[0])), kept(np.asarray(made.edges[1])))
-        made.constant = kept(np.asarray(made.constant))
-    made.how += ", padded with {:g}".format(padding)
-    return made
+    recipe.draw = lambda random, shape: kept(draw(random, shape))
+    if not recipe.is_mask:
+        recipe.edges = (kept(np.asarray(recipe.edges[0])), kept(np.asarray(recipe.edges[1])))
+        recipe.constant = kept(np.asarray(recipe.constant))
+    recipe.how += ", padded with {:g}".format(padding)
+    return recipe
 
 
 def _everything(model: Any) -> list[Reached]:
@@ -157,46 +159,46 @@ def _everything(model: Any) -> list[Reached]:
     )
 
 
-def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
+def _of_dtype(slot: Slot, reached: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
     """
     Return how an input of a dtype is drawn; ``unknown`` is a model of which nobody knows what its
     inputs come to.
     """
     sure = unknown is None
     if slot.dtype == "string":
-        return _words(found)
-    is_mask = _is_mask(slot, found)
+        return _words(reached)
+    is_mask = _is_mask(slot, reached)
     if slot.dtype == "bool":
         return _flags(slot, is_mask=is_mask)
     is_integer = "int" in slot.dtype
     may = is_integer or (not sure and slot.shape is not None and are_ids(slot.shape, unknown))
     takers = [
-        one
-        for one in found
-        if one.count is not None and (may or (sure and _carries_ids(slot, one)))
+        reached_layer
+        for reached_layer in reached
+        if reached_layer.count is not None and (may or (sure and _carries_ids(slot, reached_layer)))
     ]
     if takers:
         return _ids(slot, takers, sure=sure)
     if is_mask:
         return _flags(slot, is_mask=True)
-    made = _values(slot, found, few, sure=sure)
-    made.is_scalable = not is_integer
-    return made
+    recipe = _values(slot, reached, few, sure=sure)
+    recipe.is_scalable = not is_integer
+    return recipe
 
 
-def _values(slot: Slot, found: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
+def _values(slot: Slot, reached: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
     """Return how an input is drawn that holds numbers, and no IDs of a layer."""
     is_integer = "int" in slot.dtype
-    lookup = _first(found, vocabulary_dtype="int64")
+    lookup = _first(reached, vocabulary_dtype="int64")
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
     if sure:
-        bins, rescaling = _first(found, "boundaries"), _first(found, "scaling")
-        made = _around(slot, bins.layer) if bins is not None else None
-        made = made or _learnt(slot, found)
-        made = made or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
-        if made is not None:
-            return made
+        bins, rescaling = _first(reached, "boundaries"), _first(reached, "scaling")
+        recipe = _around(slot, bins.layer) if bins is not None else None
+        recipe = recipe or _learnt(slot, reached)
+        recipe = recipe or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
+        if recipe is not None:
+            return recipe
     if is_integer:
         return (
             _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small IDs below {}")
@@ -206,47 +208,47 @@ def _values(slot: Slot, found: Sequence[Reached], few: int | None, *, sure: bool
     )
 
 
-def _first(found: Sequence[Reached], *properties: str, **values: str) -> Reached | None:
+def _first(reached: Sequence[Reached], *properties: str, **values: str) -> Reached | None:
     """Return the first layer with these facts that is no inverted lookup; None without any."""
     return next(
         (
-            one
-            for one in found
-            if set(properties) <= set(facts(one.layer))
-            and all(facts(one.layer).get(key) == value for key, value in values.items())
-            and not getattr(one.layer, "invert", False)
+            reached_layer
+            for reached_layer in reached
+            if set(properties) <= set(facts(reached_layer.layer))
+            and all(facts(reached_layer.layer).get(key) == value for key, value in values.items())
+            and not getattr(reached_layer.layer, "invert", False)
         ),
         None,
     )
 
 
-def _carries_ids(slot: Slot, one: Reached) -> bool:
+def _carries_ids(slot: Slot, reached: Reached) -> bool:
     """
     Return whether a float input holds ids: before a class of someone else's that embeds, only a
     sequence of single values does.
     """
     return (
-        takes_ids(one.layer)
-        or is_operation(one.layer)
+        takes_ids(reached.layer)
+        or is_operation(reached.layer)
         or slot.shape is None
         or len(slot.shape) <= _SEQUENCE_RANK
     )
 
 
 def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
-    least = min(takers, key=lambda one: one.count or 0)
+    least = min(takers, key=lambda taker: taker.count or 0)
     count = least.count or 1
-    scaled = [one for one in takers if one.scaling != UNSCALED]
+    scaled = [taker for taker in takers if taker.scaling != UNSCALED]
     if scaled:
-        return _before_scaling(slot, min(scaled, key=lambda one: one.count or 0))
+        return _before_scaling(slot, min(scaled, key=lambda taker: taker.count or 0))
     if sure and least.way == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
         count = max(1, count // 2)  # room for what an offset makes of the largest
-    made = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
-    whole = [one for one in takers if one.way == WHOLE and takes_ids(one.layer)]
+    recipe = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
+    whole = [taker for taker in takers if taker.way == WHOLE and takes_ids(taker.layer)]
     if sure and whole:
-        strictest = min(whole, key=lambda one: one.count or 0)
-        made.limit = (strictest.count or 1, str(strictest.layer.name))
-    return made
+        strictest = min(whole, key=lambda taker: taker.count or 0)
+        recipe.limit = (strictest.count or 1, str(strictest.layer.name))
+    return recipe
 
 
 def _before_scaling(slot: Slot, taker: Reached) -> Recipe:
@@ -301,22 +303,22 @@ def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
         return Recipe(
             "flags", lambda random, shape: random.randint(0, 2, size=shape), (0, 1), constant=1
         )
-    made = Recipe(
+    recipe = Recipe(
         "a mask of ones", lambda _, shape: np.ones(shape, dtype="int64"), (0, 1), constant=1
     )
-    made.is_mask = True
+    recipe.is_mask = True
     if slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
-        made.padding = 0.0
-    return made
+        recipe.padding = 0.0
+    return recipe
 
 
-def _is_mask(slot: Slot, found: Sequence[Reached]) -> bool:
+def _is_mask(slot: Slot, reached: Sequence[Reached]) -> bool:
     """
     Return whether an input is a mask, by its name or by the argument of a layer that it is passed
     to: random bits, or numbers, are none that a model was made for.
     """
     is_named = "mask" in slot.name.lower() and (slot.dtype == "bool" or "int" in slot.dtype)
-    return is_named or any(one.is_mask for one in found)
+    return is_named or any(reached_layer.is_mask for reached_layer in reached)
 
 
 def _numbers(layer: Any) -> Recipe:
@@ -331,12 +333,14 @@ def _numbers(layer: Any) -> Recipe:
     )
 
 
-def _words(found: Sequence[Reached]) -> Recipe:
+def _words(reached: Sequence[Reached]) -> Recipe:
     """
     Draw words of a vocabulary, several at a time where a layer splits them, with some that it does
     not hold where it takes such.
     """
-    words_first = sorted(found, key=lambda one: "splits_texts" in facts(one.layer))
+    words_first = sorted(
+        reached, key=lambda reached_layer: "splits_texts" in facts(reached_layer.layer)
+    )
     lookup = _first(words_first, vocabulary_dtype="string")
     if lookup is None:
         choices = np.array(WORDS, dtype=object)
@@ -383,7 +387,7 @@ def _vocabulary(layer: Any) -> list[Any]:
 
 def _around(slot: Slot, layer: Any) -> Recipe | None:
     name = facts(layer)["boundaries"]
-    boundaries = np.array([float(one) for one in getattr(layer, name, None) or []])
+    boundaries = np.array([float(boundary) for boundary in getattr(layer, name, None) or []])
     if not len(boundaries):
         return None
     width = float(np.diff(boundaries).min()) if len(boundaries) > 1 else 1.0
@@ -400,12 +404,12 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     return Recipe(text, draw, edges, constant=edges[1])
 
 
-def _learnt(slot: Slot, found: Sequence[Reached]) -> Recipe | None:
+def _learnt(slot: Slot, reached: Sequence[Reached]) -> Recipe | None:
     """
     Draw from the mean and the variance that layers learnt; None where none of them are of the
     input's values.
     """
-    statistics = input_statistics(slot, found)
+    statistics = input_statistics(slot, reached)
     if statistics is None:
         return None
     mean, spread = statistics.mean, statistics.spread
@@ -443,7 +447,7 @@ def _scaled(slot: Slot, layer: Any) -> Recipe | None:
     if largest >= 1 or not np.all(scale):
         return None
     lowest, highest = np.minimum(offset, 0), np.maximum(1, -offset)
-    ends = np.sort([(one - offset) / scale for one in (lowest, highest)], axis=0)
+    ends = np.sort([(edge - offset) / scale for edge in (lowest, highest)], axis=0)
     if "int" in slot.dtype:
         limits = np.iinfo(slot.dtype)
         ends = np.clip([np.ceil(ends[0]), np.floor(ends[1])], limits.min, limits.max)

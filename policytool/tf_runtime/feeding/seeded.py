@@ -30,7 +30,7 @@ taken.
 
 def input_slots(tensors: Sequence[Any]) -> list[Slot]:
     """Return the specs of symbolic tensors, or of TensorSpecs, in their order."""
-    found = []
+    slots = []
     for position, tensor in enumerate(tensors):
         kind = type(tensor).__name__
         if "Ragged" in kind or "Sparse" in kind or getattr(tensor, "is_tensor_like", True) is False:
@@ -46,14 +46,14 @@ def input_slots(tensors: Sequence[Any]) -> list[Slot]:
             if getattr(shape, "rank", 0) is None
             else [None if size is None else int(size) for size in shape]
         )
-        found.append(
+        slots.append(
             Slot(
                 str(getattr(tensor, "name", None) or position),
                 dims,
                 str(getattr(tensor.dtype, "name", tensor.dtype)),
             )
         )
-    return found
+    return slots
 
 
 def draw_inputs(
@@ -66,8 +66,8 @@ def draw_inputs(
     process, as long as the names by which the specs are found among the model's inputs stay the
     same.
     """
-    found = layers_reached_by_name(library, model)
-    made = []
+    reached_by_name = layers_reached_by_name(library, model)
+    tensors = []
     for place, spec in enumerate(specs):
         random = np.random.RandomState(1000 * seed + place)
         dims = spec.shape if spec.shape is not None else [None, None]
@@ -75,9 +75,11 @@ def draw_inputs(
             BATCH if axis == 0 and extent is None else size if extent is None else extent
             for axis, extent in enumerate(dims)
         ]
-        values = recipe(spec, found.get(spec.name.partition(":")[0]), model).draw(random, shape)
+        values = recipe(spec, reached_by_name.get(spec.name.partition(":")[0]), model).draw(
+            random, shape
+        )
         dtype = library.tf.as_dtype(spec.dtype)
-        made.append(
+        tensors.append(
             library.tf.constant(
                 values
                 if spec.dtype == "string"
@@ -85,7 +87,7 @@ def draw_inputs(
                 dtype=dtype,
             )
         )
-    return made
+    return tensors
 
 
 def sizes(specs: Sequence[Slot]) -> Iterator[int]:
@@ -99,5 +101,7 @@ def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[Reach
         slots = model_inputs(library, model).slots if model is not None else []
     except Refused:
         return {}  # what holds for every layer of the model holds for the input then
-    found = layers_reached(library, model) if slots else None
-    return {slot.name: one for slot, one in zip(slots, found)} if found is not None else {}
+    reached = layers_reached(library, model) if slots else None
+    return (
+        {slot.name: layers for slot, layers in zip(slots, reached)} if reached is not None else {}
+    )

@@ -101,13 +101,13 @@ def graph(model: Any) -> Any:
     Return what has the nodes of a functional model or of a Sequential; None for any other layer.
     """
     inner = getattr(model, "_functional", None)  # a Sequential of Keras 3
-    for one in (model, inner):
+    for candidate in (model, inner):
         if (
-            one is not None
-            and getattr(one, "_nodes_by_depth", None)
-            and getattr(one, "inputs", None)
+            candidate is not None
+            and getattr(candidate, "_nodes_by_depth", None)
+            and getattr(candidate, "inputs", None)
         ):
-            return one
+            return candidate
     return None
 
 
@@ -120,19 +120,21 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     """
     tables = [layer for _, layer in paths(model) if is_embedding(layer)]
     built = [_built_with(layer) for layer in tables]
-    known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
+    known = [
+        list(build_shape)[1:] for build_shape in built if isinstance(build_shape, (list, tuple))
+    ]
     return len(shape) <= _IDS_RANK and bool(tables) and (not known or list(shape)[1:] in known)
 
 
 def _declared(model: Any) -> Any:
-    one = graph(model)
-    if one is None:
+    functional = graph(model)
+    if functional is None:
         return None
     for name in ("_inputs_struct", "_nested_inputs"):
-        nested = getattr(one, name, None)
+        nested = getattr(functional, name, None)
         if nested is not None:
             return nested
-    return list(one.inputs)
+    return list(functional.inputs)
 
 
 def _called(model: Any) -> Any:
@@ -160,16 +162,17 @@ def _built(model: Any) -> Any:
     with.
     """
     needed = [
-        one
-        for one in inspect.signature(model.call).parameters.values()
-        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+        parameter
+        for parameter in inspect.signature(model.call).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
     if len(needed) > 1:
         raise _several(model, len(needed))
     for _, layer in paths(model):
-        found = _built_with(layer)
-        if found is not None:
-            return _shaped(found, model)
+        shapes = _built_with(layer)
+        if shapes is not None:
+            return _shaped(shapes, model)
     raise Refused(
         "no-inputs",
         ("the inputs of {} are unknown: its file contains no build shape").format(model.name),
@@ -193,19 +196,19 @@ def _shaped(shapes: Any, model: Any) -> Any:
         )
         return Slot("", [None, *shapes[1:]], dtype)
     if isinstance(shapes, dict):
-        return {key: _shaped(one, model) for key, one in shapes.items()}
-    return [_shaped(one, model) for one in shapes]
+        return {key: _shaped(inner, model) for key, inner in shapes.items()}
+    return [_shaped(inner, model) for inner in shapes]
 
 
 def _built_with(layer: Any) -> Any:
     """Return the shapes that a layer was built with; None where it does not tell."""
     shapes = getattr(layer, "_build_shapes_dict", None)
-    found: Any = (
+    build_shapes: Any = (
         next(iter(shapes.values()))
         if isinstance(shapes, dict) and shapes
         else getattr(layer, "_build_input_shape", None)
     )
-    return found.as_list() if hasattr(found, "as_list") else found
+    return build_shapes.as_list() if hasattr(build_shapes, "as_list") else build_shapes
 
 
 def _recorded(nested: Any, *, casts: bool) -> Any:
@@ -214,9 +217,9 @@ def _recorded(nested: Any, *, casts: bool) -> Any:
     model under a mixed policy was given.
     """
     if isinstance(nested, dict):
-        return {key: _recorded(one, casts=casts) for key, one in nested.items()}
+        return {key: _recorded(inner, casts=casts) for key, inner in nested.items()}
     if isinstance(nested, (list, tuple)):
-        return [_recorded(one, casts=casts) for one in nested]
+        return [_recorded(inner, casts=casts) for inner in nested]
     slot = _slot((), nested, alone=True)
     dtype = "float32" if casts and slot.dtype in ("float16", "bfloat16") else slot.dtype
     return Slot(
@@ -238,8 +241,8 @@ def _leaves(nested: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
         for key in sorted(nested):
             yield from _leaves(nested[key], (*path, str(key)))
     elif isinstance(nested, (list, tuple)) and not hasattr(nested, "dtype"):
-        for one in nested:
-            yield from _leaves(one, path)
+        for inner in nested:
+            yield from _leaves(inner, path)
     else:
         yield path, nested
 
@@ -248,11 +251,11 @@ def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
     name = "/".join(path) or _name(leaf) or ("input" if alone else "inputs")
     if isinstance(leaf, Slot):
         return Slot(name, leaf.shape, leaf.dtype, leaf.kind)
-    told = type(getattr(leaf, "type_spec", leaf)).__name__
+    type_name = type(getattr(leaf, "type_spec", leaf)).__name__
     kinds = [
         kind
         for kind in (SPARSE, RAGGED)
-        if kind.capitalize() in told or getattr(leaf, kind, False) is True
+        if kind.capitalize() in type_name or getattr(leaf, kind, False) is True
     ]
     shape = leaf.shape
     dims = (

@@ -35,7 +35,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     reference: Any,
     candidate: Any,
     batches: Sequence[Any],
-    wanted: Mapping[str, Any],
+    options: Mapping[str, Any],
     step: Callable[[str], None],
 ) -> dict[str, Any]:
     """
@@ -51,12 +51,12 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     shapes = [[list(variable.raw.shape) for variable in variables] for _, variables in sides]
     if shapes[0] != shapes[1]:
         raise Refused("no-gradients", "the compared models have different trainable variables")
-    rule = loss_scaling.dynamic(library.family, wanted["recorded"])
-    found = {**_nothing(wanted["recorded"], rule), "own": _own(library, candidate)}
+    rule = loss_scaling.dynamic(library.family, options["recorded"])
+    report = {**_nothing(options["recorded"], rule), "own": _own(library, candidate)}
     if not shapes[0]:
-        return found
+        return report
     with contextlib.ExitStack() as stack:
-        found["quiet"], _ = [stack.enter_context(quiet(model)) for model, _ in sides]
+        report["quiet"], _ = [stack.enter_context(quiet(model)) for model, _ in sides]
         try:
             trials = _Trials(
                 library,
@@ -65,10 +65,10 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
                     library.tf.nest.map_structure(library.tf.convert_to_tensor, batch)
                     for batch in batches
                 ],
-                wanted,
+                options,
                 step,
             )
-            found.update(_scaled(trials, wanted["recorded"], rule))
+            report.update(_scaled(trials, options["recorded"], rule))
         except (Refused, MemoryError, library.tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:
@@ -76,8 +76,8 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
             # a class raises
             text = "TensorFlow cannot compute the gradients of {}: {}"
             raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
-    found.update(trials.told())
-    return found
+    report.update(trials.told())
+    return report
 
 
 def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class _Trials:
         library: Library,
         sides: Sequence[Any],
         batches: Sequence[Any],
-        wanted: Mapping[str, Any],
+        options: Mapping[str, Any],
         step: Callable[[str], None],
     ) -> None:
         self.library = library
@@ -128,8 +128,8 @@ class _Trials:
         self.reducer = Reducer(library)
         forward = Step(library, *sides[0])
         outputs = [forward.outputs(batch) for batch in batches]
-        self.parts = _parts(library, sides[0][0], outputs[0], wanted)
-        self.batches = self._prepared(batches, outputs, wanted["seed"])
+        self.parts = _parts(library, sides[0][0], outputs[0], options)
+        self.batches = self._prepared(batches, outputs, options["seed"])
 
     def finite(self, scale: float) -> bool:
         """
@@ -154,11 +154,11 @@ class _Trials:
         if scale not in self.done:
             self.step("computing gradients with loss scale {:g}".format(scale))
             tensor = self.library.tf.constant(scale, self.library.tf.float32)
-            found = [self._measured(tensor, *batch) for batch in self.batches]
-            table = found[0][1]
-            for _, more in found[1:]:
+            batch_results = [self._measured(tensor, *batch) for batch in self.batches]
+            table = batch_results[0][1]
+            for _, more in batch_results[1:]:
                 table = merged(table, more)
-            self.done[scale] = float(np.mean([loss for loss, _ in found])), table
+            self.done[scale] = float(np.mean([loss for loss, _ in batch_results])), table
         return self.done[scale]
 
     @property
@@ -194,11 +194,11 @@ class _Trials:
         self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]
     ) -> tuple[float, Any]:
         """Return the candidate's loss on a batch, and the reductions."""
-        loss, found = self.scaled.gradients(scale, inputs, targets)
+        loss, vectors = self.scaled.gradients(scale, inputs, targets)
         rows = []
-        for variable, true, one in zip(self.scaled.variables, references, found):
+        for variable, true, vector in zip(self.scaled.variables, references, vectors):
             if true is not None:
-                rows.append(self.reducer.reduced(true, one, scale, str(variable.flow)).numpy())
+                rows.append(self.reducer.reduced(true, vector, scale, str(variable.flow)).numpy())
         return loss, np.array(rows).reshape(-1, len(FIELDS))
 
     def _prepared(
@@ -235,7 +235,7 @@ class _Trials:
         )  # a function that failed once is of no more use
         for side in (self.plain, self.scaled):
             losses.compiled(self.library, side.model, outputs[0], self.parts)
-        prepared, values, one = [], [], self.library.tf.constant(1.0)
+        prepared, values, unit_scale = [], [], self.library.tf.constant(1.0)
         for number, (batch, output) in enumerate(zip(batches, outputs)):
             random = np.random.RandomState(1000 * seed + number)
             targets = [
@@ -243,12 +243,12 @@ class _Trials:
                 for part, tensor in zip(self.parts, nest.flatten(output))
             ]
             nested = nest.pack_sequence_as(output, targets)
-            loss, found = self.plain.gradients(one, batch, nested)
+            loss, vectors = self.plain.gradients(unit_scale, batch, nested)
             values.append(loss)
-            prepared.append((batch, nested, found))
+            prepared.append((batch, nested, vectors))
         self.loss = float(np.mean(values))
-        self.connected = [one is not None for one in prepared[0][2]]
-        self.random = self.plain.drawing(one, *prepared[0][:2])
+        self.connected = [gradient is not None for gradient in prepared[0][2]]
+        self.random = self.plain.drawing(unit_scale, *prepared[0][:2])
         return prepared
 
 
@@ -272,18 +272,18 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
     }
 
 
-def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:
+def _parts(library: Library, model: Any, outputs: Any, options: Mapping[str, Any]) -> list[Any]:
     """Return the losses of the model's outputs."""
     flat = library.tf.nest.flatten(outputs)
     names = model_calls.output_names(model, outputs, len(flat)) or [
         "output_{}".format(place + 1) for place in range(len(flat))
     ]
-    found = losses.parts(library, names, flat, wanted)
-    if all(part.loss is None for part in found):
+    parts = losses.parts(library, names, flat, options)
+    if all(part.loss is None for part in parts):
         raise Refused(
             "no-gradients",
             "no output of {} has a loss: {}".format(
-                model.name, found[0].why or "the recorded loss excludes all of them"
+                model.name, parts[0].why or "the recorded loss excludes all of them"
             ),
         )
-    return found
+    return parts

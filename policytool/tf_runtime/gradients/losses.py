@@ -86,9 +86,9 @@ class Part:
         self.why: str | None = None
         """Why it is not the recorded one."""
 
-    def take(self, found: Any, name: str, source: str) -> None:
+    def take(self, loss: Any, name: str, source: str) -> None:
         """Make this the output's loss."""
-        self.loss, self.name, self.source = found, name, source
+        self.loss, self.name, self.source = loss, name, source
         self.targets = _KINDS.get(name.replace("_", "").lower(), "normal")
 
     def told(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Part:
 
 
 def parts(
-    library: Library, names: Sequence[str], outputs: Sequence[Any], wanted: Mapping[str, Any]
+    library: Library, names: Sequence[str], outputs: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Part]:
     """
     Return the loss of each output: the recorded one where it can be built.
@@ -113,28 +113,28 @@ def parts(
     has none.
     """
     count = len(outputs)
-    why = "the file does not record a loss" if wanted.get("loss") is None else None
+    why = "the file does not record a loss" if options.get("loss") is None else None
     try:
         recorded, weights = (
-            _spread(wanted.get("loss"), names),
-            _spread(wanted.get("loss_weights"), names),
+            _spread(options.get("loss"), names),
+            _spread(options.get("loss_weights"), names),
         )
     except Unbuildable as error:
         recorded, weights, why = [None] * count, [None] * count, str(error)
-    found = []
-    for name, output, spelled, weight in zip(names, outputs, recorded, weights):
+    output_parts = []
+    for name, output, recorded_loss, weight in zip(names, outputs, recorded, weights):
         part = Part(name, None if weight is None else float(weight))
-        found.append(part)
+        output_parts.append(part)
         if not output.dtype.is_floating:
             part.why = "the output is {}, which has no gradient".format(output.dtype.name)
         elif why is not None:
             substitute(library, part, why)
-        elif spelled is not None:  # an output that the recorded loss leaves out has none
+        elif recorded_loss is not None:  # an output that the recorded loss leaves out has none
             try:
-                part.take(*built(library, spelled), "recorded")
+                part.take(*built(library, recorded_loss), "recorded")
             except Unbuildable as error:
                 substitute(library, part, str(error))
-    return found
+    return output_parts
 
 
 def substitute(library: Library, part: Part, why: str) -> None:
@@ -167,20 +167,20 @@ def drawn(part: Part, output: Any, random: Any) -> Any:
     return np.abs(values) if part.targets == "positive" else values
 
 
-def compiled(library: Library, model: Any, outputs: Any, found: Sequence[Part]) -> None:
+def compiled(library: Library, model: Any, outputs: Any, parts: Sequence[Part]) -> None:
     """
     Give a model its losses as ``compile`` does, and an optimizer that is never asked; ``outputs``
     are what the model returns, nested as it does.
     """
-    losses: Any = [part.loss for part in found]
-    weights: Any = [1.0 if part.weight is None else part.weight for part in found]
-    if len(found) == 1:
+    losses: Any = [part.loss for part in parts]
+    weights: Any = [1.0 if part.weight is None else part.weight for part in parts]
+    if len(parts) == 1:
         losses, weights = losses[0], weights[0]
     elif isinstance(outputs, dict):
         losses, weights = (
-            library.tf.nest.pack_sequence_as(outputs, one) for one in (losses, weights)
+            library.tf.nest.pack_sequence_as(outputs, flat) for flat in (losses, weights)
         )
-    if all(part.weight is None for part in found):
+    if all(part.weight is None for part in parts):
         weights = None
     options = {"jit_compile": False} if library.family == KERAS3 else {}
     library.keras.Model.compile(
@@ -204,68 +204,66 @@ def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any)
     )  # what ``compute_loss`` is from TF 2.9 on
 
 
-def built(library: Library, spelled: Any) -> tuple[Any, str]:
+def built(library: Library, recorded_loss: Any) -> tuple[Any, str]:
     """
     Return a recorded loss, a function or an object, and its name.
 
     :raises Unbuildable: for what the library does not have, or what is more than a name and plain
         values.
     """
-    name, config = name_and_config(spelled)
+    name, config = name_and_config(recorded_loss)
     if not isinstance(name, str):
         raise Unbuildable("the recorded loss has an unknown format")
     short = name.rpartition(">")[2]
     short = ALIASES.get(short.lower(), short)
-    found = library.custom.get(name, library.custom.get(short))
-    if found is None and short not in _NO_LOSSES and not short.startswith("_"):
-        found = getattr(library.keras.losses, short, None)
-    if not callable(found):
+    loss = library.custom.get(name, library.custom.get(short))
+    if loss is None and short not in _NO_LOSSES and not short.startswith("_"):
+        loss = getattr(library.keras.losses, short, None)
+    if not callable(loss):
         text = "{} has no loss {}; specify a custom loss with --custom-objects"
         raise Unbuildable(text.format(library.versions["library"], name[:100]))
     return (
-        (_instance(library, found, config or {}), short)
-        if inspect.isclass(found)
-        else (found, short)
+        (_instance(library, loss, config or {}), short) if inspect.isclass(loss) else (loss, short)
     )
 
 
-def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
+def _spread(recorded: Any, names: Sequence[str]) -> list[Any]:
     """
     Return what each output has of a recorded loss, or of recorded weights: one for all, one for
     each, or by name.
     """
-    spelled = items_of(spelled)
-    if isinstance(spelled, dict) and not is_serialized(spelled):
-        unknown = sorted(set(spelled) - set(names))
+    recorded = items_of(recorded)
+    if isinstance(recorded, dict) and not is_serialized(recorded):
+        unknown = sorted(set(recorded) - set(names))
         if unknown:
             text = "the recorded loss refers to outputs that do not exist in the model: {}"
             raise Unbuildable(text.format(", ".join(unknown[:5])))
-        return [spelled.get(name) for name in names]
-    if isinstance(spelled, (list, tuple)):
-        if len(spelled) != len(names):
+        return [recorded.get(name) for name in names]
+    if isinstance(recorded, (list, tuple)):
+        if len(recorded) != len(names):
             text = "the file records {} losses or weights, but the model has {} outputs"
-            raise Unbuildable(text.format(len(spelled), len(names)))
-        return list(spelled)
-    return [spelled] * len(names)
+            raise Unbuildable(text.format(len(recorded), len(names)))
+        return list(recorded)
+    return [recorded] * len(names)
 
 
-def _instance(library: Library, found: Any, config: Any) -> Any:
+def _instance(library: Library, loss_class: Any, config: Any) -> Any:
     """Return an object of a class of losses, from the plain values of its config."""
     if not isinstance(config, dict) or not _plain(
         [value for key, value in config.items() if key not in _LEFT_OUT]
     ):
         text = "the config of the recorded {} contains values other than numbers, strings and lists"
-        raise Unbuildable(text.format(found.__name__))
+        raise Unbuildable(text.format(loss_class.__name__))
     options = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     if library.family == KERAS3 and options.get("reduction") == "auto":
         options["reduction"] = (
             "sum_over_batch_size"  # what Keras 2 takes auto for outside of a strategy
         )
     try:
-        return found(**options)
+        return loss_class(**options)
     except Exception as error:  # the constructor of a class of someone else's can raise anything
         text = "the recorded {} cannot be built: {}"
-        raise Unbuildable(text.format(found.__name__, sentence(error))) from error
+        raise Unbuildable(text.format(loss_class.__name__, sentence(error))) from error
 
 
 def _plain(value: Any) -> bool:
@@ -274,5 +272,5 @@ def _plain(value: Any) -> bool:
     code of the file would run.
     """
     if isinstance(value, (list, tuple)):
-        return all(_plain(one) for one in value)
+        return all(_plain(element) for element in value)
     return value is None or isinstance(value, (bool, int, float, str))

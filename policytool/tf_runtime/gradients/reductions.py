@@ -45,9 +45,9 @@ it flowed. Squares are summed over what is finite in both.
 class Variable:
     """One trainable variable of a model."""
 
-    def __init__(self, layer: str, held: Any, raw: Any) -> None:
+    def __init__(self, layer: str, keras_variable: Any, raw: Any) -> None:
         self.layer = layer
-        self.name = str(held.name).rpartition("/")[2].partition(":")[0]
+        self.name = str(keras_variable.name).rpartition("/")[2].partition(":")[0]
         self.raw = raw
         """TensorFlow's own variable."""
         self.flow: str | None = None
@@ -75,16 +75,18 @@ def trainable(library: Library, model: Any) -> list[Variable]:
     """
     owners: dict[int, str] = {}
     for path, layer in paths(model):
-        for held in layer.trainable_variables:
-            here = owners.get(id(held))
-            if here is None or path.startswith(here + "/"):
-                owners[id(held)] = path
-    once = {id(held): held for held in model.trainable_variables}
+        for keras_variable in layer.trainable_variables:
+            owner = owners.get(id(keras_variable))
+            if owner is None or path.startswith(owner + "/"):
+                owners[id(keras_variable)] = path
+    once = {id(keras_variable): keras_variable for keras_variable in model.trainable_variables}
     return [
         Variable(
-            owners.get(key, str(model.name)), held, held.value if library.family == KERAS3 else held
+            owners.get(key, str(model.name)),
+            keras_variable,
+            keras_variable.value if library.family == KERAS3 else keras_variable,
         )
-        for key, held in once.items()
+        for key, keras_variable in once.items()
     ]
 
 
@@ -158,14 +160,14 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
     Squares are of values relative to the largest reference: gradients are small, and in float32 the
     squares of what is below 1e-19 are zero.
     """
-    scaled, given = candidate
+    scaled, unscaled_values = candidate
     reference = (
         tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
     )
-    wide, got = tf.cast(scaled, reference.dtype), tf.cast(given, reference.dtype)
+    wide, got = tf.cast(scaled, reference.dtype), tf.cast(unscaled_values, reference.dtype)
     defined = tf.math.is_finite(reference)
     nonzero = tf.logical_and(defined, tf.not_equal(reference, 0))
-    lost = tf.logical_and(nonzero, tf.equal(given, 0))
+    lost = tf.logical_and(nonzero, tf.equal(unscaled_values, 0))
     finite = tf.math.is_finite(wide)
     both = tf.logical_and(defined, tf.logical_and(finite, tf.math.is_finite(got)))
     size = tf.where(finite, tf.abs(wide), tf.zeros_like(wide))
@@ -177,7 +179,7 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
         chosen = tf.where(where, values / unit, tf.zeros_like(values))
         return tf.cast(2 * tf.nn.l2_loss(chosen), tf.float64) * tf.cast(unit, tf.float64) ** 2
 
-    found = (
+    reductions = (
         tf.size(reference),
         _count(tf, tf.logical_not(defined)),
         _count(tf, nonzero),
@@ -193,13 +195,13 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
         _largest(tf, size),
         largest,
     )
-    return tf.stack([tf.cast(one, tf.float64) for one in found])
+    return tf.stack([tf.cast(reduction, tf.float64) for reduction in reductions])
 
 
-def merged(one: Any, other: Any) -> Any:
+def merged(first: Any, second: Any) -> Any:
     """Return the reductions over the elements of two batches; the variables are the rows."""
     largest = [name.startswith("largest") for name in FIELDS]
-    return np.where(largest, np.maximum(one, other), one + other)
+    return np.where(largest, np.maximum(first, second), first + second)
 
 
 def _count(tf: Any, true: Any) -> Any:

@@ -49,19 +49,20 @@ class Step:
         Return what the model makes of a batch in training: tensors, or nothing but their dtypes and
         shapes where tracing tells them.
         """
-        found = self.forward.get_concrete_function(inputs).structured_outputs
+        traced_outputs = self.forward.get_concrete_function(inputs).structured_outputs
         known = all(
-            tensor.shape.is_fully_defined() for tensor in self.library.tf.nest.flatten(found)
+            tensor.shape.is_fully_defined()
+            for tensor in self.library.tf.nest.flatten(traced_outputs)
         )
-        return found if known else self._run(self.forward, inputs)
+        return traced_outputs if known else self._run(self.forward, inputs)
 
     def gradients(self, scale: Any, inputs: Any, targets: Any) -> tuple[float, list[Any]]:
         """
         Return the loss, and the gradients of the loss times the scale as vectors; None for what it
         does not depend on.
         """
-        loss, found = self._run(self.backward, scale, inputs, targets)
-        return float(loss.numpy()), found
+        loss, vectors = self._run(self.backward, scale, inputs, targets)
+        return float(loss.numpy()), vectors
 
     def drawing(self, *arguments: Any) -> list[str]:
         """Return the kinds of ops that draw numbers in a step."""
@@ -93,11 +94,12 @@ class Step:
             scaled = loss * tf.cast(
                 scale, loss.dtype
             )  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
-        found = tape.gradient(scaled, [variable.raw for variable in self.variables])
-        for variable, gradient in zip(self.variables, found):
+        gradients = tape.gradient(scaled, [variable.raw for variable in self.variables])
+        for variable, gradient in zip(self.variables, gradients):
             variable.flow = None if gradient is None else flow(gradient)
         vectors = [
-            None if one is None else tf.reshape(tf.convert_to_tensor(one), [-1]) for one in found
+            None if gradient is None else tf.reshape(tf.convert_to_tensor(gradient), [-1])
+            for gradient in gradients
         ]  # of an embedding there are slices
         return tf.reduce_mean(tf.cast(loss, tf.float32)), vectors
 
@@ -107,20 +109,20 @@ def quiet(model: Any) -> Iterator[list[str]]:
     """
     Let the layers that draw numbers run as in inference within the context, and yield their paths.
     """
-    found = [
+    drawing_layers = [
         (path, layer)
         for path, layer in paths(model)
         if layer is not model
         and _draws(layer)
         and "training" in inspect.signature(layer.call).parameters
     ]
-    had = [vars(layer).get("call") for _, layer in found]
-    for _, layer in found:
+    had = [vars(layer).get("call") for _, layer in drawing_layers]
+    for _, layer in drawing_layers:
         object.__setattr__(layer, "call", _inferring(layer.call))  # past the tracking of attributes
     try:
-        yield [path for path, _ in found]
+        yield [path for path, _ in drawing_layers]
     finally:
-        for (_, layer), own in zip(found, had):
+        for (_, layer), own in zip(drawing_layers, had):
             if own is None:
                 object.__delattr__(layer, "call")
             else:
@@ -172,6 +174,6 @@ def _drawing(graph: Any) -> list[str]:
         sources = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
         pending += [nodes[name] for name in sources if node is nodes.get(node.name)]
         called = [value.func.name for value in node.attr.values() if value.HasField("func")]
-        called += [one.name for value in node.attr.values() for one in value.list.func]
+        called += [func.name for value in node.attr.values() for func in value.list.func]
         pending += [inner for name in called if name in bodies for inner in bodies[name].node_def]
     return sorted(filter(draws, kinds))

@@ -46,26 +46,26 @@ def named(tf: Any, root: Any) -> dict[str, Any]:
 
     :raises Refused: for a file that holds no graph.
     """
-    found = {
+    signatures = {
         str(name): signature
         for name, signature in root.signatures.items()
         if not name.startswith(_INTERNAL)
     }
-    for name, value in () if found else sorted(vars(root).items()):
+    for name, value in () if signatures else sorted(vars(root).items()):
         traced = [
-            one
-            for one in getattr(value, "concrete_functions", ())
-            if True not in one.structured_input_signature[0]
+            function
+            for function in getattr(value, "concrete_functions", ())
+            if True not in function.structured_input_signature[0]
         ]
         if traced and inputs(traced[0]):
-            found[name] = _by_keywords(tf, traced[0])
-    if not found:
+            signatures[name] = _by_keywords(tf, traced[0])
+    if not signatures:
         text = (
             "the file contains no graph that can run: it was saved without signatures and "
             "traces (save_traces=False)"
         )
         raise Refused("no-signature", text)
-    return found
+    return signatures
 
 
 def _by_keywords(tf: Any, function: Any) -> Any:
@@ -76,20 +76,22 @@ def _by_keywords(tf: Any, function: Any) -> Any:
     structure = function.structured_input_signature
     flat = tf.nest.flatten(structure)
     specs = {
-        "{}".format(one.name or place): one
-        for place, one in enumerate(flat)
-        if isinstance(one, tf.TensorSpec)
+        "{}".format(leaf.name or place): leaf
+        for place, leaf in enumerate(flat)
+        if isinstance(leaf, tf.TensorSpec)
     }
 
-    def called(**given: Any) -> Any:
-        tensors = iter(given[name] for name in specs)
+    def called(**named_tensors: Any) -> Any:
+        tensors = iter(named_tensors[name] for name in specs)
         arguments, keywords = tf.nest.pack_sequence_as(
-            structure, [next(tensors) if isinstance(one, tf.TensorSpec) else one for one in flat]
+            structure, [next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf for leaf in flat]
         )
         return function(*arguments, **keywords)
 
-    wanted = {name: tf.TensorSpec(one.shape, one.dtype, name=name) for name, one in specs.items()}
-    return tf.function(called, autograph=False).get_concrete_function(**wanted)
+    named_specs = {
+        name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()
+    }
+    return tf.function(called, autograph=False).get_concrete_function(**named_specs)
 
 
 def inputs(signature: Any) -> list[tuple[str, Any]]:
@@ -136,7 +138,9 @@ class State:
     def __init__(self, tf: Any, signature: Any) -> None:
         captured = list(signature.captured_inputs)
         placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
-        self.read = {placeholder.name: one for placeholder, one in zip(placeholders, captured)}
+        self.read = {
+            placeholder.name: tensor for placeholder, tensor in zip(placeholders, captured)
+        }
         """Name of a placeholder to what is captured."""
 
         written = any(
@@ -149,9 +153,9 @@ class State:
             else {}
         )
         self._pairs = {
-            name: (variables[id(one)], tf.Variable(variables[id(one)]))
-            for name, one in self.read.items()
-            if id(one) in variables
+            name: (variables[id(tensor)], tf.Variable(variables[id(tensor)]))
+            for name, tensor in self.read.items()
+            if id(tensor) in variables
         }
         self._first = {name: variable.numpy() for name, (variable, _) in self._pairs.items()}
         self.copied = {name: copy.handle for name, (_, copy) in self._pairs.items()}

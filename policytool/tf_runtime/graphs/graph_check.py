@@ -38,7 +38,7 @@ CANDIDATE = "candidate"
 def measure_graph(
     library_or_tf: Any,
     path: str,
-    wanted: Mapping[str, Any],
+    options: Mapping[str, Any],
     inputs_for: Callable[[Any, Any], FedInputs],
     step: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -58,31 +58,37 @@ def measure_graph(
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
     ignored = mixed_precision.undisturbed()
-    rewrites = mixed_precision.chosen(tf, wanted["policy"], wanted["device"])
-    kind, _, number = wanted["device"].partition(":")
+    rewrites = mixed_precision.chosen(tf, options["policy"], options["device"])
+    kind, _, number = options["device"].partition(":")
     with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
         step("loading the graph")
-        root = entries.loaded(tf, path, wanted.get("tags"))
-        found = entries.named(tf, root)
-        names = sorted(found) if wanted.get("signatures") is None else list(wanted["signatures"])
-        missing = [name for name in names if name not in found]
+        root = entries.loaded(tf, path, options.get("tags"))
+        signatures = entries.named(tf, root)
+        names = (
+            sorted(signatures) if options.get("signatures") is None else list(options["signatures"])
+        )
+        missing = [name for name in names if name not in signatures]
         if missing:
             raise Refused(
                 "no-signature",
                 "the file has no signature {}; available signatures: {}".format(
-                    ", ".join(missing), ", ".join(sorted(found))
+                    ", ".join(missing), ", ".join(sorted(signatures))
                 ),
             )
         runs = []
-        for name, *aliases in same_graphs.groups(found, names):
+        for name, *aliases in same_graphs.groups(signatures, names):
             step("signature {}".format(name))
-            state = entries.State(tf, found[name])
+            state = entries.State(tf, signatures[name])
             runs.append(
                 {
                     "signature": name,
                     "aliases": aliases,
                     **_told(
-                        tf, found[name], state, (rewrites, kind), lambda one: inputs_for(one, root)
+                        tf,
+                        signatures[name],
+                        state,
+                        (rewrites, kind),
+                        lambda signature: inputs_for(signature, root),
                     ),
                 }
             )
@@ -103,8 +109,8 @@ def _told(
         state.reset()  # a signature may have been tried with them
         pair = _Pair(tf, signature, rewrites, state)
         missing = pair.missing(kind)
-        lacking = [one for one in missing if not one["elsewhere"]]
-        found = pair.compared(fed) if not lacking else {"calls": [], "outputs": []}
+        lacking = [op for op in missing if not op["elsewhere"]]
+        comparison = pair.compared(fed) if not lacking else {"calls": [], "outputs": []}
     except Refused as error:
         return {"refused": {"code": error.code, "message": str(error)}}
     except tf.errors.ResourceExhaustedError:
@@ -122,15 +128,15 @@ def _told(
         **pair.changes.told(),
         "kept": pair.kept,
     }
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "missing": lacking,
-        "fallbacks": [one for one in missing if one["elsewhere"]],
+        "fallbacks": [op for op in missing if op["elsewhere"]],
         "unmatched": [],
         "gradients": None,
         "timings": {},
         "notes": [],
     }
-    return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **told, **found}
+    return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **report, **comparison}
 
 
 def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -210,7 +216,7 @@ class _Pair:
                 *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
             )
             self.state.reset()
-            return vectors.numpy(), [one.numpy() for one in outputs]
+            return vectors.numpy(), [tensor.numpy() for tensor in outputs]
 
         rows: list[Any] = []
         changes = [OutputChanges() for _ in self.outputs]
@@ -219,7 +225,7 @@ class _Pair:
             rows = _merged(rows, vectors)
             for number, change in enumerate(changes):
                 change.update(*outputs[2 * number : 2 * number + 2])
-        for vectors, _ in extreme_batches.measured(fed, list(rows), run, lambda one: one[0]):
+        for vectors, _ in extreme_batches.measured(fed, list(rows), run, lambda result: result[0]):
             rows = _merged(rows, vectors)
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
@@ -236,55 +242,59 @@ class _Pair:
         """
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
-        given = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
-        captured = {name: graph.capture(one) for name, one in self.state.read.items()}
-        ops = self._imported(graph, self.plain, {**given, **captured}, REFERENCE)
+        input_values = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
+        captured = {name: graph.capture(tensor) for name, tensor in self.state.read.items()}
+        ops = self._imported(graph, self.plain, {**input_values, **captured}, REFERENCE)
         inner = scopes.within(ops)
         shared = {
             scopes.own(op.outputs[0].name): op.outputs[0]
             for op in ops
             if op.type.startswith(_RANDOM) and op.outputs and not inner[op.name]
         }
-        copied = {name: graph.capture(one) for name, one in self.state.copied.items()}
-        self._imported(graph, self.other, {**given, **captured, **copied, **shared}, CANDIDATE)
+        copied = {name: graph.capture(tensor) for name, tensor in self.state.copied.items()}
+        self._imported(
+            graph, self.other, {**input_values, **captured, **copied, **shared}, CANDIDATE
+        )
         watched = scopes.watched(
             ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
         )
         vectors, values, sources = [], [], []
         comparisons = Comparisons(tf)
         self.calls, self.outputs = [], []
-        for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
-            name = scopes.own(one.name)
-            other = graph.get_tensor_by_name(CANDIDATE + "/" + self.changes.rounded.get(name, name))
-            sources.append((one.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
-            self.calls.append(_call(scope, one, other, sources[-1][1], depth))
-            vectors.append(self._vector(one, other))
+        for (scope, reference), depth in zip(watched, scopes.depth_of(ops, watched)):
+            name = scopes.own(reference.name)
+            candidate = graph.get_tensor_by_name(
+                CANDIDATE + "/" + self.changes.rounded.get(name, name)
+            )
+            sources.append((reference.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
+            self.calls.append(_call(scope, reference, candidate, sources[-1][1], depth))
+            vectors.append(self._vector(reference, candidate))
         for name, tensor in entries.outputs(self.signature):
-            one, other = (
-                given[tensor.name]
-                if tensor.name in given
+            reference, candidate = (
+                input_values[tensor.name]
+                if tensor.name in input_values
                 else graph.get_tensor_by_name(side + "/" + tensor.name)
                 for side in (REFERENCE, CANDIDATE)
             )
-            self.outputs.append({"name": name, "activation": None, **_tensor(one, other)})
-            vectors.append(self._vector(one, other))
-            values += [comparisons.widened(one), comparisons.widened(other)]
+            self.outputs.append({"name": name, "activation": None, **_tensor(reference, candidate)})
+            vectors.append(self._vector(reference, candidate))
+            values += [comparisons.widened(reference), comparisons.widened(candidate)]
         _keep_in_step(sources, [vector.op for vector in vectors])
         return [tf.stack(vectors), *values]
 
     def _imported(
-        self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str
+        self, graph: Any, graph_def: Any, input_map: Mapping[str, Any], name: str
     ) -> list[Any]:
-        self.tf.graph_util.import_graph_def(graph_def, input_map=given, name=name)
+        self.tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=name)
         return [op for op in graph.get_operations() if op.name.startswith(name + "/")]
 
-    def _vector(self, one: Any, other: Any) -> Any:
+    def _vector(self, reference: Any, candidate: Any) -> Any:
         wide = (
-            self.tf.cast(one, self.tf.float32)
-            if one.dtype.is_floating and one.dtype.size < self.tf.float32.size
-            else one
+            self.tf.cast(reference, self.tf.float32)
+            if reference.dtype.is_floating and reference.dtype.size < self.tf.float32.size
+            else reference
         )
-        return tensor_errors.compare_tensors(self.tf, wide, other)
+        return tensor_errors.compare_tensors(self.tf, wide, candidate)
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
@@ -296,32 +306,32 @@ def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]
         wait(pair, [done])
 
 
-def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:
+def _call(scope: str, reference: Any, candidate: Any, op: Any, depth: int) -> dict[str, Any]:
     """
     Return what is known of a scope, in the words of a layer's call; ``op`` is the rewritten
     graph's.
     """
-    rounded = other.op is not op
+    rounded = candidate.op is not op
     inputs = {
-        other.dtype.name if rounded and tensor.dtype.name == "float32" else tensor.dtype.name
+        candidate.dtype.name if rounded and tensor.dtype.name == "float32" else tensor.dtype.name
         for tensor in op.inputs
         if tensor.dtype.is_floating
     }
     return {
-        **LayerId(scope, one.op.type).fields(),
+        **LayerId(scope, reference.op.type).fields(),
         "number": 0,
-        "compute_reference": one.dtype.name,
-        "compute_candidate": other.dtype.name,
+        "compute_reference": reference.dtype.name,
+        "compute_candidate": candidate.dtype.name,
         "inputs": sorted(inputs),
         "depth": depth,
         "children": 0,
         "is_model": False,
-        "outputs": [_tensor(one, other)],
+        "outputs": [_tensor(reference, candidate)],
     }
 
 
-def _tensor(one: Any, other: Any) -> dict[str, Any]:
+def _tensor(reference: Any, candidate: Any) -> dict[str, Any]:
     """Return what is known of a tensor before it is compared."""
-    shape = one.shape.as_list() if one.shape.rank is not None else []
-    dtypes = {"dtype_reference": one.dtype.name, "dtype_candidate": other.dtype.name}
+    shape = reference.shape.as_list() if reference.shape.rank is not None else []
+    dtypes = {"dtype_reference": reference.dtype.name, "dtype_candidate": candidate.dtype.name}
     return {"shape": shape, **dtypes, "accumulated": None, "isolated": None, "tf32": None}

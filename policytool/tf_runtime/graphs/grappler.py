@@ -80,11 +80,11 @@ def inlined(function: Any, *, loops: bool) -> Any:
         itself runs mixed precision; else they stay one op each.
     """
     graph_def = function.graph.as_graph_def()
-    for one in graph_def.library.function:
+    for library_function in graph_def.library.function:
         if (
-            "api_implements" in one.attr
+            "api_implements" in library_function.attr
         ):  # another implementation for GPUs, which would be taken instead of what was traced
-            del one.attr["api_implements"]
+            del library_function.attr["api_implements"]
     if not loops:
         for node in nodes(graph_def):
             if _LOWERED in node.attr:
@@ -172,14 +172,14 @@ def _cluster(kind: str) -> Any:
     """Return a machine of one CPU, and of one GPU where the pass is for it."""
     properties = _module("core.protobuf.device_properties_pb2")
     devices = []
-    for one in (CPU,) if kind == CPU else (CPU, GPU):
+    for device_kind in (CPU,) if kind == CPU else (CPU, GPU):
         device = properties.NamedDevice(
-            name="/job:localhost/replica:0/task:0/device:{}:0".format(one)
+            name="/job:localhost/replica:0/task:0/device:{}:0".format(device_kind)
         )
-        device.properties.type = one
+        device.properties.type = device_kind
         device.properties.frequency = 1000
         device.properties.num_cores = 1
-        if one == GPU:
+        if device_kind == GPU:
             device.properties.vendor = "NVIDIA"
             device.properties.environment.update(
                 {"architecture": _CAPABILITY, "cuda": "12000", "cudnn": "8900"}

@@ -72,14 +72,14 @@ _SAID = {
 class Rewrite:
     """A pass that does something here."""
 
-    def __init__(self, option: str, device: str, said: str) -> None:
+    def __init__(self, option: str, device: str, description: str) -> None:
         self.option = option
         """Its name in RewriterConfig."""
 
         self.device = device
         """The kind of device that it is told of."""
 
-        self.said = said
+        self.said = description
 
     @property
     def emulates(self) -> bool:
@@ -92,10 +92,10 @@ def undisturbed() -> list[str]:
     Take the variables out of the environment by which a user changes a pass, and return their
     names: what is measured is TensorFlow's own.
     """
-    found = sorted(name for name in os.environ if name.startswith(_MEDDLING))
-    for name in found:
+    names = sorted(name for name in os.environ if name.startswith(_MEDDLING))
+    for name in names:
         del os.environ[name]
-    return found
+    return names
 
 
 def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
@@ -124,10 +124,10 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
             "use --python to specify an interpreter with TensorFlow 2.9 or later"
         )
         raise Refused("no-rewrite", text.format(tf.__version__))
-    found = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
-    if not found:
+    rewrites = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
+    if not rewrites:
         raise Refused("no-rewrite", _what_would_do(tf, policy, on_gpu=on_gpu))
-    return found
+    return rewrites
 
 
 def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
@@ -170,10 +170,10 @@ def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) ->
         node = probed.node.add(name="policytool_probe/" + name, op="Identity", input=[name])
         node.attr["T"].type = tf.float32.as_datatype_enum
         probes[node.name] = name
-    made = rewritten(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
+    rewritten_graph = rewritten(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
     return frozenset(
         probes[node.name]
-        for node in made.node
+        for node in rewritten_graph.node
         if node.name in probes and node.input[0] != probes[node.name]
     )
 
@@ -203,20 +203,20 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
     if not grappler.knows(rewrite.option):
         return False
     with tf.Graph().as_default() as graph:
-        given = tf.compat.v1.placeholder(tf.float32, [4, 4], name="x")
+        placeholder = tf.compat.v1.placeholder(tf.float32, [4, 4], name="x")
         weights = tf.constant(np.eye(4, dtype="float32"))
-        between = tf.nn.relu(tf.matmul(given, weights))
+        between = tf.nn.relu(tf.matmul(placeholder, weights))
         tf.identity(tf.matmul(between, weights), name="y")
     try:
-        made = grappler.optimised(
+        rewritten_graph = grappler.optimised(
             graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device
         )
     except Exception:
         # a pass that this build lacks raises what its bindings make of it; what that means is told
         # by the caller
         return False
-    casts = any(node.name.endswith(SUFFIX) for node in made.node)
-    relu = next(node for node in made.node if node.op == "Relu")
+    casts = any(node.name.endswith(SUFFIX) for node in rewritten_graph.node)
+    relu = next(node for node in rewritten_graph.node if node.op == "Relu")
     return casts and (rewrite.emulates or relu.attr["T"].type != tf.float32.as_datatype_enum)
 
 

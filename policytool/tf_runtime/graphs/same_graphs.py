@@ -21,11 +21,11 @@ def groups(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str
     Return the names in groups of signatures with the same graph, inputs, variables and outputs; the
     first of each stands for its group.
     """
-    found: dict[Any, list[str]] = {}
+    names_by_key: dict[Any, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != PREFERRED, name)):
         key = _key(signatures[name]) if len(names) > 1 else None
-        found.setdefault(name if key is None else key, []).append(name)
-    return list(found.values())
+        names_by_key.setdefault(name if key is None else key, []).append(name)
+    return list(names_by_key.values())
 
 
 def _key(signature: Any) -> Any:
@@ -45,8 +45,8 @@ def _key(signature: Any) -> Any:
     }
     digests.update(
         {
-            tensor.op.name: _digest("captured", str(id(one)))
-            for tensor, one in zip(placeholders, captured)
+            tensor.op.name: _digest("captured", str(id(captured_tensor)))
+            for tensor, captured_tensor in zip(placeholders, captured)
         }
     )
     for node in graph_def.node:

@@ -134,16 +134,22 @@ class Changes:
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        found = {
+        counts = {
             "ops": self.ops,
             "total": self.total,
             "casts": self.casts,
             "narrow_before": self.narrow_before,
         }
-        return {**found, "by_type": dict(sorted(self.by_type.items())), "unchanged": self.unchanged}
+        return {
+            **counts,
+            "by_type": dict(sorted(self.by_type.items())),
+            "unchanged": self.unchanged,
+        }
 
 
-def kept(graph_def: Any, given: Iterable[str], changed: AbstractSet[str]) -> list[dict[str, Any]]:
+def kept(
+    graph_def: Any, placeholders: Iterable[str], changed: AbstractSet[str]
+) -> list[dict[str, Any]]:
     """
     Return the scopes with ops that a rewrite left float32, in the order of the graph, each with
     these ops by type, and whether it changed none of the scope's.
@@ -156,8 +162,8 @@ def kept(graph_def: Any, given: Iterable[str], changed: AbstractSet[str]) -> lis
     nodes = type(graph_def)()
     nodes.CopyFrom(graph_def)
     grappler.sort(nodes.node)
-    reached = set(given)
-    found: dict[str, Counter[str]] = {}
+    reached = set(placeholders)
+    ops_by_scope: dict[str, Counter[str]] = {}
     partly = set()
     for node in nodes.node:
         sources = (source.partition(":")[0] for source in node.input)
@@ -168,15 +174,18 @@ def kept(graph_def: Any, given: Iterable[str], changed: AbstractSet[str]) -> lis
         if node.name in changed:
             partly.add(scope)
         elif node.op not in MOVES and scope and _has(node, (FLOAT,)):
-            found.setdefault(scope, Counter())[node.op] += 1
+            ops_by_scope.setdefault(scope, Counter())[node.op] += 1
     return [
         {"scope": scope, "ops": dict(sorted(ops.items())), "is_whole": scope not in partly}
-        for scope, ops in found.items()
+        for scope, ops in ops_by_scope.items()
     ]
 
 
 def watched(
-    ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str], inner: Mapping[str, bool]
+    ops: Sequence[Any],
+    input_tensors: Iterable[Any],
+    changed: AbstractSet[str],
+    inner: Mapping[str, bool],
 ) -> list[tuple[str, Any]]:
     """
     Return, for each scope in the order of the graph, the tensor that stands for it.
@@ -190,8 +199,8 @@ def watched(
     :param inner: as :func:`within` returns it.
     """
     known = {op.name for op in ops}
-    fed = _downstream(ops, given)
-    found: dict[str, Any] = {}
+    fed = _downstream(ops, input_tensors)
+    tensors_by_scope: dict[str, Any] = {}
     for op in ops:
         scope = path(own(op.name), loop=op.type in LOOPS) or (
             alone(op.name) if op.name in changed else ""
@@ -207,13 +216,13 @@ def watched(
             if users and (
                 op.name in changed or any(path(own(user.name)) != scope for user in users)
             ):
-                found.pop(scope, None)
-                found[scope] = tensor
+                tensors_by_scope.pop(scope, None)
+                tensors_by_scope[scope] = tensor
                 break
-    return list(found.items())
+    return list(tensors_by_scope.items())
 
 
-def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
+def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> list[int]:
     """
     Return how many terms are added up for each tensor that is looked at, one reduction after the
     other.
@@ -221,14 +230,14 @@ def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
     An op counts for the tensor whose scope has most in common with its own, the next in the graph
     of several; what runs in a loop counts once.
     """
-    ends = [tensor.op.name for _, tensor in found]
-    groups: list[list[Any]] = [[] for _ in found]
+    ends = [tensor.op.name for _, tensor in scoped_tensors]
+    groups: list[list[Any]] = [[] for _ in scoped_tensors]
     nearest: dict[str, list[int]] = {"": []}
     after = 0
     for op in ops:
         scope = path(own(op.name)) or alone(op.name)
         if scope not in nearest:
-            common = [_common(scope, one) for one, _ in found]
+            common = [_common(scope, watched_scope) for watched_scope, _ in scoped_tensors]
             most = max(common, default=0)
             nearest[scope] = [place for place, number in enumerate(common) if number == most > 0]
         places = nearest[scope]
@@ -274,27 +283,27 @@ def alone(name: str) -> str:
     return path(own(name), loop=True)
 
 
-def _common(one: str, other: str) -> int:
+def _common(scope: str, other: str) -> int:
     """Return how many names two scopes begin with alike."""
     return sum(
         1
         for _ in itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(one.split("/"), other.split("/"))
+            lambda pair: pair[0] == pair[1], zip(scope.split("/"), other.split("/"))
         )
     )
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
     """Return every node by its function, which is nothing for the graph itself, and its name."""
-    found = {("", node.name): node for node in graph_def.node}
-    found.update(
+    nodes = {("", node.name): node for node in graph_def.node}
+    nodes.update(
         {
             (function.signature.name, node.name): node
             for function in graph_def.library.function
             for node in function.node_def
         }
     )
-    return found
+    return nodes
 
 
 def _source(cast: Any) -> str:
@@ -317,21 +326,21 @@ def _types(node: Any) -> list[tuple[str, int]]:
     )
 
 
-def _has(node: Any, wanted: Iterable[int]) -> bool:
-    return any(number in wanted for _, number in _types(node))
+def _has(node: Any, dtype_numbers: Iterable[int]) -> bool:
+    return any(number in dtype_numbers for _, number in _types(node))
 
 
-def _downstream(ops: Sequence[Any], given: Iterable[Any]) -> set[str]:
+def _downstream(ops: Sequence[Any], tensors: Iterable[Any]) -> set[str]:
     """Return the names of the ops that depend on the values of tensors."""
-    reached = {tensor.op.name for tensor in given}
-    found: set[str] = set()
+    reached = {tensor.op.name for tensor in tensors}
+    names: set[str] = set()
     before = -1
-    while before < len(found):  # again for what comes round a loop
-        before = len(found)
-        found.update(
+    while before < len(names):  # again for what comes round a loop
+        before = len(names)
+        names.update(
             op.name
             for op in ops
             if op.type not in _SHAPES
-            and any(tensor.op.name in reached or tensor.op.name in found for tensor in op.inputs)
+            and any(tensor.op.name in reached or tensor.op.name in names for tensor in op.inputs)
         )
-    return found
+    return names

@@ -140,13 +140,15 @@ def open_bundle(prefix: AnyPath) -> Bundle:
         for key, parts in partitioned.items():
             entries[key] = _entries.whole(entries[key], key, parts, slices)
         _check_places(_stored_entries(entries.values()))
-        found = {key.decode("utf-8"): entry for key, entry in entries.items()}
+        entries_by_name = {key.decode("utf-8"): entry for key, entry in entries.items()}
     except ValueError as error:
         raise BundleError(
             "checkpoint-damaged", f"{name} is damaged: {error}; copy or download it again"
         ) from error
     return Bundle(
-        prefix=prefix, entries=found, _shards=_values.Shards(prefix=prefix, count=header.shards)
+        prefix=prefix,
+        entries=entries_by_name,
+        _shards=_values.Shards(prefix=prefix, count=header.shards),
     )
 
 
@@ -161,8 +163,8 @@ def _content(path: AnyPath) -> bytes:
         ) from error
     except opening.TooLargeError as error:
         raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
-    if found := base.download(data[:4096]):
-        raise BundleError(found[0], f"{path.name} {found[1]}")
+    if problem := base.download(data[:4096]):
+        raise BundleError(problem[0], f"{path.name} {problem[1]}")
     return data
 
 
@@ -192,8 +194,8 @@ def _header(
         )
     if header.shards < 1:
         raise ValueError(f"it declares {header.shards} data files")
-    if beyond := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
-        raise BundleError("checkpoint-limit", f"{name} declares {beyond}")
+    if excess := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
+        raise BundleError("checkpoint-limit", f"{name} declares {excess}")
     return header
 
 

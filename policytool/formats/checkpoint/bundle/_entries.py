@@ -75,16 +75,16 @@ def parse(
     :raises ValueError: for what cannot be an entry.
     :raises BundleError: for one beyond the bounds.
     """
-    if beyond := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
-        raise BundleError("checkpoint-limit", f"{name} has an entry of {beyond}")
+    if excess := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
+        raise BundleError("checkpoint-limit", f"{name} has an entry of {excess}")
     try:
         message = protobuf_messages.parse("BundleEntry", value)
     except ValueError as error:
         raise ValueError("an entry is not a protobuf message") from error
     if message.shape.unknown_rank:
         raise ValueError("an entry has no shape")
-    if beyond := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
-        raise BundleError("checkpoint-limit", f"{name} has a tensor of {beyond}")
+    if excess := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
+        raise BundleError("checkpoint-limit", f"{name} has a tensor of {excess}")
     entry = Entry(
         key=key.decode("utf-8", "backslashreplace"),
         dtype=dtypes.OF_TENSORFLOW_ENUM.get(message.dtype % _REFERENCE, UNKNOWN),
@@ -102,7 +102,7 @@ def parse(
             f"{entry.key} has {entry.size} bytes, but {entry.dtype} values of shape "
             f"{list(entry.shape)} require a different size"
         )
-    return entry, tuple(_extents(entry, one) for one in message.slices)
+    return entry, tuple(_extents(entry, slice_message) for slice_message in message.slices)
 
 
 def whole(
@@ -120,14 +120,14 @@ def whole(
     """
     parts: list[Part] = []
     for extents in slices:
-        found = stored.get(_ordered_code.slice_key(key, extents))
+        slice_entry = stored.get(_ordered_code.slice_key(key, extents))
         lengths = tuple(
             size if length == _ordered_code.WHOLE else length
             for size, (_, length) in zip(entry.shape, extents, strict=True)
         )
-        if found is None or found.shape != lengths or found.dtype != entry.dtype:
+        if slice_entry is None or slice_entry.shape != lengths or slice_entry.dtype != entry.dtype:
             raise ValueError(f"{entry.key} is partitioned, but slices are missing")
-        parts.append(Part(start=tuple(start for start, _ in extents), entry=found))
+        parts.append(Part(start=tuple(start for start, _ in extents), entry=slice_entry))
     parts.sort(key=lambda part: part.start)
     axis = partitioned_axis(entry.shape, parts)
     end = 0

@@ -64,14 +64,14 @@ def _partners(
         partner = partners[node]
         if partner not in edges:  # once, however many nodes have this partner
             edges[partner] = _edges(graph.nodes[partner])
-        held = children.get(node, ())
-        steps.spend(1 + len(held), walk="edges of objects")
-        found = sorted(
+        child_edges = children.get(node, ())
+        steps.spend(1 + len(child_edges), walk="edges of objects")
+        common_edges = sorted(
             (*edges[partner][name], child)
-            for name, child in dict(held).items()
+            for name, child in dict(child_edges).items()
             if name in edges[partner]
         )
-        for _, below, child in found:
+        for _, below, child in common_edges:
             if child not in partners:
                 partners[child] = below
                 pending.append(child)
@@ -81,10 +81,10 @@ def _partners(
 def _edges(node: Trackable) -> dict[str, tuple[int, int]]:
     """Return the place and the node of each edge by its name; the first of those that share it."""
     steps.spend(len(node.children), walk="edges of objects")
-    found: dict[str, tuple[int, int]] = {}
+    edges: dict[str, tuple[int, int]] = {}
     for place, (name, child) in enumerate(node.children):
-        found.setdefault(name, (place, child))
-    return found
+        edges.setdefault(name, (place, child))
+    return edges
 
 
 def _match_slots(

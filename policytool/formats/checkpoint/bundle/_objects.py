@@ -77,15 +77,15 @@ def parse(data: bytes) -> ObjectGraph:
     :raises ValueError: for what is no object graph.
     :raises BundleError: for one beyond the bounds.
     """
-    if beyond := limits.CHECKPOINT_GRAPH_BYTES.exceeded_message(len(data)):
-        raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
+    if excess := limits.CHECKPOINT_GRAPH_BYTES.exceeded_message(len(data)):
+        raise BundleError("checkpoint-limit", f"its object graph has {excess}")
     try:
         message = protobuf_messages.parse("TrackableGraph", data)
     except protobuf_messages.MessagesError as error:
         raise BundleError("checkpoint-limit", f"its object graph has {error}") from error
     count = len(message.nodes)
-    if beyond := limits.OBJECT_NODES.exceeded_message(count):
-        raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
+    if excess := limits.OBJECT_NODES.exceeded_message(count):
+        raise BundleError("checkpoint-limit", f"its object graph has {excess}")
     return ObjectGraph(nodes=tuple(_node(node, count) for node in message.nodes))
 
 
@@ -100,9 +100,11 @@ def _node(
         ),
         attributes=tuple(
             Attribute(
-                name=_text(one.name), full_name=_text(one.full_name), key=_text(one.checkpoint_key)
+                name=_text(attribute.name),
+                full_name=_text(attribute.full_name),
+                key=_text(attribute.checkpoint_key),
             )
-            for one in message.attributes
+            for attribute in message.attributes
         ),
         slots=tuple(_slots(message, count)),
     )

@@ -75,8 +75,8 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _beyond(name: str, count: int, keys: int) -> BundleError:
-    if beyond := limits.CHECKPOINT_ENTRIES.exceeded_message(count, counting=True):
-        return BundleError("checkpoint-limit", f"{name} has {beyond}")
+    if excess := limits.CHECKPOINT_ENTRIES.exceeded_message(count, counting=True):
+        return BundleError("checkpoint-limit", f"{name} has {excess}")
     return BundleError(
         "checkpoint-limit",
         f"{name} has keys of {limits.CHECKPOINT_INDEX_BYTES.exceeded_message(keys, counting=True)}",

@@ -92,8 +92,8 @@ class _Shard:
     def check(self, entry: Entry) -> None:
         """Raise where an entry's place is not in the shard."""
         if entry.offset + entry.size > self.size:
-            if found := base.download(self.read(4096, 0)):
-                raise BundleError(found[0], f"{self.name} {found[1]}")
+            if failed_download := base.download(self.read(4096, 0)):
+                raise BundleError(failed_download[0], f"{self.name} {failed_download[1]}")
             raise BundleError(
                 "truncated",
                 f"{self.name} is truncated: {entry.key} ends at byte "
@@ -168,11 +168,11 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
 def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
     """Return the elements of a string tensor, as :meth:`Bundle.strings` promises."""
     data, lengths, position = _verified_strings(shards, entry)
-    found = []
+    elements = []
     for length in lengths:
-        found.append(data[position : position + length])
+        elements.append(data[position : position + length])
         position += length
-    return tuple(found)
+    return tuple(elements)
 
 
 def _hold_back_last(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -235,8 +235,8 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
-    if beyond := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):
-        raise BundleError("checkpoint-limit", f"{entry.key} has strings of {beyond}")
+    if excess := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):
+        raise BundleError("checkpoint-limit", f"{entry.key} has strings of {excess}")
     if count > entry.size:
         raise BundleError(
             "checkpoint-damaged",

@@ -72,11 +72,11 @@ def names(item: Object) -> list[bytes]:
 
     :raises WriteError: for more than can be copied one by one.
     """
-    if beyond := limits.H5_ATTRIBUTES.exceeded_message(h5a.get_num_attrs(item)):
-        raise WriteError("not-rewritable", f"an HDF5 object has {beyond}")
-    found: list[bytes] = []
-    h5a.iterate(item, lambda name, *_: found.append(name))
-    return found
+    if excess := limits.H5_ATTRIBUTES.exceeded_message(h5a.get_num_attrs(item)):
+        raise WriteError("not-rewritable", f"an HDF5 object has {excess}")
+    attribute_names: list[bytes] = []
+    h5a.iterate(item, lambda name, *_: attribute_names.append(name))
+    return attribute_names
 
 
 def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
@@ -122,10 +122,10 @@ def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None
         attribute = h5a.open(source, name)
         kind = attribute.get_type()
         refuse_references(kind, f"the attribute {name.decode('utf-8', 'replace')}")
-        made = h5a.create(target, name, kind.copy(), attribute.get_space())
+        target_attribute = h5a.create(target, name, kind.copy(), attribute.get_space())
         value = raw(attribute)
         if value is not None:
-            _write(made, value)
+            _write(target_attribute, value)
 
 
 def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes) -> None:
@@ -170,8 +170,8 @@ def stored_text(group: h5g.GroupID, name: bytes) -> bytes | None:
     value = raw(attribute)
     if value is None:
         return None
-    found = value.item()
-    text = found if isinstance(found, bytes) else str(found).encode("utf-8", "surrogateescape")
+    scalar = value.item()
+    text = scalar if isinstance(scalar, bytes) else str(scalar).encode("utf-8", "surrogateescape")
     return (
         text
         if kind.is_variable_str()
@@ -184,23 +184,23 @@ def is_variable(group: h5g.GroupID, name: bytes) -> bool:
     return bool(h5a.open(group, name).get_type().is_variable_str())
 
 
-def same_kind(one: h5a.AttrID, other: h5a.AttrID) -> bool:
+def same_kind(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two texts have the same kind of length, character set and padding."""
-    first, second = one.get_type(), other.get_type()
+    first, second = attribute.get_type(), other.get_type()
     if first.get_class() != h5t.STRING or second.get_class() != h5t.STRING:
         return False
     return all(
         getattr(first, question)() == getattr(second, question)()
         for question in ("is_variable_str", "get_cset", "get_strpad")
-    ) and _shape(one) == _shape(other)
+    ) and _shape(attribute) == _shape(other)
 
 
-def same(one: h5a.AttrID, other: h5a.AttrID) -> bool:
+def same(expected: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two attributes have the same type, shape and value."""
     return (
-        bool(one.get_type().equal(other.get_type()))
-        and _shape(one) == _shape(other)
-        and freeze(raw(one)) == freeze(raw(other))
+        bool(expected.get_type().equal(other.get_type()))
+        and _shape(expected) == _shape(other)
+        and freeze(raw(expected)) == freeze(raw(other))
     )
 
 

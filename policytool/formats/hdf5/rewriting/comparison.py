@@ -74,31 +74,36 @@ class _Comparison:
         self._met.add(address(new))
         pending: list[Pair] = [(old, new, ())]
         while pending:
-            one, other, path = pending.pop()
-            pending += self._group(one, other, path, changes.new_groups if not path else ())
+            old_group, new_group, path = pending.pop()
+            pending += self._group(
+                old_group, new_group, path, changes.new_groups if not path else ()
+            )
 
     def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[StateSlot, ...]) -> None:
         """Compare the optimizer's state with its slots: these datasets, and no others."""
         groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
         expected = {slot.tensor for slot in slots} | groups
-        found = {
+        stored_paths = {
             path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))
         }
-        if found != expected:
-            raise differs("/".join(min(found ^ expected)))
+        if stored_paths != expected:
+            raise differs("/".join(min(stored_paths ^ expected)))
         for path in groups:
-            one, other = group_at(old, path), group_at(new, path)
-            if one is not None and other is not None:
-                self._attributes(one, other, tuple(step.encode() for step in path))
+            old_group, new_group = group_at(old, path), group_at(new, path)
+            if old_group is not None and new_group is not None:
+                self._attributes(old_group, new_group, tuple(step.encode() for step in path))
         for slot in slots:
-            made, where = dataset_at(new, slot.tensor), tuple(step.encode() for step in slot.tensor)
-            if made is None:
+            new_dataset, where = (
+                dataset_at(new, slot.tensor),
+                tuple(step.encode() for step in slot.tensor),
+            )
+            if new_dataset is None:
                 raise differs(text(where))
             if slot.source is None:
-                if not tensors.is_scalar(made, slot.dtype or "float32", slot.value or 0.0):
+                if not tensors.is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
                     raise differs(text(where))
             elif (dataset := dataset_at(old, slot.source)) is not None:
-                self._dataset(dataset, made, where)
+                self._dataset(dataset, new_dataset, where)
 
     def _group(
         self,
@@ -126,13 +131,13 @@ class _Comparison:
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
     ) -> Iterator[Pair]:
-        one, other = address(old, path[-1]), address(new, path[-1])
-        if one in self._seen or other in self._met:
-            if self._seen.get(one) != other:
+        old_address, new_address = address(old, path[-1]), address(new, path[-1])
+        if old_address in self._seen or new_address in self._met:
+            if self._seen.get(old_address) != new_address:
                 raise differs(text(path))
             return
-        self._seen[one] = other
-        self._met.add(other)
+        self._seen[old_address] = new_address
+        self._met.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
         if type(first) is not type(second):
             raise differs(text(path))
@@ -199,13 +204,21 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
 
 def _is_stored_alike(old: Placed, new: Placed) -> bool:
     """Return whether two datasets of one type and shape are stored alike and hold the same."""
-    one, other = old[0].get_create_plist(), new[0].get_create_plist()
-    layout = one.get_layout()
-    if layout != other.get_layout() or _filters(one) != _filters(other):
+    old_properties, new_properties = old[0].get_create_plist(), new[0].get_create_plist()
+    layout = old_properties.get_layout()
+    if layout != new_properties.get_layout() or _filters(old_properties) != _filters(
+        new_properties
+    ):
         return False
-    if layout == h5d.VIRTUAL or one.get_external_count() or other.get_external_count():
-        return bool(one.equal(other))  # the values lie in other files, which are not opened
-    if layout == h5d.CHUNKED and one.get_chunk() != other.get_chunk():
+    if (
+        layout == h5d.VIRTUAL
+        or old_properties.get_external_count()
+        or new_properties.get_external_count()
+    ):
+        return bool(
+            old_properties.equal(new_properties)
+        )  # the values lie in other files, which are not opened
+    if layout == h5d.CHUNKED and old_properties.get_chunk() != new_properties.get_chunk():
         return False
     if not attributes.is_plain(old[0].get_type()):
         return _same_values(old[0], new[0])
@@ -265,13 +278,13 @@ def _range(placed: Placed, start: int, size: int) -> Range:
 
 def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
     """Return the chunks by where they begin in the dataset."""
-    found: dict[tuple[int, ...], Chunk] = {}
+    chunks: dict[tuple[int, ...], Chunk] = {}
     dataset.chunk_iter(
-        lambda info: found.update(
+        lambda info: chunks.update(
             {info.chunk_offset: (info.filter_mask, info.byte_offset, info.size)}
         )
     )
-    return found
+    return chunks
 
 
 def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:

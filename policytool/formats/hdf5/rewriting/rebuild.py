@@ -55,7 +55,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
 
     :raises WriteError: where a dataset is not there, or two casts of one dataset differ.
     """
-    found: dict[int, Cast] = {}
+    casts_by_object: dict[int, Cast] = {}
     for path, cast in casts.items():
         dataset = dataset_at(root, path)
         if dataset is None:
@@ -64,14 +64,14 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
                 f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
             )
         tensors.check(dataset, cast)
-        other = found.setdefault(address(dataset), cast)
+        other = casts_by_object.setdefault(address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(
                 "not-rewritable",
                 f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are the same "
                 "dataset, but the plan casts them differently",
             )
-    return found
+    return casts_by_object
 
 
 def rebuild(source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> dict[tuple[str, ...], Counts]:
@@ -156,8 +156,8 @@ class _Work:
                 "not-rewritable",
                 (f"{text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"),
             )
-        elif (there := self._made.get(number := address(old, link.name))) is not None:
-            new.links.create_hard(link.name, self._new, there, lcpl=link.properties)
+        elif (copied_path := self._made.get(number := address(old, link.name))) is not None:
+            new.links.create_hard(link.name, self._new, copied_path, lcpl=link.properties)
         else:
             self._made[number] = b"/" + b"/".join(path)
             return self._copy_object(old, new, link)
@@ -168,9 +168,11 @@ class _Work:
     ) -> tuple[h5g.GroupID, h5g.GroupID] | None:
         item = h5o.open(old, link.name)
         if isinstance(item, h5g.GroupID):
-            made = h5g.create(new, link.name, lcpl=link.properties, gcpl=item.get_create_plist())
-            attributes.copy(item, made)
-            return item, made
+            new_group = h5g.create(
+                new, link.name, lcpl=link.properties, gcpl=item.get_create_plist()
+            )
+            attributes.copy(item, new_group)
+            return item, new_group
         if isinstance(item, h5d.DatasetID):
             self._copy_dataset(item, new, link.name, link)
         else:
@@ -192,15 +194,15 @@ class _Work:
         """
         Return the group at a path of the new file, made like that of the source where there is one.
         """
-        here = self._new
+        group = self._new
         for depth, step in enumerate(path, start=1):
             name = step.encode()
-            if here.links.exists(name):
-                here = h5g.open(here, name)
+            if group.links.exists(name):
+                group = h5g.open(group, name)
                 continue
             like = group_at(self._old, path[:depth])
-            made = h5g.create(here, name, gcpl=None if like is None else like.get_create_plist())
+            child = h5g.create(group, name, gcpl=None if like is None else like.get_create_plist())
             if like is not None:
-                attributes.copy(like, made)
-            here = made
-        return here
+                attributes.copy(like, child)
+            group = child
+        return group

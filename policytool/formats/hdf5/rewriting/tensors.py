@@ -61,16 +61,16 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
         properties.set_layout(h5d.CONTIGUOUS)
     if properties.get_layout() == h5d.CHUNKED:
         properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
-    made = h5d.create(group, name, kind, space, dcpl=properties)
-    attributes.copy(source, made, without={NAME})
+    dataset = h5d.create(group, name, kind, space, dcpl=properties)
+    attributes.copy(source, dataset, without={NAME})
     if cast.after == casting.BFLOAT16:
-        h5py.Dataset(made).attrs[NAME] = cast.after
+        h5py.Dataset(dataset).attrs[NAME] = cast.after
     counts = Counts()
     for block in blocks(source):
         values, counted = casting.cast(
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )
-        _write(made, block, values)
+        _write(dataset, block, values)
         counts += counted
     return counts
 
@@ -91,19 +91,19 @@ def measure(source: h5d.DatasetID, cast: Cast) -> Counts:
     return sum(counts, Counts())
 
 
-def is_cast(source: h5d.DatasetID, made: h5d.DatasetID, cast: Cast) -> bool:
+def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
     """Return whether a dataset holds, bit by bit, the cast values of another, in its layout."""
     if (
-        stored_dtype(made) != cast.after
-        or made.shape != source.shape
-        or h5a.exists(made, NAME) != (cast.after == casting.BFLOAT16)
+        stored_dtype(dataset) != cast.after
+        or dataset.shape != source.shape
+        or h5a.exists(dataset, NAME) != (cast.after == casting.BFLOAT16)
     ):
         return False
     return all(
         casting.cast(
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )[0].tobytes()
-        == datasets.read_slab(made, block, cast.after).tobytes()
+        == datasets.read_slab(dataset, block, cast.after).tobytes()
         for block in blocks(source)
     )
 
@@ -119,26 +119,27 @@ def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
     kind = _type(dtype) if dtype in casting.DTYPES else h5t.py_create(array.dtype, logical=True)
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_obj_track_times(False)
-    made = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
-    made.write(h5s.ALL, h5s.ALL, array)
+    dataset = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
+    dataset.write(h5s.ALL, h5s.ALL, array)
     if is_bfloat16:
-        h5py.Dataset(made).attrs[NAME] = dtype
+        h5py.Dataset(dataset).attrs[NAME] = dtype
 
 
-def is_scalar(made: h5d.DatasetID, dtype: str, value: float) -> bool:
+def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
     """Return whether a dataset is the one value that :func:`scalar` makes."""
-    if made.shape != ():
+    if dataset.shape != ():
         return False
     if dtype == casting.BFLOAT16:
         expected = np.array(value, dtype=casting.DTYPES[dtype])
         return (
-            stored_dtype(made) == dtype
-            and datasets.read_slab(made, ((), ()), dtype).tobytes() == expected.tobytes()
+            stored_dtype(dataset) == dtype
+            and datasets.read_slab(dataset, ((), ()), dtype).tobytes() == expected.tobytes()
         )
-    found = np.zeros((), dtype=made.dtype)
-    made.read(h5s.ALL, h5s.ALL, found)
+    array = np.zeros((), dtype=dataset.dtype)
+    dataset.read(h5s.ALL, h5s.ALL, array)
     return bool(
-        made.dtype == np.dtype(dtype) and found.tobytes() == np.array(value, dtype=dtype).tobytes()
+        dataset.dtype == np.dtype(dtype)
+        and array.tobytes() == np.array(value, dtype=dtype).tobytes()
     )
 
 
@@ -149,11 +150,11 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     :raises WriteError: where it has another dtype, or keeps its values elsewhere.
     """
     where = "/".join(cast.tensor)
-    found = stored_dtype(source)
-    if found != cast.before:
+    dtype = stored_dtype(source)
+    if dtype != cast.before:
         raise WriteError(
             "source-changed",
-            f"stores {where} as {found or 'another type'}, but the plan expects "
+            f"stores {where} as {dtype or 'another type'}, but the plan expects "
             f"{cast.before}; run again with --dry-run",
         )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
@@ -166,8 +167,8 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
         raise WriteError(
             "not-rewritable", f"{where} stores its values in another file, which was not read"
         )
-    if beyond := _hdf5.inflation(source):
-        raise WriteError("not-rewritable", f"{where} was not read: its {beyond}")
+    if excess := _hdf5.inflation(source):
+        raise WriteError("not-rewritable", f"{where} was not read: its {excess}")
     if (
         properties.get_layout() == h5d.CHUNKED
         and math.prod(properties.get_chunk()) > _LARGEST_CHUNK

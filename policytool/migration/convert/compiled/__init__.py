@@ -82,14 +82,14 @@ def compile_config(
     :param weights: its variables in the order of the target's ``weights``, each with its source
     """
     place = optimizer_config.optimizer_place(context.loaded.document)
-    target, told = context.target, context.log
+    target, log = context.target, context.log
     if place is None or target.container == "json":
         return Compiled()
     try:
         source = optimizer.read(context, place[1])
-        found = optimizer.for_target(source, target, told)
+        new_optimizer = optimizer.for_target(source, target, log)
     except LostError as error:
-        told.caution(
+        log.caution(
             "training-lost",
             None,
             (
@@ -99,21 +99,21 @@ def compile_config(
         )
         return Compiled()
     if (
-        found.class_name == _NEEDS_VARIABLES
+        new_optimizer.class_name == _NEEDS_VARIABLES
         and not target.is_keras3
         and not _has_trainables(context)
     ):
-        told.caution(
+        log.caution(
             "training-lost",
             None,
-            f"{target.name} fails to load {found.class_name} for a model without trainable "
+            f"{target.name} fails to load {new_optimizer.class_name} for a model without trainable "
             "weights, so the model is written without a training configuration",
         )
         return Compiled()
-    placements = _state(context, source, found, weights)
+    placements = _state(context, source, new_optimizer, weights)
     if (
-        found.scale is not None
-        and found.wrapped
+        new_optimizer.scale is not None
+        and new_optimizer.wrapped
         and not placements
         and target.container == "keras"
         and not target.is_keras3
@@ -121,24 +121,24 @@ def compile_config(
         # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
         # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
         reason = f"{target.name} cannot load a loss-scaling optimizer without state from an archive"
-        told.caution(
+        log.caution(
             "loss-scale-lost",
             None,
             f"the optimizer is written without loss scaling because {reason}; write HDF5 (-o "
             "X.h5) to keep loss scaling",
         )
-        found = replace(found, scale=None, wrapped=False)
+        new_optimizer = replace(new_optimizer, scale=None, wrapped=False)
     config = _config(
         root,
         context,
         optimizer_config.configuration(context.loaded.document),
-        optimizer.serialize(found, target, told),
+        optimizer.serialize(new_optimizer, target, log),
     )
     if target.container == "h5":
         return Compiled(
             config=config,
             state=placements,
-            state_names=tuple("/".join(one.path) for one in placements),
+            state_names=tuple("/".join(placement.path) for placement in placements),
         )
     return Compiled(config=config, state=placements)
 
@@ -156,33 +156,34 @@ def _trainables(context: ConversionContext) -> tuple[Tensor, ...]:
 
 
 def _config(root: Unit, context: ConversionContext, value: Json, serialised: Json) -> Json:
-    given = value if isinstance(value, dict) else {}
-    target, told = context.target, context.log
+    source_config = value if isinstance(value, dict) else {}
+    target, log = context.target, context.log
     try:
-        loss = LossWriter(target, told, losses.LOSSES).loss(given.get("loss"))
+        loss = LossWriter(target, log, losses.LOSSES).loss(source_config.get("loss"))
     except LeftOutError as error:
-        told.caution(
+        log.caution(
             "loss-lost",
             None,
             f"{error}, so the model is written without a loss; compile it again with "
             "optimizer=model.optimizer",
         )
         loss = None
-    speller = LossWriter(target, told, losses.METRICS)
+    metric_writer = LossWriter(target, log, losses.METRICS)
     metrics, weighted = (
-        _flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics")
+        _flat(root, metric_writer.metrics(source_config.get(key)))
+        for key in ("metrics", "weighted_metrics")
     )
-    found: dict[str, Json] = {
+    target_config: dict[str, Json] = {
         "loss": loss,
         "metrics": metrics,
         "weighted_metrics": weighted,
-        "loss_weights": given.get("loss_weights"),
+        "loss_weights": source_config.get("loss_weights"),
     }
     if target.container == "keras":
-        return {"optimizer": serialised, **found}
+        return {"optimizer": serialised, **target_config}
     if not target.since(_WITH_SAMPLE_WEIGHT_MODE):
-        found["sample_weight_mode"] = given.get("sample_weight_mode")
-    return {"optimizer_config": serialised, **found}
+        target_config["sample_weight_mode"] = source_config.get("sample_weight_mode")
+    return {"optimizer_config": serialised, **target_config}
 
 
 def _flat(root: Unit, metrics: Json) -> Json:
@@ -208,13 +209,13 @@ def _flat(root: Unit, metrics: Json) -> Json:
 def _state(
     context: ConversionContext,
     source: ConvertedOptimizer,
-    found: ConvertedOptimizer,
+    new_optimizer: ConvertedOptimizer,
     weights: Sequence[Placement],
 ) -> tuple[Placement, ...]:
     """
     Return the optimizer's variables where the target restores them; a warning where they are lost.
     """
-    target, told = context.target, context.log
+    target, log = context.target, context.log
     try:
         order = _trainables(context)
         stored = optimizer_variables.read_state(context.loaded, source, order)
@@ -224,20 +225,20 @@ def _state(
                     f"policytool does not read it from {context.loaded.document.format} files"
                 )
             return ()
-        reason = _state_obstacle(found, target)
+        reason = _state_obstacle(new_optimizer, target)
         if reason is not None:
             raise UnmappedError(reason)
         variables = optimizer.place_state(
-            found, stored, _trainable_order(order, weights), target.release, source.style
+            new_optimizer, stored, _trainable_order(order, weights), target.release, source.style
         )
     except UnmappedError as error:
         advice = (
             "; write a .keras file to keep it"
-            if _state_obstacle(found, target)
-            and _state_obstacle(found, replace(target, container="keras")) is None
+            if _state_obstacle(new_optimizer, target)
+            and _state_obstacle(new_optimizer, replace(target, container="keras")) is None
             else ""
         )
-        told.caution(
+        log.caution(
             _LOST,
             None,
             f"the optimizer state is omitted because {error}, so training restarts at step 0 with "
@@ -245,8 +246,11 @@ def _state(
         )
         return ()
     if target.container == "h5":
-        if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
-            told.caution(
+        if (
+            any(variable.dtype == "bfloat16" for variable in variables)
+            and new_optimizer.style is Style.OLD
+        ):
+            log.caution(
                 _LOST,
                 None,
                 "the optimizer state is omitted because no release can read bfloat16 slots of "
@@ -254,15 +258,15 @@ def _state(
             )
             return ()
         return tuple(
-            replace(one, path=tuple(one.path[0].split("/")))
-            for one in _with_stored_dtypes(variables, target)
+            replace(variable, path=tuple(variable.path[0].split("/")))
+            for variable in _with_stored_dtypes(variables, target)
         )
     variables = _with_stored_dtypes(variables, target)
-    return _in_archive(found, stored, variables, target)
+    return _in_archive(new_optimizer, stored, variables, target)
 
 
 def _with_stored_dtypes(variables: Sequence[Placement], target: Target) -> list[Placement]:
-    return [replace(one, dtype=stored_dtype(one.dtype, target)) for one in variables]
+    return [replace(variable, dtype=stored_dtype(variable.dtype, target)) for variable in variables]
 
 
 def _had_state(context: ConversionContext) -> bool:
@@ -273,7 +277,7 @@ def _had_state(context: ConversionContext) -> bool:
     return context.loaded.is_saved_object
 
 
-def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
+def _state_obstacle(new_optimizer: ConvertedOptimizer, target: Target) -> str | None:
     """
     Return why a target does not restore the state of an optimizer; None where it does.
 
@@ -283,7 +287,7 @@ def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
     if target.container == "h5":
         if target.is_keras3:
             return "Keras 3 does not restore slots from HDF5"
-        if found.wrapped and found.style is Style.NEW:
+        if new_optimizer.wrapped and new_optimizer.style is Style.NEW:
             return "no Keras release restores the state of LossScaleOptimizerV3 from HDF5"
     elif not target.since(_ARCHIVES):
         return f"the location of the state in {target.name} archives is unknown"
@@ -292,14 +296,14 @@ def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
 
 def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
     """Return the target's trainable variables in its order, each once."""
-    wanted = set(order)
+    sources = set(order)
     once: dict[object, Placement] = {}
     for weight in weights:
-        if weight.source in wanted:
+        if weight.source in sources:
             once.setdefault(weight.source, weight)
-    if len(once) != len(wanted):
+    if len(once) != len(sources):
         raise UnmappedError(
-            f"the new model has only {len(once)} of the {len(wanted)} trained weights"
+            f"the new model has only {len(once)} of the {len(sources)} trained weights"
         )
     if any(weight.scale is not None for weight in once.values()):
         raise UnmappedError("the conversion rescales weights, so the slots no longer match")
@@ -307,7 +311,7 @@ def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> l
 
 
 def _in_archive(
-    found: ConvertedOptimizer,
+    new_optimizer: ConvertedOptimizer,
     stored: OptimizerState,
     variables: Sequence[Placement],
     target: Target,
@@ -316,7 +320,7 @@ def _in_archive(
     Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has
     four of its own before them.
     """
-    if not found.wrapped:
+    if not new_optimizer.wrapped:
         return _number_paths(_VARS, variables)
     own: list[Placement] = []
     if target.is_keras3 and len(stored.own) > len(_FRESH):
@@ -325,7 +329,11 @@ def _in_archive(
             for tensor in stored.own
         ]
     elif target.is_keras3:
-        initial = found.scale.initial if isinstance(found.scale, Dynamic) else Dynamic().initial
+        initial = (
+            new_optimizer.scale.initial
+            if isinstance(new_optimizer.scale, Dynamic)
+            else Dynamic().initial
+        )
         own = [
             Placement(path=(), shape=(), dtype=dtype, fill=(value,))
             for dtype, value in (*_FRESH, ("float32", initial))
@@ -334,4 +342,6 @@ def _in_archive(
 
 
 def _number_paths(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:
-    return tuple(replace(one, path=(*group, str(number))) for number, one in enumerate(variables))
+    return tuple(
+        replace(variable, path=(*group, str(number))) for number, variable in enumerate(variables)
+    )

@@ -47,9 +47,9 @@ def name_in(target: Target, kind: str, name: str) -> str | None:
     family = next((family for family in ALIASES if name.lower() in family), (name,))
     return next(
         (
-            found
-            for found in (name, *family)
-            if training_names.finds(target.loader, target.container, kind, found)
+            candidate
+            for candidate in (name, *family)
+            if training_names.finds(target.loader, target.container, kind, candidate)
         ),
         None,
     )
@@ -61,10 +61,10 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     none.
     """
     canonical = next((family[0] for family in ALIASES if name.lower() in family), name)
-    found = CLASSES.get(canonical, {}).get(kind) or "".join(
+    class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
         word.capitalize() for word in canonical.split("_")
     )
-    return found if arguments(target, kind, found) is not None else None
+    return class_name if arguments(target, kind, class_name) is not None else None
 
 
 def is_known(kind: str, name: str) -> bool:
@@ -151,7 +151,7 @@ class LossWriter:
         ``metric-lost``.
         """
         if isinstance(value, list):
-            return [found for item in value if (found := self.metrics(item)) is not None]
+            return [metric for item in value if (metric := self.metrics(item)) is not None]
         if isinstance(value, dict) and keras_objects.class_of(value) is None:
             return {key: self.metrics(item) for key, item in value.items()}
         if value is None:
@@ -202,23 +202,23 @@ class LossWriter:
             return function
         if is_known(self.kind, function):
             return self._object(function, {})
-        found = name_in(self.target, self.kind, function)
-        if self.kind == METRICS and found != name:
+        alias = name_in(self.target, self.kind, function)
+        if self.kind == METRICS and alias != name:
             class_name = class_of(self.target, self.kind, function)
             if class_name is not None:
                 return self._object(class_name, {"name": name})
-        if found is None:
+        if alias is None:
             raise LeftOutError(
                 f"{self.target.name} has no {self.word} named {function}, and cannot load it "
                 "through custom_objects"
             )
-        if found != function:
+        if alias != function:
             self.told.change(
                 f"{self.word}-spelled",
                 None,
-                f"the {self.word} {function} is written as {found}, its name in {self.target.name}",
+                f"the {self.word} {function} is written as {alias}, its name in {self.target.name}",
             )
-        return found
+        return alias
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
         taken = arguments(self.target, self.kind, class_name)
@@ -231,20 +231,20 @@ class LossWriter:
             raise LeftOutError(
                 f"{self.target.name} {whose} {class_name}, which the model uses as a {self.word}"
             )
-        found: dict[str, Json] = {}
+        target_config: dict[str, Json] = {}
         for key, value in config.items():
             if key == "reduction":
-                found[key] = self._reduction(class_name, value)
+                target_config[key] = self._reduction(class_name, value)
             elif key in taken and key not in _SAID_ELSEWHERE:
-                found[key] = value
+                target_config[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
                 raise LeftOutError(
                     f"{self.target.name} cannot represent {key}={display_value(value)} of the "
                     f"{self.word} {class_name}"
                 )
         if self.target.container == "keras" or self.target.is_keras3:
-            return keras_objects.full(_MODULES[self.kind], class_name, found)
-        return keras_objects.short(class_name, found)
+            return keras_objects.full(_MODULES[self.kind], class_name, target_config)
+        return keras_objects.short(class_name, target_config)
 
     def _reduction(self, class_name: str, value: Json) -> Json:
         if value in _MEANS:

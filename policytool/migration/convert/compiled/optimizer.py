@@ -98,11 +98,11 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
     :raises LostError: for what no release writes.
     """
     try:
-        found = optimizer_variables.read_optimizer(context.loaded, value)
+        stored_optimizer = optimizer_variables.read_optimizer(context.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
         raise LostError(f"no release writes optimizers in this format: {error}") from error
-    if found is None:
+    if stored_optimizer is None:
         raise LostError("the file contains no optimizer")
     wrapped = optimizer_config.is_wrapped(value)
     if (
@@ -119,48 +119,48 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
         )
         wrapped, scale = True, Dynamic()
     return ConvertedOptimizer(
-        class_name=found.class_name,
-        config=found.config,
-        style=found.style,
+        class_name=stored_optimizer.class_name,
+        config=stored_optimizer.config,
+        style=stored_optimizer.style,
         scale=scale,
         wrapped=wrapped,
     )
 
 
-def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> ConvertedOptimizer:
+def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> ConvertedOptimizer:
     """
     Return the optimizer with the keys that a target takes; what changes training is told as a
     warning.
 
     :raises LostError: where the target does not have it, or its learning rate.
     """
-    style = _style(found, target)
-    if not known_arguments.is_known(_KIND, found.class_name):
+    style = _style(optimizer, target)
+    if not known_arguments.is_known(_KIND, optimizer.class_name):
         raise LostError(
-            f"the optimizer {found.class_name} is custom and cannot be loaded without "
+            f"the optimizer {optimizer.class_name} is custom and cannot be loaded without "
             "custom_objects"
         )
     judge = _OLD_JUDGE if style is Style.OLD and target.since(_NEW_SINCE) else target.loader
     config = {
         key: value
-        for key, value in found.config.items()
+        for key, value in optimizer.config.items()
         if key not in {"is_legacy_optimizer", "jit_compile"}
     }
     if "lr" in config:
         config[_RATE] = config.pop("lr")
-    config = _convert_decay(found, config, style, told)
+    config = _convert_decay(optimizer, config, style, log)
     if isinstance(config.get(_RATE), dict):
         config[_RATE] = _schedule(config[_RATE], target)
     config.pop(_FACTOR, None)
-    objection = known_arguments.objection(judge, _KIND, found.class_name, config, module=False)
+    objection = known_arguments.objection(judge, _KIND, optimizer.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
-        raise LostError(f"{target.name} does not have the optimizer {found.class_name}")
+        raise LostError(f"{target.name} does not have the optimizer {optimizer.class_name}")
     if (
         target.is_keras3
         and target.container == "h5"
-        and target.loader in known_arguments.may_fail(_KIND, found.class_name, module=False)
+        and target.loader in known_arguments.may_fail(_KIND, optimizer.class_name, module=False)
     ):
-        raise LostError(f"{target.name} cannot load {found.class_name} from HDF5")
+        raise LostError(f"{target.name} cannot load {optimizer.class_name} from HDF5")
     refused = (
         {*objection.refused, *(key for key, _ in objection.values)}
         if objection is not None
@@ -175,33 +175,33 @@ def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> Converte
     )
     refused |= set(shared.refused) if shared is not None else set()
     for key in sorted(refused):
-        _leave_out(found, key, config.pop(key), target, told)
+        _leave_out(optimizer, key, config.pop(key), target, log)
     if style is Style.NEW:
         config |= {"jit_compile": False, "is_legacy_optimizer": False}
-    scale = found.scale
+    scale = optimizer.scale
     return replace(
-        found, config=config, style=style, wrapped=_is_wrapped(found, target), scale=scale
+        optimizer, config=config, style=style, wrapped=_is_wrapped(optimizer, target), scale=scale
     )
 
 
-def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
+def serialize(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Json:
     """
     Return the optimizer as a target's container has it, in its wrapper where it scales losses.
     """
     name = (
-        f"Custom>{found.class_name}"
-        if found.style is Style.NEW and not found.wrapped
-        else found.class_name
+        f"Custom>{optimizer.class_name}"
+        if optimizer.style is Style.NEW and not optimizer.wrapped
+        else optimizer.class_name
     )
-    inner = keras_objects.short(name, found.config)
+    inner = keras_objects.short(name, optimizer.config)
     if target.container == "keras":
         module = (
             "keras.optimizers.legacy"
-            if found.style is Style.OLD and target.since(_NEW_SINCE)
+            if optimizer.style is Style.OLD and target.since(_NEW_SINCE)
             else "keras.optimizers"
         )
-        inner = keras_objects.full(module, found.class_name, found.config)
-    scale = found.scale
+        inner = keras_objects.full(module, optimizer.class_name, optimizer.config)
+    scale = optimizer.scale
     if scale is None:
         return inner
     try:
@@ -212,10 +212,10 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
         if target.loader == "tf1.15":
             raise SpellingError("TF 1.15 has no loss-scaling optimizer")
         if target.is_keras3 and isinstance(scale, Dynamic):
-            inner = keras_objects.full("keras.optimizers", found.class_name, found.config)
+            inner = keras_objects.full("keras.optimizers", optimizer.class_name, optimizer.config)
         wrapped = optimizers.wrap(inner, scale, _dialect(target))
     except SpellingError as error:
-        told.caution(
+        log.caution(
             "loss-scale-lost",
             None,
             f"loss scaling is not added to the optimizer: {error}; gradients may underflow under "
@@ -233,20 +233,20 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
     return wrapped
 
 
-def _style(found: ConvertedOptimizer, target: Target) -> Style:
+def _style(optimizer: ConvertedOptimizer, target: Target) -> Style:
     if target.is_keras3:
         return Style.KERAS3
-    if not target.since(_NEW_SINCE) or (found.style is Style.OLD and target.container == "h5"):
+    if not target.since(_NEW_SINCE) or (optimizer.style is Style.OLD and target.container == "h5"):
         return Style.OLD
     return Style.NEW
 
 
-def _is_wrapped(found: ConvertedOptimizer, target: Target) -> bool:
-    if found.scale is None or target.loader == "tf1.15":
+def _is_wrapped(optimizer: ConvertedOptimizer, target: Target) -> bool:
+    if optimizer.scale is None or target.loader == "tf1.15":
         return False
-    if found.class_name in _dialect(target).unwrapped and not target.is_keras3:
+    if optimizer.class_name in _dialect(target).unwrapped and not target.is_keras3:
         return False
-    return not (target.is_keras3 and isinstance(found.scale, Fixed))
+    return not (target.is_keras3 and isinstance(optimizer.scale, Fixed))
 
 
 def _dialect(target: Target) -> Dialect:
@@ -270,21 +270,21 @@ def _old_scale(scale: Dynamic | Fixed) -> Json:
 
 
 def _convert_decay(
-    found: ConvertedOptimizer, config: dict[str, Json], style: Style, told: Log
+    optimizer: ConvertedOptimizer, config: dict[str, Json], style: Style, log: Log
 ) -> dict[str, Json]:
     """
     Return the config with a decay as the style has it: the old one has a key for it, the new one a
     schedule that is the same.
     """
-    own = found.class_name == optimizer_config.WITH_OWN_DECAY
+    own = optimizer.class_name == optimizer_config.WITH_OWN_DECAY
     if own and "schedule_decay" in config:
         config["decay"] = config.pop("schedule_decay")
     if "decay" not in config or style is Style.OLD:
         return config
-    schedule = optimizer_config.schedule_of_decay(found.class_name, config)
+    schedule = optimizer_config.schedule_of_decay(optimizer.class_name, config)
     decay = config.pop("decay")
     if own:
-        told.caution(
+        log.caution(
             "optimizer-differs",
             None,
             "Nadam's momentum schedule changed in TF 2.11 and again in Keras 3, so training does "
@@ -292,10 +292,10 @@ def _convert_decay(
         )
     elif schedule is not None:
         config[_RATE] = schedule
-        told.change(
+        log.change(
             "decay",
             None,
-            f"decay {display_value(decay)} of {found.class_name} is written as the "
+            f"decay {display_value(decay)} of {optimizer.class_name} is written as the "
             "equivalent schedule InverseTimeDecay",
         )
     return config
@@ -325,17 +325,19 @@ def _schedule(value: Json, target: Target) -> Json:
     return keras_objects.short(class_name, config)
 
 
-def _leave_out(found: ConvertedOptimizer, key: str, value: Json, target: Target, told: Log) -> None:
+def _leave_out(
+    optimizer: ConvertedOptimizer, key: str, value: Json, target: Target, log: Log
+) -> None:
     if (
         key in _WITHOUT_EFFECT
         or value is None
         or known_arguments.text(value)
-        in known_arguments.written_values(_KIND, found.class_name, key)
-        or (key in _OF_AVERAGES and not found.config.get("use_ema"))
+        in known_arguments.written_values(_KIND, optimizer.class_name, key)
+        or (key in _OF_AVERAGES and not optimizer.config.get("use_ema"))
     ):
         return
-    what = f"{key}={display_value(value)} of {found.class_name}"
-    told.caution(
+    what = f"{key}={display_value(value)} of {optimizer.class_name}"
+    log.caution(
         "optimizer-argument",
         None,
         (
@@ -357,7 +359,7 @@ _SCHEDULES_APART: Final = {
 
 def place_state(
     optimizer: ConvertedOptimizer,
-    found: OptimizerState,
+    stored_state: OptimizerState,
     weights: Sequence[Placement],
     release: str,
     source_style: Style,
@@ -375,31 +377,36 @@ def place_state(
         )
     shapes = [weight.shape for weight in weights]
     return [
-        _once(optimizer, found, one)
-        if one.weight is None
-        else _slot(optimizer, found, weights[one.weight], one)
-        for one in positions(optimizer, shapes, release, is_wrapped=optimizer.wrapped)
+        _once(optimizer, stored_state, position)
+        if position.weight is None
+        else _slot(optimizer, stored_state, weights[position.weight], position)
+        for position in positions(optimizer, shapes, release, is_wrapped=optimizer.wrapped)
     ]
 
 
-def _once(optimizer: ConvertedOptimizer, found: OptimizerState, one: Position) -> Placement:
-    if one.kind == RATE:
-        return _rate(optimizer, found)
-    if one.kind == ITERATIONS:
+def _once(
+    optimizer: ConvertedOptimizer, stored_state: OptimizerState, position: Position
+) -> Placement:
+    if position.kind == RATE:
+        return _rate(optimizer, stored_state)
+    if position.kind == ITERATIONS:
         name = "iteration:0" if optimizer.style is Style.NEW else f"{optimizer.class_name}/iter:0"
-        if found.iterations is None:
+        if stored_state.iterations is None:
             return Placement(path=(name,), shape=(), dtype="int64", fill=(0.0,))
-        return _placement(found.iterations, name)
+        return _placement(stored_state.iterations, name)
     name = f"{optimizer.class_name}/momentum_cache:0"
-    if found.schedule is None:  # which is not stored, and begins with 1 where it is read
+    if stored_state.schedule is None:  # which is not stored, and begins with 1 where it is read
         return Placement(path=(name,), shape=(), dtype="float32", fill=(1.0,))
-    return _placement(found.schedule, name)
+    return _placement(stored_state.schedule, name)
 
 
 def _slot(
-    optimizer: ConvertedOptimizer, found: OptimizerState, weight: Placement, one: Position
+    optimizer: ConvertedOptimizer,
+    stored_state: OptimizerState,
+    weight: Placement,
+    position: Position,
 ) -> Placement:
-    slot = next(slot for block in blocks(optimizer) for slot in block if slot.kind == one.kind)
+    slot = next(slot for block in blocks(optimizer) for slot in block if slot.kind == position.kind)
     name = "/".join(weight.path[1:]).removesuffix(":0")
     called = slot.name(optimizer.style)
     path = (
@@ -407,12 +414,14 @@ def _slot(
         if optimizer.style is Style.OLD
         else f"{optimizer.class_name}/{called}/{name}:0"
     )
-    source = found.slots.get((weight.source, slot.kind)) if weight.source is not None else None
+    source = (
+        stored_state.slots.get((weight.source, slot.kind)) if weight.source is not None else None
+    )
     if source is not None:
         return _placement(source, path)
     is_unused = optimizer.class_name in ALWAYS_IN_NEW and not optimizer.config.get("momentum")
     if is_unused or not slot.is_factor_of(weight.shape):
-        return Placement(path=(path,), shape=one.shape, dtype=weight.dtype, fill=(0.0,))
+        return Placement(path=(path,), shape=position.shape, dtype=weight.dtype, fill=(0.0,))
     raise UnmappedError(f"it does not contain {slot.kind}, which {optimizer.class_name} requires")
 
 
@@ -420,9 +429,9 @@ def _placement(source: Tensor, name: str) -> Placement:
     return Placement(path=(name,), shape=source.shape or (), dtype=source.dtype, source=source)
 
 
-def _rate(optimizer: ConvertedOptimizer, found: OptimizerState) -> Placement:
-    if found.rate is not None:
-        return _placement(found.rate, "learning_rate")
+def _rate(optimizer: ConvertedOptimizer, stored_state: OptimizerState) -> Placement:
+    if stored_state.rate is not None:
+        return _placement(stored_state.rate, "learning_rate")
     rate = optimizer.config.get("learning_rate")
     if not isinstance(rate, int | float):
         raise UnmappedError("it does not contain a learning rate")

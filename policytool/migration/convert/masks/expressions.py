@@ -109,8 +109,8 @@ class MaskTable:
         ]
         steps.spend(len(parts), walk="masks in masks")
         # parts of masks are in order: to sort such runs, not a set, takes linear time
-        found = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
-        return found[0] if len(found) == 1 else self.mask(op, *found)
+        ordered_parts = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
+        return ordered_parts[0] if len(ordered_parts) == 1 else self.mask(op, *ordered_parts)
 
 
 CAST: Final = "Cast"
@@ -168,23 +168,28 @@ class MaskOperations:
 
     def attention(self, reference: Reference) -> set[tuple[str, Mask]]:
         """Return the places and masks that the argument ``attention_mask`` is made of."""
-        found: set[tuple[str, Mask]] = set()
+        placed_masks: set[tuple[str, Mask]] = set()
         pending, seen = [reference], {reference}
         while pending:
-            one = pending.pop()
-            unit = self._operation(one.layer)
-            given = [item for item in _arguments(unit) if isinstance(item, Reference)]
+            tensor = pending.pop()
+            unit = self._operation(tensor.layer)
+            operands = [item for item in _arguments(unit) if isinstance(item, Reference)]
             axis = unit.config.get("axis") if unit is not None else None
             if unit is not None and unit.class_name == "LogicalAnd":
-                pending += [item for item in given if item not in seen]
-                seen.update(given)
-            elif unit is not None and unit.class_name == "ExpandDims" and axis in (-1, 1) and given:
-                mask = self.mask(given[0])
+                pending += [item for item in operands if item not in seen]
+                seen.update(operands)
+            elif (
+                unit is not None
+                and unit.class_name == "ExpandDims"
+                and axis in (-1, 1)
+                and operands
+            ):
+                mask = self.mask(operands[0])
                 if axis != -1 or mask.op is not MaskOp.ONES:
-                    found.add(("rows" if axis == -1 else "columns", mask))
+                    placed_masks.add(("rows" if axis == -1 else "columns", mask))
             else:
-                found.add(("full", self.mask(one)))
-        return found
+                placed_masks.add(("full", self.mask(tensor)))
+        return placed_masks
 
     def before_cast(self, reference: Reference) -> Reference:
         """
@@ -210,7 +215,9 @@ class MaskOperations:
                 elif unit_of is not None and name not in seen:
                     seen.add(name)
                     pending.append((name, True))
-                    pending += [(one.layer, False) for one in references(_arguments(unit_of))]
+                    pending += [
+                        (reference.layer, False) for reference in references(_arguments(unit_of))
+                    ]
 
     def _operation(self, name: str) -> Unit | None:
         unit = self.units.get(name)
@@ -224,7 +231,7 @@ class MaskOperations:
             return self._steps_joined(unit)
         if unit is None or not args or not isinstance(args[0], Reference):
             return None
-        given = [one for one in args if isinstance(one, Reference)]
+        operands = [operand for operand in args if isinstance(operand, Reference)]
         if unit.class_name == "NotEqual" and len(args) > 1 and isinstance(args[1], int | float):
             return self._nonzero(args[0], float(args[1]))
         if unit.class_name == "Any" and unit.config.get("axis") in (-1, [-1]):
@@ -233,9 +240,9 @@ class MaskOperations:
                 or self._ones(args[0])
                 or self._table.mask(MaskOp.ANY, self.mask(args[0]))
             )
-        if unit.class_name in _LOGICAL and len(given) == len(args):
+        if unit.class_name in _LOGICAL and len(operands) == len(args):
             combine = self._table.either if unit.class_name == "LogicalOr" else self._table.both
-            return combine(self.mask(one) for one in given)
+            return combine(self.mask(operand) for operand in operands)
         return self.mask(args[0]) if unit.class_name == _COPY else None
 
     def _steps_joined(self, unit: Unit) -> Mask | None:
@@ -243,8 +250,8 @@ class MaskOperations:
         items = next(iter(_arguments(unit)), None)
         if not isinstance(items, list | tuple) or unit.config.get("axis") != 1:
             return None
-        found = [self.mask(one) for one in items if isinstance(one, Reference)]
-        return self._table.mask(MaskOp.JOIN, *found) if len(found) == len(items) else None
+        masks = [self.mask(reference) for reference in items if isinstance(reference, Reference)]
+        return self._table.mask(MaskOp.JOIN, *masks) if len(masks) == len(items) else None
 
     def _nonzero(self, tensor: Reference, value: float) -> Mask:
         source = self.before_cast(tensor)
@@ -255,14 +262,18 @@ class MaskOperations:
     def _ones(self, reference: Reference) -> Mask | None:
         """Return ones for ``x == 0 or x != 0``, which :class:`MaskBuilder` writes."""
         unit = self._operation(reference.layer)
-        given = [
-            self._operation(one.layer) for one in _arguments(unit) if isinstance(one, Reference)
+        comparisons = [
+            self._operation(operand.layer)
+            for operand in _arguments(unit)
+            if isinstance(operand, Reference)
         ]
-        names = [one.class_name for one in given if one is not None]
-        tensors = {str(_arguments(one)[0]) for one in given if _arguments(one)}
+        names = [comparison.class_name for comparison in comparisons if comparison is not None]
+        tensors = {
+            str(_arguments(comparison)[0]) for comparison in comparisons if _arguments(comparison)
+        }
         if names != ["Equal", "NotEqual"] or len(tensors) > 1:
             return None
-        tensor = _arguments(given[0])[0]
+        tensor = _arguments(comparisons[0])[0]
         return (
             self._table.mask(MaskOp.ONES, self.tensor(tensor))
             if isinstance(tensor, Reference)
@@ -277,32 +288,32 @@ class MaskOperations:
         args = _arguments(unit)
         items = args[0] if args and isinstance(args[0], list | tuple) else args
         parts = [self._part(item) for item in items if isinstance(item, Reference)]
-        found = [part for part in parts if part is not None]
-        if not found or len(found) != len(items):
+        known_parts = [part for part in parts if part is not None]
+        if not known_parts or len(known_parts) != len(items):
             return None
         if unit.config.get("axis") != -1:
-            ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in found]
-            masks = [mask for _, mask in found]
+            ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in known_parts]
+            masks = [mask for _, mask in known_parts]
             return self._table.mask(
                 MaskOp.JOIN, *(a or b for a, b in zip(masks, ones, strict=True))
             )
-        present = [mask for _, mask in found if mask is not None]
-        if len(present) < len(found):
-            return self._table.mask(MaskOp.ONES, found[0][0])
+        present = [mask for _, mask in known_parts if mask is not None]
+        if len(present) < len(known_parts):
+            return self._table.mask(MaskOp.ONES, known_parts[0][0])
         return self._table.either(present)
 
     def _part(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
         """Return a tensor and its mask as a Concatenate broadcasts it."""
         unit = self._operation(reference.layer)
-        given = [one for one in _arguments(unit) if isinstance(one, Reference)]
-        if unit is None or not given:
+        operands = [operand for operand in _arguments(unit) if isinstance(operand, Reference)]
+        if unit is None or not operands:
             return None
         if unit.class_name == "OnesLike":
-            return self.tensor(given[0]), None
-        if unit.class_name != "LogicalOr" or len(given) != 2:  # noqa: PLR2004  # a mask and zeros
+            return self.tensor(operands[0]), None
+        if unit.class_name != "LogicalOr" or len(operands) != 2:  # noqa: PLR2004  # a mask and zeros
             return None
-        expanded, zeros = (self._operation(one.layer) for one in given)
-        mask, source = (next(iter(_arguments(one)), None) for one in (expanded, zeros))
+        expanded, zeros = (self._operation(operand.layer) for operand in operands)
+        mask, source = (next(iter(_arguments(operation)), None) for operation in (expanded, zeros))
         is_broadcast = (
             expanded is not None
             and zeros is not None
@@ -324,7 +335,7 @@ def _joins(unit: Unit) -> bool:
 
 def _arguments(unit: Unit | None) -> list[Argument]:
     calls = unit.calls[:1] if unit is not None else ()
-    return [one for call in calls for one in (*call.args, *call.kwargs.values())]
+    return [argument for call in calls for argument in (*call.args, *call.kwargs.values())]
 
 
 def _as_operation(unit: Unit) -> Unit:
@@ -389,14 +400,14 @@ def fully_masked_result(
     outlast the large number that it subtracts for a mask (``Softmax.call`` in
     tf_keras/src/layers/activation/softmax.py).
     """
-    found = masks.fully_masked_result(
+    result = masks.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
     )
     subtracts = is_attention(unit) and family_of(release) != KERAS3
-    if found is None or not subtracts or compute_dtype(unit) != "float64":
-        return found
+    if result is None or not subtracts or compute_dtype(unit) != "float64":
+        return result
     return FullyMaskedResult(
-        *(_SCORES if one in _VISIBLE else one for one in (found.query, found.value))
+        *(_SCORES if outcome in _VISIBLE else outcome for outcome in (result.query, result.value))
     )
 
 
@@ -409,29 +420,33 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
     return name != "query" or rule is None or not rule.attached_clears
 
 
-def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset[tuple[str, Mask]]:
+def read_masks(
+    rule: MaskRule | None, input_masks: Sequence[Mask | None]
+) -> frozenset[tuple[str, Mask]]:
     """
     Return the masks that change a call's values, with the numbers of their inputs.
 
     Where a release cannot call a layer on such masks, they do if other masks of the layer do.
     """
-    subset = _subset(found)
+    subset = _subset(input_masks)
     may_read = rule is None or bool(rule.reads and subset in rule.errors)
     if not may_read and rule is not None and subset not in rule.reads:
         return frozenset()
-    return frozenset((str(place), mask) for place, mask in enumerate(found) if mask is not None)
+    return frozenset(
+        (str(place), mask) for place, mask in enumerate(input_masks) if mask is not None
+    )
 
 
-def fails(rule: MaskRule | None, found: Sequence[Mask | None]) -> bool:
+def fails(rule: MaskRule | None, input_masks: Sequence[Mask | None]) -> bool:
     """Return whether a release cannot call a layer on such masks, but for inputs of some sizes."""
-    return rule is not None and any(found) and _subset(found) in rule.errors
+    return rule is not None and any(input_masks) and _subset(input_masks) in rule.errors
 
 
 def output_masks(
     words: Mapping[str, tuple[str, ...]] | None,
     call: tuple[str, int],
     inputs: Sequence[ScopedTensor],
-    found: Sequence[Mask | None],
+    input_masks: Sequence[Mask | None],
     table: MaskTable,
 ) -> list[Mask | None]:
     """
@@ -440,11 +455,11 @@ def output_masks(
     :param words: what a rule says of them; None if there is no rule
     :param call: the name of the layer and the number of the call
     """
-    if not any(found):
+    if not any(input_masks):
         return [None]
-    outputs = ("other",) if words is None else words.get(_subset(found), ("none",))
+    outputs = ("other",) if words is None else words.get(_subset(input_masks), ("none",))
     return [
-        _output_mask(word, (*call, output), inputs, found, table)
+        _output_mask(word, (*call, output), inputs, input_masks, table)
         for output, word in enumerate(outputs)
     ]
 
@@ -453,32 +468,32 @@ def _output_mask(
     word: str,
     output: tuple[str, int, int],
     inputs: Sequence[ScopedTensor],
-    found: Sequence[Mask | None],
+    input_masks: Sequence[Mask | None],
     table: MaskTable,
 ) -> Mask | None:
-    present = [mask for mask in found if mask is not None]
+    present = [mask for mask in input_masks if mask is not None]
     if word == "none":
         return None
-    if word in _PLACES and len(found) <= _MEASURED_INPUTS:
-        return found[_PLACES.index(word)]
+    if word in _PLACES and len(input_masks) <= _MEASURED_INPUTS:
+        return input_masks[_PLACES.index(word)]
     if word == "or":
         return table.either(present)
     if word == "and" or word in _PLACES:
         return table.both(present)
     if word == "ones":
         return table.mask(MaskOp.ONES, inputs[0])
-    if word == "concat" and len(inputs) == len(found):
-        pairs = zip(inputs, found, strict=True)
+    if word == "concat" and len(inputs) == len(input_masks):
+        pairs = zip(inputs, input_masks, strict=True)
         return table.mask(
             MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
         )
     name, call, place = output
-    return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *found)
+    return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
 
 
-def _subset(found: Sequence[Mask | None]) -> str:
+def _subset(input_masks: Sequence[Mask | None]) -> str:
     """Return which inputs are masked, as the rules say it; of more inputs as of three."""
-    digits = "".join("0" if mask is None else "1" for mask in found)
+    digits = "".join("0" if mask is None else "1" for mask in input_masks)
     if len(digits) <= _MEASURED_INPUTS:
         return digits
     return "111" if "0" not in digits else "110" if "1" in digits else "000"

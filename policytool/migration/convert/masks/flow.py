@@ -192,18 +192,18 @@ class MaskFlow:
             if not self._is_source and fails(rule, masks.run):
                 failing = self._table.mask(MaskOp.LAYER, "fails", *masks.run)
                 self.used[key] = frozenset({("0", failing)})
-        made = self._own_mask(unit, inputs)
+        own_mask = self._own_mask(unit, inputs)
         ways = [(self._run, masks.run, rule.attached_out if rule is not None else None)]
         if self._is_keras3:
             ways.append((self._built, masks.built, rule.out if rule is not None else None))
-        parts = [self._operations.tensor(one) for one in inputs]
+        parts = [self._operations.tensor(reference) for reference in inputs]
         for way, before, words in ways:
-            found = (
-                [made]
-                if made is not None
+            new_masks = (
+                [own_mask]
+                if own_mask is not None
                 else output_masks(words, (unit.name, number), parts, before, self._table)
             )
-            for output, mask in enumerate(found):
+            for output, mask in enumerate(new_masks):
                 way[Reference(layer=unit.name, call=number, output=output)] = mask
         self._clear(unit, number, inputs, rule)
 
@@ -222,13 +222,13 @@ class MaskFlow:
         """Return the masks that a call gets by its argument or with its inputs."""
         value = arguments.get("mask")
         if value is not None:
-            given = tuple(
+            argument_masks = tuple(
                 self._operations.mask(item) if isinstance(item, Reference) else None
                 for item in (value if isinstance(value, list | tuple) else [value])
             )
-            return _InputMasks(built=given, run=given)
-        built = tuple(self._built.get(one) for one in inputs)
-        run = tuple(self._run.get(one) for one in inputs)
+            return _InputMasks(built=argument_masks, run=argument_masks)
+        built = tuple(self._built.get(reference) for reference in inputs)
+        run = tuple(self._run.get(reference) for reference in inputs)
         takes = layer_facts(unit.class_name).takes_mask or unit.network is not None
         if takes and not self._is_source and not self._ignores_masks(unit, arguments):
             run = tuple(map(self._given_when_built, built, run))
@@ -265,23 +265,23 @@ class MaskFlow:
         Return the masks that a MultiHeadAttention computes with. Keras 2 casts the query of a call
         and nothing else, and what it has cast has no mask.
         """
-        found: set[tuple[str, Mask]] = set()
+        placed_masks: set[tuple[str, Mask]] = set()
         for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
-            given = arguments.get(f"{name}_mask")
-            is_taken = isinstance(given, Reference) and takes_mask_argument(name, rule)
+            mask_argument = arguments.get(f"{name}_mask")
+            is_taken = isinstance(mask_argument, Reference) and takes_mask_argument(name, rule)
             mask = (
-                self._operations.mask(given)
-                if is_taken and isinstance(given, Reference)
+                self._operations.mask(mask_argument)
+                if is_taken and isinstance(mask_argument, Reference)
                 else None
                 if name == "query" and not self._is_keras3 and self._is_cast(unit, reference)
                 else self._run.get(reference)
             )
             if mask is not None and (rule is None or rule.reads):
-                found.add(("rows" if name == "query" else "columns", mask))
+                placed_masks.add(("rows" if name == "query" else "columns", mask))
         whole = arguments.get(ATTENTION_MASK)
         if isinstance(whole, Reference):
-            found |= self._operations.attention(whole)
-        return frozenset(found)
+            placed_masks |= self._operations.attention(whole)
+        return frozenset(placed_masks)
 
     def _own_mask(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
         """Return the mask that an Embedding or a Masking makes."""
@@ -332,11 +332,11 @@ class MaskFlow:
 
     def _casts(self, network: Network, inputs: Sequence[Reference]) -> list[bool]:
         """Return which of the tensors that a nested model is called on it casts."""
-        wanted = [*entry_dtypes(network), *[None] * len(inputs)]
-        found = (of_network(self._network).of(tensor) for tensor in inputs)
+        expected_dtypes = [*entry_dtypes(network), *[None] * len(inputs)]
+        actual_dtypes = (of_network(self._network).of(tensor) for tensor in inputs)
         return [
             None not in (before, after) and before != after
-            for before, after in zip(found, wanted, strict=False)
+            for before, after in zip(actual_dtypes, expected_dtypes, strict=False)
         ]
 
     def mask(self, tensor: Reference) -> Mask | None:
@@ -403,12 +403,12 @@ def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Refere
     """Return the tensors of a call whose masks may count."""
     if is_attention(unit):
         named = [arguments.get(name) for name in _ATTENTION_INPUTS]
-        return [one for one in named if isinstance(one, Reference)]
-    found = list(tensors(next(iter(arguments.values()), None)))
-    return found[:1] if layer_facts(unit.class_name).takes_states and not unit.custom else found
+        return [argument for argument in named if isinstance(argument, Reference)]
+    inputs = list(tensors(next(iter(arguments.values()), None)))
+    return inputs[:1] if layer_facts(unit.class_name).takes_states and not unit.custom else inputs
 
 
 def _has_states(arguments: Mapping[str, Argument]) -> bool:
     """Return whether a recurrent layer is given states or constants."""
-    found = [value for name, value in arguments.items() if name != "mask"]
-    return sum(1 for _ in tensors(found)) > 1
+    values = [value for name, value in arguments.items() if name != "mask"]
+    return sum(1 for _ in tensors(values)) > 1

@@ -81,7 +81,7 @@ def differing_attentions(
     if origins:
         operations = MaskOperations(network, scope, table)
         if _Differences(network, used, operations, scope).reach_outputs(origins):
-            yield from ((scope, one) for one in origins)
+            yield from ((scope, origin) for origin in origins)
 
 
 def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) -> bool:
@@ -94,8 +94,9 @@ def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) ->
         return first is not second
     pairs = ((first.query, second.query), (first.value, second.value))
     return any(
-        _SAME.get(one, one) != _SAME.get(other, other) and _FAILS not in (one, other)
-        for one, other in pairs
+        _SAME.get(outcome, outcome) != _SAME.get(other_outcome, other_outcome)
+        and _FAILS not in (outcome, other_outcome)
+        for outcome, other_outcome in pairs
     )
 
 
@@ -125,10 +126,10 @@ class _Differences:
                 return (_NOWHERE,)
             unit = self._operations.units[node[0]]
             own = self._used.get((self._scope, *node), frozenset())
-            found = self._outcome(unit, _arguments(unit, call), own, known)
+            differing = self._outcome(unit, _arguments(unit, call), own, known)
             if node[0] in names and own:
-                found |= _at_masked_rows(own)
-            return (found, _ANYWHERE if found else _NOWHERE)  # the scores among them
+                differing |= _at_masked_rows(own)
+            return (differing, _ANYWHERE if differing else _NOWHERE)  # the scores among them
 
         known = follow(call_graph(self._network), transfer, walk="differing steps")
         return any(known.of(output) for output in tensors(self._network.outputs))
@@ -193,8 +194,8 @@ class _Differences:
     def _operation(self, tensor: Reference | None) -> tuple[Unit | None, Reference | None]:
         """Return the unit that a tensor comes from, and the first tensor that it takes."""
         unit = self._operations.units.get(tensor.layer) if tensor is not None else None
-        given = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
-        return unit, next(references(given), None)
+        arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
+        return unit, next(references(arguments), None)
 
     def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
         """Return where an attention differs: its queries step by step, its values where seen."""
@@ -202,10 +203,12 @@ class _Differences:
         if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
             return _ANYWHERE
         columns = {mask for place, mask in own if place == "columns"}
-        found = places.get("query", _NOWHERE)
+        differing_queries = places.get("query", _NOWHERE)
         if not values:
-            return found
-        return found | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+            return differing_queries
+        return (
+            differing_queries | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+        )
 
 
 def _at(value: Argument, known: TensorValues[Differing]) -> Differing:
@@ -249,8 +252,8 @@ def _at_masked_rows(own: Used) -> Differing:
 
 def _is_left_out(places: Differing, masks: set[Mask]) -> bool:
     """Return whether masks leave out all steps that differ."""
-    held = set(masks)
+    implied_masks = set(masks)
     for mask in masks:
         if mask.op is MaskOp.BOTH:
-            held.update(part for part in mask.parts if isinstance(part, Mask))
-    return places <= held
+            implied_masks.update(part for part in mask.parts if isinstance(part, Mask))
+    return places <= implied_masks

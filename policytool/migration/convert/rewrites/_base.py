@@ -168,9 +168,9 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         names = {member.name for member in network.units}
         splits = {}
         for member in network.units:
-            found = _through(member, split)
-            if found is not None and (found.fits_a_chain or not network.is_chain):
-                splits[member.name] = _with_unique_names(found, names)
+            member_split = _through(member, split)
+            if member_split is not None and (member_split.fits_a_chain or not network.is_chain):
+                splits[member.name] = _with_unique_names(member_split, names)
         if not splits:
             return unit
         return replace(
@@ -186,10 +186,10 @@ def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
     inner = unit.config.get("layer")
     if unit.class_name != _TIME_DISTRIBUTED or not isinstance(inner, Unit):
         return split(unit)
-    found = _through(inner, split)
-    if found is None:
+    inner_split = _through(inner, split)
+    if inner_split is None:
         return None
-    around = replace(found, unit=unit.with_config(layer=found.unit))
+    around = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
     return replace(
         around,
         before=_rename(around.before, inner, unit),
@@ -198,7 +198,9 @@ def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
 
 
 def _rename(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
-    return tuple(replace(one, name=outer.name + one.name.removeprefix(inner.name)) for one in units)
+    return tuple(
+        replace(unit, name=outer.name + unit.name.removeprefix(inner.name)) for unit in units
+    )
 
 
 def _with_unique_names(split: Split, names: set[str]) -> Split:
@@ -221,25 +223,25 @@ def _with_unique_names(split: Split, names: set[str]) -> Split:
 def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
     units: list[Unit] = []
     for unit in network.units:
-        found = splits.get(unit.name)
-        units += (unit,) if found is None else (*found.before, found.unit, *found.after)
+        split = splits.get(unit.name)
+        units += (unit,) if split is None else (*split.before, split.unit, *split.after)
     return replace(network, units=tuple(units))
 
 
 def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
     def redirect(reference: Reference) -> Reference:
-        found = splits.get(reference.layer)
+        split = splits.get(reference.layer)
         return (
-            replace(reference, layer=found.after[-1].name)
-            if found is not None and found.after and reference.output == 0
+            replace(reference, layer=split.after[-1].name)
+            if split is not None and split.after and reference.output == 0
             else reference
         )
 
     units: list[Unit] = []
     network = rewire(network, redirect)
     for unit in network.units:
-        found = splits.get(unit.name)
-        units += (unit,) if found is None else _with_calls(unit, found)
+        split = splits.get(unit.name)
+        units += (unit,) if split is None else _with_calls(unit, split)
     return replace(network, units=tuple(units))
 
 
@@ -248,7 +250,7 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
     calls = len(unit.calls)
     before: list[Unit] = []
     last: str | None = None
-    for one in split.before:
+    for layer in split.before:
         taken = tuple(
             Call(
                 args=(
@@ -259,8 +261,8 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
             )
             for index in range(calls)
         )
-        before.append(replace(one, calls=taken))
-        last = one.name
+        before.append(replace(layer, calls=taken))
+        last = layer.name
     own = unit.calls
     if last is not None:
         own = tuple(
@@ -269,13 +271,13 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
         )
     after: list[Unit] = []
     previous = unit.name
-    for number, one in enumerate(split.after):
+    for number, layer in enumerate(split.after):
         both = split.joint == number
-        found = [Reference(layer=previous, call=index) for index in range(calls)]
+        previous_outputs = [Reference(layer=previous, call=index) for index in range(calls)]
         taken = tuple(
             Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))
-            for index, reference in enumerate(found)
+            for index, reference in enumerate(previous_outputs)
         )
-        after.append(replace(one, calls=taken))
-        previous = one.name
+        after.append(replace(layer, calls=taken))
+        previous = layer.name
     return (*before, replace(split.unit, calls=own), *after)

@@ -327,7 +327,7 @@ def _other_layer(unit: Unit, name: str, context: ConversionContext, *, masks: bo
     context.log.change(
         "activation-layer",
         unit,
-        f"activation {name} becomes {' and '.join(one.class_name for one in layers)} because "
+        f"activation {name} becomes {' and '.join(layer.class_name for layer in layers)} because "
         f"{context.target.name} does not have it",
     )
     return Split(

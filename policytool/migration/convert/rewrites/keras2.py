@@ -269,15 +269,15 @@ def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], context: Conversi
     """
     Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither.
     """
-    said, what = context.log, f"{unit.path} ({unit.class_name})"
+    log, what = context.log, f"{unit.path} ({unit.class_name})"
     if kwargs.get(_TRAINING) is True:
-        said.refuse(
+        log.refuse(
             "call",
             unit,
             f"{what} is called with training=True, which Keras 3 ignores in predict",
         )
     elif kwargs.get(_TRAINING) is False:
-        said.caution(
+        log.caution(
             "training-argument",
             unit,
             f"{what} is called with training=False, which Keras 3 ignores in fit; predict is "
@@ -307,7 +307,7 @@ def _to_keras2(unit: Unit, call: Call, context: ConversionContext) -> Call:
         state = kwargs.pop(STATE)
         states = list(state) if isinstance(state, list | tuple) else [state]
         context.log.change("call", unit, f"{STATE} moves to the first argument")
-        if all(isinstance(one, Reference) for one in states):
+        if all(isinstance(cell_state, Reference) for cell_state in states):
             args = [[args[0], *states]]
         else:
             context.log.refuse(

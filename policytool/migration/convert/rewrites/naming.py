@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     _Lacking = tuple[Unit, str, str]
     """
-            A layer that the target cannot have, the refusal's code, and what goes on with the sentence
-            about it.
-            """
+    A layer that the target cannot have, the refusal's code, and what goes on with the sentence
+    about it.
+    """
 
 
 _SLASH: Final = "/"

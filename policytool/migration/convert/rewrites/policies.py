@@ -78,16 +78,16 @@ def _without_default(unit: Unit, context: ConversionContext) -> Unit:
     Return a layer that does not say how it is quantised, where that is what releases without the
     key do (measured with Keras 3.3, 3.6 and 3.15).
     """
-    found = unit.config.get(_QUANTISATION)
+    quantization = unit.config.get(_QUANTISATION)
     if (
-        not isinstance(found, Thing)
-        or isinstance(found.config, str | None)
+        not isinstance(quantization, Thing)
+        or isinstance(quantization.config, str | None)
         or context.target.after(_NOT_CONFIGURING)
     ):
         return unit
-    known = _DEFAULTS.get(found.class_name)
+    known = _DEFAULTS.get(quantization.class_name)
     if known is None or any(
-        key not in known or not _is_default(value) for key, value in found.config.items()
+        key not in known or not _is_default(value) for key, value in quantization.config.items()
     ):
         return unit
     context.log.change(
@@ -169,6 +169,8 @@ def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str
         if loaded.sites[child].sub_policy is not None
     )
     try:
-        return policy_from_name(name), tuple(one for one in inner if one is not None)
+        return policy_from_name(name), tuple(
+            policy_name for policy_name in inner if policy_name is not None
+        )
     except PolicyNameError:
         return None, ()

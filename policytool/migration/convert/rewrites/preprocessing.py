@@ -286,7 +286,7 @@ def _as_variables(
     unit: Unit, mean: list[float], variance: list[float], context: ConversionContext
 ) -> Unit:
     left = unit.without("mean", "variance")
-    given: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
+    variable_values: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
     if len(mean) == 1:  # one value for all, whatever the axes have
         if not context.target.since("tf2.3"):
             context.log.refuse(
@@ -296,7 +296,7 @@ def _as_variables(
                 f"all inputs, which {context.target.name} cannot represent",
             )
             return unit
-        left, given = (
+        left, variable_values = (
             left.with_config(axis=None),
             {"mean": mean[0], "variance": variance[0], "count": 0},
         )
@@ -306,7 +306,7 @@ def _as_variables(
         f"mean and variance of Normalization become variables because {context.target.name} "
         "stores them only as weights",
     )
-    return replace(left, given=given)
+    return replace(left, given=variable_values)
 
 
 def _plain_numbers(value: Value) -> list[float] | None:

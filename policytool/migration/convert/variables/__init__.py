@@ -44,7 +44,7 @@ def place_variables(
     builder = HolderBuilder(context, Sources(context, root))
     holder = builder.holder(root)
     maker = _Maker(context, {cast.tensor: cast for cast in casts})
-    found = (
+    layout = (
         _archive_layout(holder, maker)
         if context.target.container == "keras"
         else _hdf5_layout(holder, maker)
@@ -58,7 +58,7 @@ def place_variables(
             None,
             f"{maker.widened} variables in bfloat16 are stored as float32 with the same values",
         )
-    return found
+    return layout
 
 
 def stored_dtype(dtype: str, target: Target) -> str:

@@ -32,21 +32,19 @@ if TYPE_CHECKING:
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
 
+    Key = tuple[tuple[str, ...], str]
     Pool = Mapping[Key, Tensor]
 
 
-Key = tuple[tuple[str, ...], str]
-
-
 def assemble(
-    unit: Unit, wanted: tuple[VariableSlot, ...], pool: dict[Key, Tensor | Assembly]
+    unit: Unit, expected_slots: tuple[VariableSlot, ...], pool: dict[Key, Tensor | Assembly]
 ) -> dict[Key, Tensor | Assembly]:
     """
     Return what makes each variable of a layer that has a layout, by its key, and take that out of
     ``pool``; nothing where a part is missing.
     """
-    found: dict[Key, Tensor | Assembly] = {}
-    for slot in wanted:
+    assembled: dict[Key, Tensor | Assembly] = {}
+    for slot in expected_slots:
         recipe = unit.layout.get(slot.name)
         if recipe is None:
             continue
@@ -60,12 +58,12 @@ def assemble(
         for key in keys:
             if key is not None:
                 pool.pop(key, None)
-        found[slot.key] = (
+        assembled[slot.key] = (
             parts[0]
             if recipe.only_renames
             else Assembly(parts=parts, reshape=recipe.reshape, axes=recipe.axes, flip=recipe.flip)
         )
-    return found
+    return assembled
 
 
 def _layout_key(part: str, pool: dict[Key, Tensor | Assembly]) -> Key | None:
@@ -104,7 +102,7 @@ class Sources:
         The sites that units of the model stand for, and their like in the backward direction of a
         Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
         """
-        found = set(self._units)
+        sites = set(self._units)
         loaded = self.context.loaded
         for site, below in tuple(loaded.children.items()):
             directions = {loaded.sites[child].attribute: child for child in below}
@@ -114,12 +112,12 @@ class Sources:
                     loaded.below(directions["backward_layer"]),
                     strict=False,
                 )
-                found |= {backward for forward, backward in pairs if forward in found}
-                found.add(site)
-            elif not found.isdisjoint(below):
+                sites |= {backward for forward, backward in pairs if forward in sites}
+                sites.add(site)
+            elif not sites.isdisjoint(below):
                 facts = layer_facts(loaded.sites[site].class_name)
-                found |= {site} if facts.wraps == "kernel" else set()
-        return frozenset(found)
+                sites |= {site} if facts.wraps == "kernel" else set()
+        return frozenset(sites)
 
     def of(self, site: int) -> Mapping[Key, Tensor]:
         """
@@ -136,14 +134,14 @@ class Sources:
             if plain
             else None
         ) or ()
-        found: dict[Key, Tensor] = {}
+        tensors: dict[Key, Tensor] = {}
         for within, name, tensor in (
             *self._named_variables(site, ()),
             *self._stack_variables(site),
         ):
             if not any(seed in part for part in within for seed in _SEEDS):
-                found[_key(known, within, name)] = tensor
-        return found
+                tensors[_key(known, within, name)] = tensor
+        return tensors
 
     def of_archive(self) -> Mapping[Key, Tensor]:
         """
@@ -179,11 +177,11 @@ class Sources:
     @cached_property
     def _stored_sites(self) -> Mapping[tuple[str, str], Sequence[int]]:
         """The sites with stored tensors, by the name and class of the layer."""
-        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        sites: dict[tuple[str, str], list[int]] = defaultdict(list)
         for site, unit in self._units.items():
             if self.of(site):
-                found[unit.name, unit.class_name].append(site)
-        return found
+                sites[unit.name, unit.class_name].append(site)
+        return sites
 
     def _stack_variables(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
@@ -361,7 +359,7 @@ def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
 
 def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
     numbered = _is_numbered(pool)
-    found = []
+    variables = []
     for number, ((within, name), tensor) in enumerate(pool.items()):
         slot = VariableSlot(
             name=f"variable_{name}" if numbered else name,
@@ -372,8 +370,10 @@ def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
             trainable=True,
             known_as=name,
         )
-        found.append(Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor))
-    return tuple(found)
+        variables.append(
+            Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
+        )
+    return tuple(variables)
 
 
 _PREFIXES: Final = {"forward_layer": "forward_", BACKWARD: "backward_"}
@@ -418,9 +418,9 @@ class HolderBuilder:
                 if inner.role is not Role.OPERATION:
                     yield LAYERS, True, inner
             return
-        held = layer_facts(unit.class_name).holds
+        attributes = layer_facts(unit.class_name).holds
         for key, value in unit.config.items():
-            slot = held.get(key, key)
+            slot = attributes.get(key, key)
             for in_list, inner in _units(value):
                 yield slot, in_list, inner
                 if slot == "forward_layer" and not isinstance(unit.config.get(BACKWARD), Unit):
@@ -430,8 +430,8 @@ class HolderBuilder:
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
         if has_its_state_in_config(unit):
             own = adapted_slots(unit, self.context.target)
-            made = (self._store(unit, slot, None) for slot in own)
-            return tuple(stored for stored in made if stored is not None)
+            state_variables = (self._store(unit, slot, None) for slot in own)
+            return tuple(stored for stored in state_variables if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
         if self._is_read_whole(unit):
             pool |= self.sources.of_archive()
@@ -440,14 +440,14 @@ class HolderBuilder:
         if not pool and unit.site is not None and self.context.from_keras3:
             pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
-            wanted: tuple[VariableSlot, ...] | None = ()
+            expected_slots: tuple[VariableSlot, ...] | None = ()
         else:
-            wanted = (
+            expected_slots = (
                 None
                 if unit.custom or _is_quantised(unit)
                 else slots(unit.class_name, self.context.target.loader, unit.config)
             )
-        if wanted is None:
+        if expected_slots is None:
             plain = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
@@ -459,10 +459,10 @@ class HolderBuilder:
                 if stored.slot.name == _KERNEL and stored.source is not None
             }
             pool = {**kernels, **pool}
-        pool |= assemble(unit, wanted, pool)
-        found = tuple(
+        pool |= assemble(unit, expected_slots, pool)
+        variables = tuple(
             stored
-            for slot in wanted
+            for slot in expected_slots
             if (stored := self._store(unit, slot, pool.pop(slot.key, None))) is not None
         )
         if pool:
@@ -472,7 +472,7 @@ class HolderBuilder:
                 f"stores {names}, but {unit.class_name} in {self.context.target.name} has no "
                 "such variables",
             )
-        return found
+        return variables
 
     def _store(
         self, unit: Unit, slot: VariableSlot, source: Tensor | Assembly | None

@@ -111,9 +111,9 @@ def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
     for base, members in by_class.items():
         ordered = _in_order(members, names)
         if len(ordered) > 1 or base not in _builtin():
-            assumed += [one.name for one in ordered]
-        for number, one in enumerate(ordered):
-            places[one.path] = (LAYERS, f"{base}_{number}" if number else base)
+            assumed += [member.name for member in ordered]
+        for number, member in enumerate(ordered):
+            places[member.path] = (LAYERS, f"{base}_{number}" if number else base)
     return Listing(places=places, assumed=tuple(assumed))
 
 
@@ -169,18 +169,20 @@ def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str)
 
 def _check_own_class(layer: _StoredLayer, base: str, layers: Sequence[_StoredLayer]) -> None:
     """Raise if a name that is no class of Keras may be one that a user gave."""
-    alike = [
-        one
-        for one in layers
-        if one is not layer and one.variables and one.variable_places == layer.variable_places
+    similar_layers = [
+        other
+        for other in layers
+        if other is not layer and other.variables and other.variable_places == layer.variable_places
     ]
-    numbered = [one for one in alike if _parts(one)[0] == base]
-    if len(numbered) < len(alike) or any(LAYERS in within for within, _ in layer.variables):
+    numbered = [other for other in similar_layers if _parts(other)[0] == base]
+    if len(numbered) < len(similar_layers) or any(
+        LAYERS in within for within, _ in layer.variables
+    ):
         raise UnlistedError(f"the class of {_label(layer)} is unknown")
     if numbered:
         return
-    others = (one for one in layers if one is not layer)
-    named_by_keras = all(_parts(one)[0] in _builtin() for one in others)
+    others = (other for other in layers if other is not layer)
+    named_by_keras = all(_parts(other)[0] in _builtin() for other in others)
     may_be_builtin = any(_fits(name, layer.variables) for name in _builtin().values())
     if may_be_builtin or not named_by_keras:
         raise UnlistedError(f"the class of {_label(layer)} is unknown")
@@ -205,9 +207,9 @@ def _in_order(members: Sequence[_StoredLayer], names: Mapping[str, str]) -> list
     """Return layers of one class in the order of Keras 2."""
     if len(members) == 1:
         return list(members)
-    if len({one.path[:-1] for one in members}) == 1 and members[0].is_in_list:
+    if len({member.path[:-1] for member in members}) == 1 and members[0].is_in_list:
         return sorted(members, key=_place_in_list)
-    numbers = {one.path: _parts(one)[1] for one in members}
+    numbers = {member.path: _parts(member)[1] for member in members}
     base = _parts(members[0])[0]
     every = [
         int(match["number"] or 0)
@@ -217,8 +219,10 @@ def _in_order(members: Sequence[_StoredLayer], names: Mapping[str, str]) -> list
     known = [number for number in numbers.values() if number is not None]
     is_run = len(set(every)) == len(every) == max(every, default=0) - min(every, default=0) + 1
     if len(known) < len(members) or not is_run:
-        raise UnlistedError(f"the order of {', '.join(_label(one) for one in members)} is unknown")
-    return sorted(members, key=lambda one: numbers[one.path] or 0)
+        raise UnlistedError(
+            f"the order of {', '.join(_label(member) for member in members)} is unknown"
+        )
+    return sorted(members, key=lambda member: numbers[member.path] or 0)
 
 
 def _place_in_list(layer: _StoredLayer) -> int:
@@ -230,8 +234,8 @@ def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bo
     """Return whether variables can be those of a layer of a class of Keras."""
     facts = layer_facts(class_name)
     if facts.holds:
-        held = {(attribute,) for attribute in facts.holds.values()}
-        return {within[:1] for within, _ in variables} <= held
+        attributes = {(attribute,) for attribute in facts.holds.values()}
+        return {within[:1] for within, _ in variables} <= attributes
     every = class_slots(class_name)
     return variables.keys() <= every.keys() and agree(
         class_name, ((every[key], tensor.shape or ()) for key, tensor in variables.items())
@@ -377,8 +381,8 @@ def _repeated_class(pool: Pool) -> str | None:
     (``_DictWrapper._values`` in TensorFlow, ``Tracker`` in keras/src/utils/tracking.py).
     """
     listed = {path[1] for path, _ in pool if path[:1] == (LAYERS,) and len(path) > 1}
-    found = Counter(map(_base, listed))
-    return next((base for base, count in sorted(found.items()) if count > 1), None)
+    counts = Counter(map(_base, listed))
+    return next((base for base, count in sorted(counts.items()) if count > 1), None)
 
 
 def _obstacle_of_counts(pool: Pool) -> str | None:
@@ -436,7 +440,7 @@ def _attribute_without_count(pool: Pool) -> str | None:
     for attribute, group in groups.items():
         members = {_base(within[0]) for within, _ in group if within}
         if members & by_class.keys() or any(
-            _can_be(base, group, alike) for base, alike in by_class.items()
+            _can_be(base, group, listed_groups) for base, listed_groups in by_class.items()
         ):
             return attribute
     return None

@@ -32,14 +32,14 @@ def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapp
     Return the sites that stay in float32 under this policy, with the reason; none for a policy that
     computes in 32 bits or more.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     if policy.compute_dtype in HALVES:
         for rule in KEEP_RULES:
             if rule is outputs.RULE and choice is Outputs.FOLLOW:
                 continue
             for index, reason in rule.find(loaded, policy):
-                found.setdefault(index, reason)
-    return found
+                reasons.setdefault(index, reason)
+    return reasons
 
 
 __all__ = ["KEEP_RULES", "KeepRule", "layers_to_keep"]

@@ -82,37 +82,37 @@ class _LookupSearch:
 
     def wrappers(self, node: GraphNode) -> list[int]:
         """Return the layers around a nested model, which cast what they hand on."""
-        here = node.site
-        found = []
+        index = node.site
+        layers = []
         while (
-            here is not None
-            and self.loaded.sites[here].class_name not in MODEL_CLASSES
+            index is not None
+            and self.loaded.sites[index].class_name not in MODEL_CLASSES
             and not layer_facts(node.class_name).takes_ids
         ):
-            found.append(here)
-            here = next(
+            layers.append(index)
+            index = next(
                 (
                     child
-                    for child in self.loaded.children[here]
+                    for child in self.loaded.children[index]
                     if self.loaded.sites[child].attribute == "layer"
                 ),
                 None,
             )
-        return found
+        return layers
 
     def _model_in(self, site: int) -> int | None:
         """Return the model that a layer is or wraps."""
-        here: int | None = site
-        while here is not None and here not in self.loaded.graphs:
-            here = next(
+        index: int | None = site
+        while index is not None and index not in self.loaded.graphs:
+            index = next(
                 (
                     child
-                    for child in self.loaded.children[here]
+                    for child in self.loaded.children[index]
                     if self.loaded.sites[child].attribute not in {LAYERS, "cell", "cells"}
                 ),
                 None,
             )
-        return here
+        return index
 
     def _behind_inputs(self, graph: Graph) -> int | None:
         for node in graph.nodes.values():

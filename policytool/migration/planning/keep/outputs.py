@@ -112,34 +112,34 @@ class _OriginSearch:
         if node.site is None or self.loaded.is_input(node.site):
             return False
         inside: list[int] = []
-        for found in self.loaded.below(node.site):
-            site = self.loaded.sites[found]
+        for index in self.loaded.below(node.site):
+            site = self.loaded.sites[index]
             if site.class_name in MODEL_CLASSES:
-                passes = found in self.loaded.graphs and self.follow(found)
+                passes = index in self.loaded.graphs and self.follow(index)
                 shapes = passes and (
-                    found == node.site or not custom_classes.is_opaque(self.loaded.sites[node.site])
+                    index == node.site or not custom_classes.is_opaque(self.loaded.sites[node.site])
                 )
                 break
-            inside.append(found)
+            inside.append(index)
         (self.shaping if shapes else self.computing).update(dict.fromkeys(inside))
         return shapes
 
     def _is_shaping(self, node: GraphNode) -> bool:
         """Return whether a layer, or the one in a TimeDistributed, only shapes values."""
-        sites, here = self.loaded.sites, node.site
-        while here is not None and layer_facts(sites[here].class_name).wraps == "steps":
-            here = next(
+        sites, index = self.loaded.sites, node.site
+        while index is not None and layer_facts(sites[index].class_name).wraps == "steps":
+            index = next(
                 (
                     child
-                    for child in self.loaded.children[here]
+                    for child in self.loaded.children[index]
                     if sites[child].attribute == "layer"
                 ),
                 None,
             )
         return (
-            here is not None
-            and layer_facts(sites[here].class_name).shapes_values
-            and not custom_classes.is_opaque(sites[here])
+            index is not None
+            and layer_facts(sites[index].class_name).shapes_values
+            and not custom_classes.is_opaque(sites[index])
         )
 
     def _is_operation(self, node: GraphNode) -> bool:
@@ -153,7 +153,7 @@ class _OriginSearch:
         """
         pending = list(reversed(sources))
         seen: set[Node] = set()
-        found: list[Node] = []
+        operands: list[Node] = []
         while pending:
             call = pending.pop()
             if call in seen:
@@ -162,12 +162,12 @@ class _OriginSearch:
             before = self._sources(graph, call)
             steps.spend(1 + len(before), walk="operands")
             if not self._is_operation(graph.nodes[call[0]]):
-                found.append(call)
+                operands.append(call)
             elif len(before) > 1 and not operations.joins(graph.nodes[call[0]]):
                 return []
             else:
                 pending += reversed(before)
-        return found
+        return operands
 
     def _ends(self, graph: Graph) -> list[Node]:
         """Return the calls that make a model's outputs."""
@@ -189,13 +189,13 @@ class _OriginSearch:
         Return calls that a config refers to, each once, as far as it has the layers. Releases
         count the calls of a nested model from 0 or from 1, so that any of them may be meant.
         """
-        found: dict[Node, None] = {}
+        calls: dict[Node, None] = {}
         for name, number in references:
             node = graph.nodes.get(name)
             if node is not None:
                 exact = node.site not in self.loaded.graphs and 0 <= number < len(node.calls)
-                found[name, number if exact else _ANY_CALL] = None
-        return list(found)
+                calls[name, number if exact else _ANY_CALL] = None
+        return list(calls)
 
 
 def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
@@ -262,13 +262,13 @@ def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator
         if index in loaded.graphs:
             yield from _of_model(loaded, loaded.graphs[index])
         return
-    for found in loaded.below(index):
+    for inner_index in loaded.below(index):
         if (
-            loaded.sites[found].class_name in MODEL_CLASSES and found in loaded.graphs
+            loaded.sites[inner_index].class_name in MODEL_CLASSES and inner_index in loaded.graphs
         ):  # a model in a TimeDistributed
-            yield from _of_model(loaded, loaded.graphs[found])
+            yield from _of_model(loaded, loaded.graphs[inner_index])
             return
-        yield found, reason
+        yield inner_index, reason
 
 
 def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
@@ -277,7 +277,7 @@ def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
     """
     pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
     behind: dict[str, str | None] = {}
-    told = set[str]()
+    reported_layers = set[str]()
     while pending:
         name, next_one = pending.pop()
         node = graph.nodes.get(name)
@@ -288,9 +288,9 @@ def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
         if index is not None and is_softmax(loaded, index):
             yield name, SOFTMAX
             while (
-                next_one is not None and next_one not in told
+                next_one is not None and next_one not in reported_layers
             ):  # each once: there may be as many softmaxes as layers
-                told.add(next_one)
+                reported_layers.add(next_one)
                 yield next_one, BETWEEN
                 next_one = behind[next_one]
         if index is None or not _has_weights_below(loaded, index):
@@ -298,7 +298,7 @@ def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
 
 
 def _has_weights_below(loaded: LoadedModel, index: int) -> bool:
-    return any(loaded.has_weights(found) for found in loaded.below(index))
+    return any(loaded.has_weights(inner_index) for inner_index in loaded.below(index))
 
 
 def is_softmax(loaded: LoadedModel, index: int) -> bool:

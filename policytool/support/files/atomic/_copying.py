@@ -36,8 +36,8 @@ def copy_file(source: Path, draft: Path) -> None:
 
     :raises OSError: if reading or writing fails.
     """
-    with regular_file(source) as one, open_descriptor(draft, os.O_WRONLY) as other:
-        copy_bytes(one, other, os.fstat(one).st_size)
+    with regular_file(source) as reader, open_descriptor(draft, os.O_WRONLY) as writer:
+        copy_bytes(reader, writer, os.fstat(reader).st_size)
 
 
 def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int = 0) -> None:
@@ -99,19 +99,19 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def same_file(one: Path, other: Path) -> bool:
+def same_file(path: Path, other_path: Path) -> bool:
     """
     Return whether two paths are names of one file, or of two regular files with the same bytes.
 
     :raises OSError: if one cannot be read.
     """
-    first, second = os.lstat(one), os.lstat(other)
+    first, second = os.lstat(path), os.lstat(other_path)
     if os.path.samestat(first, second):
         return True
     kinds = {(stat.S_ISREG(status.st_mode), status.st_size) for status in (first, second)}
     if kinds != {(True, first.st_size)}:
         return False
-    return same_bytes(one, other)
+    return same_bytes(path, other_path)
 
 
 def copy_attributes(like: Path | None, descriptor: int) -> None:
@@ -126,9 +126,9 @@ def copy_attributes(like: Path | None, descriptor: int) -> None:
         os.umask(mask)
         os.fchmod(descriptor, 0o666 & ~mask)
         return
-    wanted = like.stat()
-    mode = stat.S_IMODE(wanted.st_mode)
-    if not _change_owner(descriptor, wanted):
+    source_status = like.stat()
+    mode = stat.S_IMODE(source_status.st_mode)
+    if not _change_owner(descriptor, source_status):
         mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would lend the rights of the wrong owner
     os.fchmod(descriptor, mode)
     with where_supported():
@@ -182,10 +182,10 @@ def where_supported() -> Iterator[None]:
             raise
 
 
-def _change_owner(descriptor: int, wanted: os.stat_result) -> bool:
+def _change_owner(descriptor: int, source_status: os.stat_result) -> bool:
     """Try to give a file an owner and a group, or the group only; return whether it has both."""
-    for user in (wanted.st_uid, -1):
-        if _owner_ids(os.fstat(descriptor)) != _owner_ids(wanted):
+    for user in (source_status.st_uid, -1):
+        if _owner_ids(os.fstat(descriptor)) != _owner_ids(source_status):
             with where_supported():
-                os.fchown(descriptor, user, wanted.st_gid)
-    return bool(_owner_ids(os.fstat(descriptor)) == _owner_ids(wanted))
+                os.fchown(descriptor, user, source_status.st_gid)
+    return bool(_owner_ids(os.fstat(descriptor)) == _owner_ids(source_status))

@@ -221,10 +221,10 @@ class DirectoryDraft(Publishable):
         for name, to in self.links.items():
             (path / name).symlink_to(to)
         for parent, _, names in os.walk(path, topdown=False, onerror=_raise):
-            for made in (*(Path(parent, name) for name in names), Path(parent)):
-                if not made.is_symlink():
-                    with _copying.open_descriptor(made, os.O_RDONLY) as descriptor:
-                        _copying.copy_attributes(_twin(made, path, like or path), descriptor)
+            for new_path in (*(Path(parent, name) for name in names), Path(parent)):
+                if not new_path.is_symlink():
+                    with _copying.open_descriptor(new_path, os.O_RDONLY) as descriptor:
+                        _copying.copy_attributes(_twin(new_path, path, like or path), descriptor)
                         _copying.sync(descriptor)
         return path
 
@@ -233,9 +233,9 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _twin(made: Path, directory: Path, like: Path) -> Path | None:
+def _twin(new_path: Path, directory: Path, like: Path) -> Path | None:
     """Return what gives its attributes: what has the same path in ``like``, or is of its kind."""
-    twin = like / made.relative_to(directory)
-    if twin.exists() or made.is_dir():
+    twin = like / new_path.relative_to(directory)
+    if twin.exists() or new_path.is_dir():
         return twin if twin.exists() else like
-    return next((found for found in sorted(like.iterdir()) if found.is_file()), None)
+    return next((file for file in sorted(like.iterdir()) if file.is_file()), None)

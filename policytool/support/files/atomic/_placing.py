@@ -214,38 +214,38 @@ def remove(path: Path) -> None:
 
 def is_at(name: Path, file: os.stat_result | None) -> bool:
     """Return whether a name is that of this file or directory."""
-    found = find_status(name) if file is not None else None
-    return file is not None and found is not None and os.path.samestat(found, file)
+    status = find_status(name) if file is not None else None
+    return file is not None and status is not None and os.path.samestat(status, file)
 
 
 def _exists(name: Path) -> bool:
     return find_status(name) is not None
 
 
-def link(one: Path, other: Path) -> bool:
+def link(path: Path, new_path: Path) -> bool:
     """
     Give a file a second name, and return whether its file system has second names.
 
     :raises FileExistsError: if something has the name.
     """
     with _copying.where_supported():
-        os.link(one, other, follow_symlinks=False)
+        os.link(path, new_path, follow_symlinks=False)
         return True
     return False
 
 
-def link_or_copy(one: Path, other: Path) -> None:
+def link_or_copy(path: Path, new_path: Path) -> None:
     """
     Give a file a second name, or a copy if its file system has no links; rename a directory.
 
     :raises OSError: if the system fails.
     """
-    if one.is_dir():
-        one.rename(other)
-    elif not link(one, other):
-        with _copying.open_descriptor(other, _copying.NEW) as copy:
-            _copying.copy_file(one, other)
-            _copying.copy_attributes(one, copy)
+    if path.is_dir():
+        path.rename(new_path)
+    elif not link(path, new_path):
+        with _copying.open_descriptor(new_path, _copying.NEW) as copy:
+            _copying.copy_file(path, new_path)
+            _copying.copy_attributes(path, copy)
             os.fsync(copy)
 
 

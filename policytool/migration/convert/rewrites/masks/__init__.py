@@ -93,15 +93,15 @@ def _with_unattended(
     if root.network is None:
         return result
     releases = (context.source_release, context.target.release)
-    given: dict[CallKey, str | None] = {
+    source_results: dict[CallKey, str | None] = {
         (scope, unit.name, 0): _given_unattended(
             root, scope, unit, needed[scope, unit.name, 0], context
         )
         for scope, unit in differing_attentions(root.network, needed, releases, table)
     }
-    selected = {key: word for key, word in given.items() if word is not None}
+    selected = {key: word for key, word in source_results.items() if word is not None}
     result, done = with_selections(result, selected, needed, table)
-    for key in given:
+    for key in source_results:
         if key not in done:
             unit = _unit(root, key)
             context.log.refuse("mask", unit, _refusal_of_rows(unit, context))
@@ -123,8 +123,8 @@ def _with_softmaxes(
     if zeros == gives_zeros(context.target.release) or not any(map(is_softmax, walk(root))):
         return result, dict(needed)
     softmaxes = {key for key, masks in needed.items() if masks and is_softmax(_unit(root, key))}
-    wanted = {key: needed[key] for key in softmaxes}
-    result, written = with_softmaxes(result, wanted, table, zeros=zeros)
+    softmax_masks = {key: needed[key] for key in softmaxes}
+    result, written = with_softmaxes(result, softmax_masks, table, zeros=zeros)
     for key in sorted(softmaxes - written):
         unit = _unit(root, key)
         context.log.refuse("mask", unit, _refusal_of_softmax(unit))
@@ -145,13 +145,14 @@ def _given_unattended(
     cannot be written for the target.
     """
     around = [
-        _unit(root, (scope[:end], one.rpartition(":")[0], 0)) for end, one in enumerate(scope)
+        _unit(root, (scope[:end], scope_part.rpartition(":")[0], 0))
+        for end, scope_part in enumerate(scope)
     ]
-    if not context.crosses or any(len(one.calls) > 1 for one in around):
+    if not context.crosses or any(len(outer_unit.calls) > 1 for outer_unit in around):
         return None
     arguments = named_arguments(unit, unit.calls[0])
-    found = fully_masked_result(unit, arguments, context.source_release)
-    return found.value if found is not None and can_select(unit, masks, found.value) else None
+    result = fully_masked_result(unit, arguments, context.source_release)
+    return result.value if result is not None and can_select(unit, masks, result.value) else None
 
 
 def _differences(
@@ -160,11 +161,11 @@ def _differences(
     """Return the calls that compute with other masks than they need, with both."""
     if root.network is None:
         return {}
-    found = MaskFlow(root.network, release, table).used
+    used = MaskFlow(root.network, release, table).used
     differing = {
-        key: (masks, found.get(key, frozenset()))
+        key: (masks, used.get(key, frozenset()))
         for key, masks in needed.items()
-        if masks != found.get(key, frozenset())
+        if masks != used.get(key, frozenset())
     }
     computing = {key for key in differing if _unit(root, key).network is None}
     scopes = {scope for scope, _, _ in computing}
@@ -182,7 +183,7 @@ def _without_arguments(unit: Unit) -> Unit:
         return unit
     units = tuple(
         replace(
-            _without_arguments(one),
+            _without_arguments(member),
             calls=tuple(
                 Call(
                     args=call.args,
@@ -190,12 +191,12 @@ def _without_arguments(unit: Unit) -> Unit:
                         key: value for key, value in call.kwargs.items() if key not in EXPLICIT
                     },
                 )
-                for call in one.calls
+                for call in member.calls
             )
-            if not one.custom
-            else one.calls,
+            if not member.custom
+            else member.calls,
         )
-        for one in unit.network.units
+        for member in unit.network.units
     )
     return replace(unit, network=replace(unit.network, units=units))
 
@@ -204,7 +205,7 @@ def _unit(root: Unit, key: CallKey) -> Unit:
     """Return the layer of a call."""
     scope, name, _ = key
     unit = root
-    for part in (*(one.rpartition(":")[0] for one in scope), name):
+    for part in (*(scope_part.rpartition(":")[0] for scope_part in scope), name):
         if unit.network is not None:
             unit = unit.network.unit(part)
     return unit
@@ -247,8 +248,8 @@ def _tell_changes(before: Unit, after: Unit, context: ConversionContext) -> None
     """Log the layers whose calls are given other masks."""
     old = {(unit.path, unit.name): unit for unit in walk(before) if unit.role is not Role.OPERATION}
     for unit in walk(after):
-        one = old.get((unit.path, unit.name))
-        if one is None or one.calls == unit.calls:
+        previous = old.get((unit.path, unit.name))
+        if previous is None or previous.calls == unit.calls:
             continue
         is_given = any(key in GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
@@ -267,5 +268,7 @@ def _without_unused(unit: Unit) -> Unit:
     """Return a model without the operations of masks that nothing uses."""
     if unit.network is None:
         return unit
-    network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
+    network = replace(
+        unit.network, units=tuple(_without_unused(member) for member in unit.network.units)
+    )
     return replace(unit, network=network if network.is_chain else prune(network, is_mask_operation))

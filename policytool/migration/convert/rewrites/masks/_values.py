@@ -64,16 +64,16 @@ def with_merged_values(
         builder = MaskBuilder(network, scope, table)
         units: list[Unit] = []
         done: set[CallKey] = set()
-        for one in network.units:
-            calls = list(one.calls)
-            for number, call in enumerate(one.calls):
-                key = (scope, one.name, number)
+        for unit in network.units:
+            calls = list(unit.calls)
+            for number, call in enumerate(unit.calls):
+                key = (scope, unit.name, number)
                 masks = needed.get(key, frozenset())
-                changed = _merged(one, call, masks, release, builder) if masks else None
+                changed = _merged(unit, call, masks, release, builder) if masks else None
                 if changed is not None:
                     calls[number] = changed
                     done.add(key)
-            units += [*builder.take(), replace(one, calls=tuple(calls))]
+            units += [*builder.take(), replace(unit, calls=tuple(calls))]
         return replace(network, units=tuple(units)), frozenset(done)
 
     return change_networks(root, change)
@@ -86,8 +86,8 @@ def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuil
         return None
     tensors = [item for item in first if isinstance(item, Reference)]
     rule = rule_of(unit, named_arguments(unit, call), len(tensors), release)
-    given = dict(masks)
-    present = [given.get(str(place)) for place in range(len(tensors))]
+    mask_by_place = dict(masks)
+    present = [mask_by_place.get(str(place)) for place in range(len(tensors))]
     dtype = compute_dtype(unit)
     if (
         len(tensors) < len(first)
@@ -116,7 +116,7 @@ def _factors(
 ) -> list[Reference]:
     """Return factors: 1 at masked steps, and one of them 0 where all are masked."""
     build = builder.operation
-    found = [
+    factors = [
         tensor
         if mask is None
         else build("Where", unit, (mask, tensor, build("OnesLike", unit, (tensor,))))
@@ -124,12 +124,12 @@ def _factors(
     ]
     masks = [mask for mask in kept if mask is not None]
     if len(masks) < len(tensors):
-        return found
+        return factors
     some = masks[0]
     for mask in masks[1:]:
         some = build("LogicalOr", unit, (some, mask))
     none = build("ZerosLike", unit, (tensors[0],))
-    return [build("Where", unit, (some, found[0], none)), *found[1:]]
+    return [build("Where", unit, (some, factors[0], none)), *factors[1:]]
 
 
 def _others(
@@ -180,23 +180,23 @@ def with_softmaxes(
         zeroed: dict[Reference, Reference] = {}
         keeping: set[str] = set()
         done: set[CallKey] = set()
-        for one in network.units:
-            calls = list(one.calls)
+        for unit in network.units:
+            calls = list(unit.calls)
             behind: list[Unit] = []
-            for number, call in enumerate(one.calls if is_softmax(one) else ()):
-                key = (scope, one.name, number)
-                mask = _mask(one, needed.get(key, frozenset()), builder)
+            for number, call in enumerate(unit.calls if is_softmax(unit) else ()):
+                key = (scope, unit.name, number)
+                mask = _mask(unit, needed.get(key, frozenset()), builder)
                 if mask is None or not isinstance(call.args[0], Reference):
                     continue
                 units += builder.take()
                 if zeros:
-                    output = Reference(layer=one.name, call=number)
-                    zeroed[output] = _zeroed(one, output, mask, builder)
+                    output = Reference(layer=unit.name, call=number)
+                    zeroed[output] = _zeroed(unit, output, mask, builder)
                     behind += builder.take()
                 else:
-                    calls[number] = Call(args=(_lowered(one, call.args[0], mask, builder),))
+                    calls[number] = Call(args=(_lowered(unit, call.args[0], mask, builder),))
                 done.add(key)
-            units += [*builder.take(), replace(one, calls=tuple(calls)), *behind]
+            units += [*builder.take(), replace(unit, calls=tuple(calls)), *behind]
             keeping |= {operation.name for operation in behind}
         changed = replace(network, units=tuple(units))
         return put_in_place(changed, zeroed, keeping), frozenset(done)
@@ -205,8 +205,8 @@ def with_softmaxes(
 
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
-    found = [mask for _, mask in masks]
-    return builder.put(found[0], unit) if len(found) == 1 else None
+    all_masks = [mask for _, mask in masks]
+    return builder.put(all_masks[0], unit) if len(all_masks) == 1 else None
 
 
 def _zeroed(unit: Unit, output: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
@@ -236,7 +236,7 @@ ZEROS: Final = "zeros"
 """What releases that attend to nothing give as scores."""
 
 
-def can_select(unit: Unit, masks: Used, given: str) -> bool:
+def can_select(unit: Unit, masks: Used, result: str) -> bool:
     """
     Return whether what a layer gives for steps that may attend to none can be written.
 
@@ -249,7 +249,7 @@ def can_select(unit: Unit, masks: Used, given: str) -> bool:
         and len(unit.calls) == 1
         and all(isinstance(arguments.get(name), Reference) for name in ("query", "value"))
         and isinstance(policy, Policy)
-        and (given == ZEROS or policy.compute_dtype != _UNHIDDEN)
+        and (result == ZEROS or policy.compute_dtype != _UNHIDDEN)
         and _rank(unit) in (None, _RANK)
         and unit.config.get("attention_axes") in (None, [1])
         and attending_masks(unit.calls[0], masks) is not None
@@ -257,7 +257,7 @@ def can_select(unit: Unit, masks: Used, given: str) -> bool:
 
 
 def with_selections(
-    root: Unit, wanted: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
+    root: Unit, results: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model in which some attention layers give something else for steps that may attend to
@@ -271,15 +271,15 @@ def with_selections(
         writer = _SelectionWriter(MaskBuilder(network, scope, table))
         units: list[Unit] = []
         done: set[CallKey] = set()
-        for one in network.units:
-            key = (scope, one.name, 0)
-            found = writer.units(one, needed[key], wanted[key]) if key in wanted else []
-            units += found or [one]
-            done |= {key} if found else set()
+        for unit in network.units:
+            key = (scope, unit.name, 0)
+            replacements = writer.units(unit, needed[key], results[key]) if key in results else []
+            units += replacements or [unit]
+            done |= {key} if replacements else set()
         changed = replace(network, units=tuple(units))
         return put_in_place(changed, writer.selected, writer.names), frozenset(done)
 
-    return change_networks(root, change) if wanted else (root, frozenset())
+    return change_networks(root, change) if results else (root, frozenset())
 
 
 class _SelectionWriter:
@@ -292,7 +292,7 @@ class _SelectionWriter:
         self.names: set[str] = set()
         """The operations that take those outputs as they are."""
 
-    def units(self, unit: Unit, masks: Used, given: str) -> list[Unit]:
+    def units(self, unit: Unit, masks: Used, result: str) -> list[Unit]:
         """
         Return a layer that is called twice, with the operations around it; nothing if its mask
         cannot be made.
@@ -307,25 +307,25 @@ class _SelectionWriter:
         if mask is None:
             self._builder.take()
             return []
-        second = self._second_call(unit, arguments, given)
-        found = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
-        self._select(unit, mask, given)
-        return [*found, *self._builder.take()]
+        second = self._second_call(unit, arguments, result)
+        new_units = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
+        self._select(unit, mask, result)
+        return [*new_units, *self._builder.take()]
 
-    def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], given: str) -> Call:
+    def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], result: str) -> Call:
         """Return a call on the mean of all values, or on none of them, which has no mask."""
         values: dict[str, Argument] = {
-            name: self._builder.operation("GetItem", unit, (one, _NO_STEPS))
-            if given == ZEROS
-            else self._builder.operation("Mean", unit, (one,), axis=[1], keepdims=True)
+            name: self._builder.operation("GetItem", unit, (tensor, _NO_STEPS))
+            if result == ZEROS
+            else self._builder.operation("Mean", unit, (tensor,), axis=[1], keepdims=True)
             for name in ("value", "key")
-            if isinstance(one := arguments.get(name), Reference)
+            if isinstance(tensor := arguments.get(name), Reference)
         }
         query = arguments["query"]
         copied = self._builder.copy(query, unit) if isinstance(query, Reference) else query
         return Call(args=(copied, values.pop("value")), kwargs=values)
 
-    def _select(self, unit: Unit, mask: Reference, given: str) -> None:
+    def _select(self, unit: Unit, mask: Reference, result: str) -> None:
         """Give what the second call gives where a mask has a row without any step."""
         build = self._builder.operation
         first = Reference(layer=unit.name)
@@ -335,11 +335,13 @@ class _SelectionWriter:
         if unit.calls[0].kwargs.get(_SCORES):
             scores = Reference(layer=unit.name, output=1)
             none = build("ZerosLike", unit, (scores,))
-            alike = (
-                none if given == ZEROS else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
+            masked_scores = (
+                none
+                if result == ZEROS
+                else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
             )
             heads = build("ExpandDims", unit, (attended,), axis=1)
-            self._put(scores, build("Where", unit, (heads, scores, alike)))
+            self._put(scores, build("Where", unit, (heads, scores, masked_scores)))
             self.names.add(none.layer)
 
     def _put(self, output: Reference, selected: Reference) -> None:

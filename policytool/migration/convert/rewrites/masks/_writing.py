@@ -60,14 +60,14 @@ def change_networks(
         return unit, frozenset()
     units: list[Unit] = []
     done: frozenset[CallKey] = frozenset()
-    for one in network.units:
-        inner = one
-        if len(one.calls) == 1:
-            inner, below = change_networks(one, change, (*scope, f"{one.name}:0"))
+    for member in network.units:
+        inner = member
+        if len(member.calls) == 1:
+            inner, below = change_networks(member, change, (*scope, f"{member.name}:0"))
             done |= below
         units.append(inner)
-    changed, found = change(replace(network, units=tuple(units)), scope)
-    return replace(unit, network=changed), done | found
+    changed, changed_calls = change(replace(network, units=tuple(units)), scope)
+    return replace(unit, network=changed), done | changed_calls
 
 
 def put_in_place(
@@ -78,7 +78,7 @@ def put_in_place(
 
     :param keeping: the operations that make them, which take the outputs as they are
     """
-    changed = rewire(network, lambda one: stand_ins.get(one, one))
+    changed = rewire(network, lambda reference: stand_ins.get(reference, reference))
     units = tuple(
         replace(after, calls=before.calls) if before.name in keeping else after
         for before, after in zip(network.units, changed.units, strict=True)
@@ -135,7 +135,7 @@ class MaskBuilder:
         self,
         parts: AbstractSet[tuple[str, Mask]],
         query: Reference,
-        given: Argument,
+        existing_mask: Argument,
         taker: Unit,
     ) -> Reference | None:
         """
@@ -144,8 +144,8 @@ class MaskBuilder:
 
         :param given: the argument that the call has already
         """
-        found = [given] if isinstance(given, Reference) else []
-        if not found and not any(place in {"rows", "full"} for place, _ in parts):
+        mask_tensors = [existing_mask] if isinstance(existing_mask, Reference) else []
+        if not mask_tensors and not any(place in {"rows", "full"} for place, _ in parts):
             ones = self._table.mask(MaskOp.ONES, ScopedTensor(self._scope, query))
             parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
         for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
@@ -155,8 +155,8 @@ class MaskBuilder:
             if place != "full":
                 axis = -1 if place == "rows" else 1
                 reference = self.operation("ExpandDims", taker, (reference,), axis=axis)
-            found.append(reference)
-        return self._fold("LogicalAnd", taker, found)
+            mask_tensors.append(reference)
+        return self._fold("LogicalAnd", taker, mask_tensors)
 
     def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
         first, *others = mask.parts
@@ -200,8 +200,8 @@ class MaskBuilder:
 
     def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
         result = tensors[0]
-        for one in tensors[1:]:
-            result = self.operation(name, taker, (result, one))
+        for tensor in tensors[1:]:
+            result = self.operation(name, taker, (result, tensor))
         return result
 
     def operation(
@@ -213,14 +213,14 @@ class MaskBuilder:
         **config: Value,
     ) -> Reference:
         """Put an operation into the network, and return what it gives."""
-        made = Unit(
+        unit = Unit(
             class_name=class_name,
             name=class_name,
             config=dict(config),
             role=Role.OPERATION,
             module=module,
         )
-        return self._add(made, taker, args)
+        return self._add(unit, taker, args)
 
     def _add(self, unit: Unit, taker: Unit, args: tuple[Argument, ...]) -> Reference:
         name = f"{taker.name}_{unit.name.lower()}"
@@ -248,15 +248,15 @@ def with_masks(
         return unit
     builder = MaskBuilder(network, scopes[0], table)
     units: list[Unit] = []
-    for one in network.units:
-        numbers = range(1 if network.is_chain else len(one.calls))
-        calls = list(one.calls)
-        keys = [[(scope, one.name, number) for scope in scopes] for number in numbers]
+    for member in network.units:
+        numbers = range(1 if network.is_chain else len(member.calls))
+        calls = list(member.calls)
+        keys = [[(scope, member.name, number) for scope in scopes] for number in numbers]
         for number, same in enumerate(keys):
             masks = _masks_of_all(same, needed, wrong)
             if masks is not None and not network.is_chain:
-                calls[number] = _masked_call(one, calls[number], masks, builder)
-        units += [*builder.take(), replace(one, calls=tuple(calls))]
+                calls[number] = _masked_call(member, calls[number], masks, builder)
+        units += [*builder.take(), replace(member, calls=tuple(calls))]
         if keys and not any(key in wrong for same in keys for key in same):
             inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
             units[-1] = with_masks(units[-1], inner, needed, wrong, table)
@@ -272,11 +272,11 @@ def _masks_of_all(
     Return the masks that a call needs and has in all calls of the models around it; None if they
     are right, or not the same in all.
     """
-    found = [wrong[key] for key in keys if key in wrong]
-    if not found or (len(keys) > 1 and any(needed.get(key) for key in keys)):
+    mask_pairs = [wrong[key] for key in keys if key in wrong]
+    if not mask_pairs or (len(keys) > 1 and any(needed.get(key) for key in keys)):
         return None
-    first, *others = (has for _, has in found)
-    return found[0][0], first.union(*others)
+    first, *others = (has for _, has in mask_pairs)
+    return mask_pairs[0][0], first.union(*others)
 
 
 def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
@@ -297,14 +297,14 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     if not needed:
         return _copy_tensors(unit, call, set(inputs), builder)
     takes = layer_facts(unit.class_name).takes_mask and not unit.custom
-    found = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
-    if not takes or None in found.values():
+    mask_by_place = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
+    if not takes or None in mask_by_place.values():
         unwanted = [place for place, _ in has - needed] if needed < has else []
         places = [int(place) for place in unwanted if int(place) < len(inputs)]
         return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
-    mask: Argument = found.get("0")
+    mask: Argument = mask_by_place.get("0")
     if isinstance(first, list | tuple) and not layer_facts(unit.class_name).takes_states:
-        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+        mask = [mask_by_place.get(str(place)) for place, _ in enumerate(first)]
     return replace(call, kwargs={**call.kwargs, "mask": mask})
 
 
@@ -316,10 +316,10 @@ def _entering_call(
     would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it. Masks that a
     layer took off a tensor are arguments of the call.
     """
-    needed, found = masks
+    needed, existing = masks
     inputs = dict(enumerate(tensors(call.args[:1])))
-    unwanted = {int(place) for place, _ in found} - {int(place) for place, _ in needed}
-    missing = {int(place) for place, _ in needed - found}
+    unwanted = {int(place) for place, _ in existing} - {int(place) for place, _ in needed}
+    missing = {int(place) for place, _ in needed - existing}
     casts = {
         inputs[place]: builder.cast(inputs[place], dtype, unit)
         for place, dtype in enumerate(entry_dtypes(network))
@@ -328,7 +328,10 @@ def _entering_call(
     if missing and not casts:
         return _given_call(unit, call, needed, builder)
     changed = Call(
-        args=tuple(replace_references(one, lambda one: casts.get(one, one)) for one in call.args),
+        args=tuple(
+            replace_references(argument, lambda reference: casts.get(reference, reference))
+            for argument in call.args
+        ),
         kwargs=call.kwargs,
     )
     return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
@@ -339,13 +342,13 @@ def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> C
     Return a call of a nested model that is given the masks that it needs, on copies of its inputs:
     the masks would else stay on the tensors.
     """
-    found = {place: builder.put(mask, unit) for place, mask in needed}
+    mask_by_place = {place: builder.put(mask, unit) for place, mask in needed}
     first = call.args[0] if call.args else None
-    if None in found.values() or not isinstance(first, Reference | list | tuple):
+    if None in mask_by_place.values() or not isinstance(first, Reference | list | tuple):
         return call
-    mask: Argument = found.get("0")
+    mask: Argument = mask_by_place.get("0")
     if not isinstance(first, Reference):
-        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+        mask = [mask_by_place.get(str(place)) for place, _ in enumerate(first)]
     copied = _copy_tensors(unit, call, set(references(first)), builder)
     return replace(copied, kwargs={**copied.kwargs, "mask": mask})
 
@@ -357,21 +360,21 @@ def _masked_attention(
     Return a call of a MultiHeadAttention that computes with the masks that it needs. A layer before
     it casts its query, which would lose its mask when the attention does.
     """
-    needed, found = masks
-    unwanted = {place for place, _ in found - needed}
+    needed, existing = masks
+    unwanted = {place for place, _ in existing - needed}
     arguments = named_arguments(unit, call)
     names = [
         name
         for name, place in (("query", "rows"), ("value", "columns"), ("key", "columns"))
         if place in unwanted
     ]
-    copied = {one for name in names for one in references(arguments.get(name))}
-    missing = needed - {one for one in found if one[0] not in unwanted}
+    copied = {reference for name in names for reference in references(arguments.get(name))}
+    missing = needed - {placed_mask for placed_mask in existing if placed_mask[0] not in unwanted}
     query, dtype = arguments.get("query"), compute_dtype(unit)
     if missing and isinstance(query, Reference):
-        given = builder.dtype(query)
+        query_dtype = builder.dtype(query)
         is_missed = any(place == "rows" for place, _ in missing)
-        if is_missed and dtype is not None and given is not None and dtype != given:
+        if is_missed and dtype is not None and query_dtype is not None and dtype != query_dtype:
             cast = builder.cast(query, dtype, unit)
             if "query" in call.kwargs:
                 return replace(call, kwargs={**call.kwargs, "query": cast})
@@ -385,13 +388,13 @@ def _masked_attention(
 
 def _copy_tensors(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
     """Return a call with copies, which have no masks, in place of some of its tensors."""
-    copies = {one: builder.copy(one, unit) for one in sorted(tensors, key=repr)}
+    copies = {tensor: builder.copy(tensor, unit) for tensor in sorted(tensors, key=repr)}
 
     def change(reference: Reference) -> Argument:
         return copies.get(reference, reference)
 
     return Call(
-        args=tuple(replace_references(one, change) for one in call.args),
+        args=tuple(replace_references(argument, change) for argument in call.args),
         kwargs={
             key: value if key == ATTENTION_MASK else replace_references(value, change)
             for key, value in call.kwargs.items()

@@ -3,10 +3,10 @@ Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` la
 later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
 Rows say which function of TensorFlow computes what an operation does
-(:mod:`policytool.releases.function_operations`); ``composed`` has what one side says with several.
-``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no
-policy: what they compute in is their tensors' dtype, which is asked where the two libraries make
-something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+(:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows, each
+its way, and have what one side says with several. Op layers and operations follow no policy: what
+they compute in is their tensors' dtype, which is asked where the two libraries make something else
+of it (:mod:`policytool.migration.convert.tensor_dtypes`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from policytool.migration.convert.architecture import (
     used_layers,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.migration.convert.rewrites.operations import node_defs, to_keras2, to_keras3
 from policytool.migration.convert.rewrites.operations._building import (
+    FUNCTION,
     LAMBDA,
     SLICING,
     OperationBuilder,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from policytool.model.calls import Argument
 
 
-FUNCTIONS: Final = frozenset({*rows_by_function(), *composed.COMPOSED, slicing.FUNCTION})
+FUNCTIONS: Final = frozenset({*rows_by_function(), *to_keras3.COMPOSED, FUNCTION})
 """The functions of TensorFlow that are known here."""
 
 CASTING: Final = "keras3.6"
@@ -156,8 +158,8 @@ def _with_dtype_in_config(unit: Unit) -> Unit:
 
 def _modernize(network: Network, context: ConversionContext) -> Network:
     """Return a network whose ops are those of TF 2.4 and later."""
-    found, reasons = node_defs.modernize(network)
-    for unit in found.units:
+    modern_network, reasons = node_defs.modernize(network)
+    for unit in modern_network.units:
         if unit.name in reasons:
             context.log.refuse(
                 "operation",
@@ -165,7 +167,7 @@ def _modernize(network: Network, context: ConversionContext) -> Network:
                 f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}; replace it with a "
                 "layer in the source",
             )
-    return found
+    return modern_network
 
 
 def _convert(
@@ -186,7 +188,7 @@ def _convert(
             f"{unit.path} is an operation that is never called, so its arguments are unknown",
         )
         return (unit,)
-    found: list[tuple[Unit, ...]] = []
+    units_per_call: list[tuple[Unit, ...]] = []
     for call in unit.calls:
         builder = OperationBuilder(unit, names)
         try:
@@ -194,12 +196,12 @@ def _convert(
         except UnsayableError as error:
             context.log.refuse("operation", unit, f"{unit.path} {error}")
             return (unit,)
-        found.append(_last_named(builder.added, result, unit.name))
+        units_per_call.append(_last_named(builder.added, result, unit.name))
     if any(
         len(units) != 1
-        or units[0].class_name != found[0][0].class_name
-        or units[0].config != found[0][0].config
-        for units in found[1:]
+        or units[0].class_name != units_per_call[0][0].class_name
+        or units[0].config != units_per_call[0][0].config
+        for units in units_per_call[1:]
     ):
         context.log.refuse(
             "operation",
@@ -208,10 +210,13 @@ def _convert(
             "policytool does not convert",
         )
         return (unit,)
-    said = ", ".join(_function_name(new) for new in found[0])
-    context.log.change("operation", unit, f"{_function_name(unit)} becomes {said}")
-    last = replace(found[0][-1], calls=tuple(call for units in found for call in units[-1].calls))
-    return (*found[0][:-1], last)
+    function_names = ", ".join(_function_name(new) for new in units_per_call[0])
+    context.log.change("operation", unit, f"{_function_name(unit)} becomes {function_names}")
+    last = replace(
+        units_per_call[0][-1],
+        calls=tuple(call for units in units_per_call for call in units[-1].calls),
+    )
+    return (*units_per_call[0][:-1], last)
 
 
 def _put(
@@ -414,8 +419,8 @@ def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]
     units = []
     for unit in network.units:
         swapped = [
-            sources.get(one.layer) if isinstance(one, Reference) else None
-            for one in (unit.calls[0].args if _is_product(unit) else ())
+            sources.get(argument.layer) if isinstance(argument, Reference) else None
+            for argument in (unit.calls[0].args if _is_product(unit) else ())
         ]
         if any(swapped):
             flags[unit.name] = {
@@ -425,8 +430,10 @@ def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]
             args = tuple(new or old for new, old in zip(swapped, call.args, strict=True))
             unit = replace(unit, calls=(replace(call, args=args),))  # noqa: PLW2901  # as it is now
         units.append(unit)
-    found = replace(network, units=tuple(units))
-    return (prune(found, lambda one: one.class_name == _SWAP) if flags else network), flags
+    folded_network = replace(network, units=tuple(units))
+    return (
+        prune(folded_network, lambda member: member.class_name == _SWAP) if flags else network
+    ), flags
 
 
 def with_flags(unit: Unit, flags: Mapping[str, bool]) -> Unit:

@@ -161,8 +161,8 @@ def put_composed(
 def _reduce(
     builder: OperationBuilder, function: str, tensor: Reference, axis: Value, *, keepdims: bool
 ) -> Reference:
-    told = {"axis": None if axis is None else _whole(axis), "keepdims": keepdims}
-    return builder.function(function, tensor, told)
+    arguments = {"axis": None if axis is None else _whole(axis), "keepdims": keepdims}
+    return builder.function(function, tensor, arguments)
 
 
 def _sum_of_squares(
@@ -256,17 +256,19 @@ def _logarithm(base: float) -> Compose:
 def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
     """Add the number that fills to zeros, which changes neither."""
     number = next(iter((*unit.calls[0].args[1:], *unit.calls[0].kwargs.values())), None)
-    given = unit.config.get("dtype") or dtype
-    whole = given not in names_of_dtypes.FLOATS
+    fill_dtype = unit.config.get("dtype") or dtype
+    whole = fill_dtype not in names_of_dtypes.FLOATS
     if (
         isinstance(number, bool)
         or not isinstance(number, int | float)
         or (whole and isinstance(number, float))
-        or not isinstance(given, str)
-        or given == "bool"
+        or not isinstance(fill_dtype, str)
+        or fill_dtype == "bool"
     ):
-        raise UnsayableError(f"fills a tensor of dtype {given} with a value of a different dtype")
-    zeros = builder.function("zeros_like", tensor, {"dtype": given})
+        raise UnsayableError(
+            f"fills a tensor of dtype {fill_dtype} with a value of a different dtype"
+        )
+    zeros = builder.function("zeros_like", tensor, {"dtype": fill_dtype})
     return builder.function("math.add", zeros, {"y": number})
 
 
@@ -282,9 +284,9 @@ def _pool(function: str) -> Compose:
             raise UnsayableError(
                 "pools with channels_first data, which TensorFlow does not support on CPUs"
             )
-        told: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
-        told["strides"] = _whole(size if strides is None else strides)
-        return builder.function(function, tensor, told)
+        arguments: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
+        arguments["strides"] = _whole(size if strides is None else strides)
+        return builder.function(function, tensor, arguments)
 
     return compose
 
@@ -361,8 +363,8 @@ def put_einsum(
     equation = str(unit.config.get("subscripts")).replace(" ", "")
     before, arrow, result = equation.partition("->")
     letters = before.split(",")
-    tensors = [one for one in call.args if isinstance(one, Reference)]
-    kinds = {dtypes.of(one) for one in tensors}
+    tensors = [operand for operand in call.args if isinstance(operand, Reference)]
+    kinds = {dtypes.of(operand) for operand in tensors}
     if len(kinds) != 1 or not kinds <= set(names_of_dtypes.FLOATS):
         raise UnsayableError(
             "is an Einsum of tensors that do not share a float dtype, which "
@@ -394,11 +396,11 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
         _summed(builder, term, {*result, *other.letters})
         for term, other in zip(terms, reversed(terms), strict=True)
     )
-    shared = [one for one in first.letters if one in second.letters]
-    batch = "".join(one for one in shared if one in result)
-    gone = "".join(one for one in shared if one not in result)
-    left = "".join(one for one in first.letters if one not in shared)
-    right = "".join(one for one in second.letters if one not in shared)
+    shared = [letter for letter in first.letters if letter in second.letters]
+    batch = "".join(letter for letter in shared if letter in result)
+    gone = "".join(letter for letter in shared if letter not in result)
+    left = "".join(letter for letter in first.letters if letter not in shared)
+    right = "".join(letter for letter in second.letters if letter not in shared)
     if max(len(gone), len(left), len(right)) <= 1:
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
@@ -406,9 +408,11 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
             "is an Einsum with batch axes that is not a plain matrix product; policytool does not "
             "convert this"
         )
-    axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
-    found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
-    return _Term(tensor=found, letters=left + right)
+    axes: list[Argument] = [
+        [term.letters.index(letter) for letter in gone] for term in (first, second)
+    ]
+    product = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
+    return _Term(tensor=product, letters=left + right)
 
 
 def _summed(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
@@ -416,7 +420,7 @@ def _summed(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
     if not axes:
         return term
     total = builder.function("math.reduce_sum", term.tensor, {"axis": [*axes]})
-    return _Term(tensor=total, letters="".join(one for one in term.letters if one in kept))
+    return _Term(tensor=total, letters="".join(letter for letter in term.letters if letter in kept))
 
 
 def _matrices(
@@ -432,11 +436,11 @@ def _matrices(
         if not ends[1]:
             arranged = builder.function("expand_dims", arranged, {"axis": -1})
         sides.append(arranged)
-    found = builder.function("linalg.matmul", sides[0], {"b": sides[1]})
+    product = builder.function("linalg.matmul", sides[0], {"b": sides[1]})
     lone = [axis for axis, letter in ((-2, left), (-1, right)) if not letter]
     if lone:
-        found = builder.function("squeeze", found, {"axis": [*lone]})
-    return _Term(tensor=found, letters=batch + left + right)
+        product = builder.function("squeeze", product, {"axis": [*lone]})
+    return _Term(tensor=product, letters=batch + left + right)
 
 
 def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
@@ -449,6 +453,6 @@ def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
         raise UnsayableError("is an Einsum whose result has an axis that no input has")
     if letters == term.letters:
         return term
-    order = [term.letters.index(one) for one in letters]
+    order = [term.letters.index(letter) for letter in letters]
     turned = builder.function("transpose", term.tensor, {"perm": [*order]})
     return _Term(tensor=turned, letters=letters)

@@ -291,8 +291,8 @@ def modernize(network: Network) -> tuple[Network, dict[str, str]]:
             )
         except UnsayableError as error:
             units[unit.name], reasons[unit.name] = unit, str(error)
-    found = replace(network, units=tuple(units.values()))
-    return _without_packs(found, frozenset(packed)), reasons
+    modern_network = replace(network, units=tuple(units.values()))
+    return _without_packs(modern_network, frozenset(packed)), reasons
 
 
 def _without_packs(network: Network, packs: frozenset[str]) -> Network:
@@ -337,14 +337,14 @@ def _attributes(unit: Unit) -> dict[str, Argument]:
     names.
     """
     node = unit.config.get("node_def")
-    given = node.get("attr") if isinstance(node, dict) else None
+    attributes = node.get("attr") if isinstance(node, dict) else None
     return (
         {
             key: _value(key, value)
-            for key, value in given.items()
+            for key, value in attributes.items()
             if isinstance(value, dict) and not key.startswith("_")
         }
-        if isinstance(given, dict)
+        if isinstance(attributes, dict)
         else {}
     )
 
@@ -383,13 +383,13 @@ def _inputs(unit: Unit, call: Call) -> list[Argument]:
     constants.
     """
     constants = unit.config.get("constants")
-    found: list[Argument] = [
+    inputs: list[Argument] = [
         reference for argument in call.args for reference in references(argument)
     ]
     if isinstance(constants, dict):
         for index in sorted(constants, key=int):
-            found.insert(int(index), constants[index])  # type: ignore[arg-type]  # numbers and lists of them
-    return found
+            inputs.insert(int(index), constants[index])  # type: ignore[arg-type]  # numbers and lists of them
+    return inputs
 
 
 def _call_of(
@@ -406,13 +406,13 @@ def _call_of(
         raise UnsayableError(
             f"calls the op {op} with {len(inputs)} inputs instead of {len(known.inputs)}"
         )
-    given = dict(zip(known.inputs, inputs, strict=True))
-    first = given.pop(REST if REST in given else FIRST)
-    if op == _RESHAPE and isinstance(shape := given["shape"], Reference):
-        given["shape"] = list(packed.get(shape.layer, ())) or shape
+    arguments = dict(zip(known.inputs, inputs, strict=True))
+    first = arguments.pop(REST if REST in arguments else FIRST)
+    if op == _RESHAPE and isinstance(shape := arguments["shape"], Reference):
+        arguments["shape"] = list(packed.get(shape.layer, ())) or shape
     for attribute, value in attributes.items():
         if attribute in known.attributes:
-            given[known.attributes[attribute]] = value
+            arguments[known.attributes[attribute]] = value
         elif attribute in known.needed and value != known.needed[attribute]:
             raise UnsayableError(
                 f"calls the op {op} with {attribute}={value}, which no Keras 3 operation supports"
@@ -424,7 +424,7 @@ def _call_of(
             or value in _TYPES.values()
         ):
             raise UnsayableError(f"calls the op {op} with {attribute}, whose meaning is unknown")
-    return Call(args=(first,), kwargs={**given, **known.said})
+    return Call(args=(first,), kwargs={**arguments, **known.said})
 
 
 def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:

@@ -172,10 +172,10 @@ def _call(
     values = {
         key: value for key, value in values.items() if value is not None or key == row.pairs[0].tf
     }
-    found = _function(builder, row, values, dtype)
+    result = _function(builder, row, values, dtype)
     if row.result3 is not None:
-        found = builder.function("cast", found, {"dtype": row.result3})
-    return found
+        result = builder.function("cast", result, {"dtype": row.result3})
+    return result
 
 
 def _function(

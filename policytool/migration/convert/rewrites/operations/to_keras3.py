@@ -258,16 +258,16 @@ def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
     """
     if isinstance(sizes, int):
         return sizes
-    found: list[Value] = []
+    windows: list[Value] = []
     if isinstance(sizes, list):
-        found += [size for size in sizes if isinstance(size, int)]
-    whole = len(found) > _SPACE or (len(found) == _SPACE and ranks == (1, _SPACE))
-    if len(found) in ranks and whole and found[0] == found[-1] == 1:
-        found = found[1:-1]
-    elif len(found) not in ranks or whole:
-        found = []
-    if found:
-        return found if len(found) > 1 else found[0]
+        windows += [size for size in sizes if isinstance(size, int)]
+    whole = len(windows) > _SPACE or (len(windows) == _SPACE and ranks == (1, _SPACE))
+    if len(windows) in ranks and whole and windows[0] == windows[-1] == 1:
+        windows = windows[1:-1]
+    elif len(windows) not in ranks or whole:
+        windows = []
+    if windows:
+        return windows if len(windows) > 1 else windows[0]
     raise UnsayableError("uses pooling windows whose sizes do not match the axes")
 
 
@@ -313,9 +313,9 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes)
     function = str(unit.config.get("function"))
     compose = COMPOSED.get(function)
     if compose is not None:
-        found = compose(builder, call, dtypes)
-        if found is not None:
-            return found
+        result = compose(builder, call, dtypes)
+        if result is not None:
+            return result
     row = called_class(unit).row
     if row is None:
         raise UnsayableError(f"calls tf.{function}, for which no Keras 3 operation is known")
@@ -357,10 +357,10 @@ def _call(
             args.append(_tensor(row, pair, value, dtype))
         else:
             kwargs[pair.keras3] = _tensor(row, pair, value, dtype)
-    found = builder.operation(f"{row.module}.{row.op}", tuple(args), config, kwargs)
+    result = builder.operation(f"{row.module}.{row.op}", tuple(args), config, kwargs)
     if row.result3 is not None and row.result is not None:
-        found = builder.operation("core.Cast", (found,), {"dtype": row.result})
-    return found
+        result = builder.operation("core.Cast", (result,), {"dtype": row.result})
+    return result
 
 
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
