@@ -233,7 +233,7 @@ def _print_lines(
     remembered: Baseline,
     passing: Suppressions,
 ) -> int:
-    """Print each result as it comes, and return the exit code."""
+    """Print each result as soon as it is available, and return the exit code."""
     known = baselines.known_findings(remembered)
     tally = AuditTally(passing=replace(passing, known=known.by_path))
     terminal, files = ending.terminal, ending.terminal.report
@@ -269,7 +269,7 @@ def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.F
 
 
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
-    """Print the report, or what fixes would change."""
+    """Print the report, or the diff of the planned fixes."""
     color = terminal.color
     view = options.view(color, suppressed=terminal.show_suppressed)
     if changes is None:
@@ -348,7 +348,7 @@ def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Pat
 def _failure_code(
     codes: Iterable[str], unwritten: Sequence[str], *, not_fixed: bool = False
 ) -> Exit | None:
-    """Return the exit code for what could not be read, fixed or written; None if all could."""
+    """Return the exit code for failed reads, fixes and writes; None if nothing failed."""
     failure_codes = tuple(codes)
     return of_failures(failure_codes) if failure_codes or unwritten or not_fixed else None
 
@@ -362,7 +362,7 @@ def _code(tally: AuditTally, fail_on: str) -> Exit:
 
 
 def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
-    """Say on stderr what could not be read or written."""
+    """Print on stderr the models and reports that could not be read, fixed or written."""
     options.troubles(audit.failures)
     for fixed in audit.fixed:
         if fixed.outcome is FixOutcome.FAILED:
@@ -372,7 +372,7 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
 
 
 def _left(audit: Audit) -> Iterator[str]:
-    """Yield the findings that would not be fixed, which a diff does not show, with reasons."""
+    """Yield the findings that --fix would not fix, with reasons; a diff does not show them."""
     for fixed in audit.fixed:
         for (rule, reason), count in Counter(
             (unfixed.finding.rule, unfixed.reason) for unfixed in fixed.left
@@ -384,7 +384,7 @@ def _left(audit: Audit) -> Iterator[str]:
 
 
 def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator[str]:
-    """Yield what is said on stderr beside the report."""
+    """Yield the notes that are printed on stderr in addition to the report."""
     if skipped:
         yield left_out(skipped)
     if verbose:
@@ -400,7 +400,7 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
 
 
 def _expired(passing: Suppressions) -> Iterator[str]:
-    """Yield the suppressions that no longer work."""
+    """Yield a warning for each expired suppression."""
     for suppression in expired_suppressions(passing.suppressions, passing.today):
         yield f"the suppression of {suppression} expired on {suppression.expires} and has no effect ({suppression.reason})"
 

@@ -50,7 +50,7 @@ def check(*, fix: bool, diff: bool, write_baseline: bool) -> None:
 def options_text(
     question: AuditOptions, passing: Suppressions, baseline: Baseline, fail_on: str
 ) -> str:
-    """Return what was asked, as the same text on all machines."""
+    """Return the options as text that is the same on all machines."""
     parts = [
         *(question, fail_on, baseline.findings),
         [(suppression.toml(), _base(suppression.path)) for suppression in passing.suppressions],
@@ -67,9 +67,9 @@ def stream(
     tally: AuditTally,
 ) -> Iterator[Audited | Failure | None]:
     """
-    Write and count each result, and yield it then.
+    Write and count each result, and then yield it.
 
-    :param known: what the baseline knows; ``tally.passing`` refers to it
+    :param known: the findings in the baseline; ``tally.passing`` refers to it
     """
     by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
 
@@ -95,7 +95,7 @@ def stream(
 
 
 def _counts(audited: Audited) -> Mapping[str, int]:
-    """Return what one model adds to the counts."""
+    """Return the counts of one model."""
     severities = Counter(finding.severity for finding in audited.findings)
     numbers = (
         not audited.findings,

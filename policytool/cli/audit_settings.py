@@ -78,9 +78,9 @@ def _words(value: object, what: str) -> tuple[str, ...]:
 
 def _suppression(entry: object, what: str, folder: Path) -> Suppression:
     """
-    Return what one table says.
+    Return the suppression that one table declares.
 
-    :raises UsageError: for unknown keys, wrong values, and where a key that is needed is not there.
+    :raises UsageError: for unknown keys, invalid values and missing required keys.
     """
     if not isinstance(entry, dict):
         raise UsageError(f"{what} is not a table")

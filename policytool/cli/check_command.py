@@ -120,8 +120,8 @@ def command(
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:
     """
-    Return the model, and the second one where there is one: of a directory, or of the working
-    directory where none is named, the one that it holds.
+    Return the model, and the second model if there is one. A directory stands for the only model in
+    it; without a path, the working directory is used.
     """
     named = [[path] for path in (model, other) if path is not None] or [[]]
     groups = [_one(list(discovery.inputs(paths)), planned) for paths in named]

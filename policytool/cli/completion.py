@@ -24,7 +24,7 @@ def answer(cli: click.Command, program: str, variable: str) -> int:
 
 
 def script(cli: click.Command, program: str, shell: str) -> str:
-    """Return what a shell has to run so that it completes."""
+    """Return the script that a shell runs to enable completion."""
     completion_class = get_completion_class(shell)
     if completion_class is None:
         raise LookupError(shell)

@@ -30,7 +30,7 @@ class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
     ) -> Shard:
-        """Return the shard that a text names."""
+        """Return the shard for a text such as 3/16."""
         if isinstance(value, Shard):
             return value
         match = _FORM.fullmatch(str(value).strip())

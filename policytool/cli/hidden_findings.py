@@ -45,7 +45,7 @@ def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
 
 
 def _skipped_rules(question: AuditOptions) -> Iterator[str]:
-    """Yield how many rules are not checked that would be without the file."""
+    """Yield the number of rules that are not checked because of the settings file."""
     selectors_by_key: dict[str, tuple[selectors.Selector, ...]] = {
         key: ()
         if settings.found_source(key)
@@ -65,7 +65,7 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
 
 
 def _exit_code_changes(tally: AuditTally) -> Iterator[str]:
-    """Yield that the exit code would be another without the file."""
+    """Yield a note if the exit code would differ without the settings file."""
     fail_on = click.get_current_context().params["fail_on"]
     worst = tally.worst
     if worst is None or not settings.found_source("fail_on") or worst.rank > Severity.WARNING.rank:

@@ -25,10 +25,10 @@ def run(
     inputs: Sequence[Input], how: InspectCommandLine, cache: ResultCache | None
 ) -> tuple[Mapping[str, int], Sequence[str], Sequence[str]]:
     """
-    Print the summary of models, and return how many there were, the codes of failures, and which
-    reports failed.
+    Print the summary of models, and return the counts of models, the codes of failures, and the
+    errors of reports that could not be written.
 
-    :raises UsageError: for a format that a summary does not have.
+    :raises UsageError: for a format that is not available for a summary.
     """
     formats = {how.format, *(file.format for file in how.report)}
     names = [reporter.name for reporter in REPORTERS]

@@ -108,10 +108,10 @@ class LinesReport(LineWriter):
         values: Callable[[Value], tuple[Mapping[str, Any], Mapping[str, int]]],
     ) -> Iterator[Value | Failure | None]:
         """
-        Write the line of each result, in the order of the inputs, and yield the result then; the
-        failure in its place if no line can be made of it.
+        Write the line of each result, in the order of the inputs, and then yield the result. If its
+        line cannot be created, write and yield a failure instead.
 
-        :param shown: returns the path of a model as reports show it
+        :param display_path: returns the path of a model as reports show it
         :param values: returns a model as in the JSON report, and what to add to the counts
         """
 

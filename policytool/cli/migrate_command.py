@@ -218,8 +218,8 @@ def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlo
 
 def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
     """
-    Return all results, and how many inputs were no models; where something ends the call before,
-    say what was written.
+    Return all results and the number of skipped inputs. If an exception interrupts the run, report
+    the files already written.
     """
     migrations = SpilledValues(Migration)
     try:
@@ -241,7 +241,7 @@ def _print_lines(
     terminal: MigrateCommandLine,
     no_model: Callable[[], int],
 ) -> int:
-    """Print what happened to each model as soon as it happened, and return the exit code."""
+    """Print the result of each model as soon as it is available, and return the exit code."""
 
     def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return plan_values(migration), {_count_name(migration.status): 1}
@@ -280,7 +280,7 @@ def _migrations(result: Result) -> Migrations:
 
 
 def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
-    """Show what happened and return the exit code."""
+    """Print the reports and messages, and return the exit code."""
     name, color = _DIFF if terminal.diff else terminal.format, terminal.color
     unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
     report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
@@ -311,8 +311,8 @@ def _code(
 
 def _troubles(migrations: Migrations, *, refusals: bool) -> None:
     """
-    Say on stderr what could not be done; refusals only where the report on stdout is not for
-    people.
+    Print failures on stderr; also refusals, unless the report on stdout is a table, which contains
+    them.
     """
     options.troubles(migrations.failures)
     for migration in migrations.migrations if refusals else ():

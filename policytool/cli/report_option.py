@@ -53,7 +53,7 @@ _MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
 class Renders(Protocol[Value_contra]):
-    """A reporter of what a command found, whichever command it is."""
+    """A reporter for the results of any command."""
 
     @property
     def name(self) -> str:
@@ -115,11 +115,11 @@ def check(
     files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[AnyPath] = ()
 ) -> None:
     """
-    Make sure that each report can go where it should, before anything is done.
+    Check, before any other work, that each report can be written to its path.
 
-    :raises UsageError: where a report would replace an input, one of ``others``, a model, or what
-        stdout is redirected to.
-    :raises ReportError: where there is no directory for it, or one in its place.
+    :raises UsageError: if a report would replace an input, one of ``others``, a model, or the file
+        that stdout is redirected to.
+    :raises ReportError: if its directory does not exist, or its path is a directory.
     """
     file = settings.file_in_effect()
     needed = [
@@ -211,8 +211,8 @@ def write_reports(
     suppressed: bool = True,
 ) -> list[str]:
     """
-    Write the reports, each whole or not at all, and return a sentence for each that could not be
-    written.
+    Write each report completely or not at all, and return an error message for each report that
+    could not be written.
     """
     view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
@@ -255,7 +255,7 @@ def print_report(
     view: View,
     color: str,
 ) -> None:
-    """Print the report of a name; a signal that asks this process to end waits for its end."""
+    """Print the report in the named format; a termination signal is deferred until it ends."""
     with interrupts.deferred():
         for piece in _pieces(_reporter(reporters, name), report_data, view):
             click.echo(piece, nl=False, color=color != "never")  # flushes each piece
@@ -264,7 +264,7 @@ def print_report(
 def _pieces(
     reporter: Renders[Value_contra], report_data: Value_contra, view: View
 ) -> Iterable[str | bytes]:
-    """Return a report in pieces, in one if it is made as a whole."""
+    """Return a report in pieces; in one piece if its reporter creates it as a whole."""
     if reporter.pieces is not None:
         return reporter.pieces(report_data, view)
     return (reporter.render(report_data, view),)

@@ -73,9 +73,9 @@ def command(terminal: ReferenceArguments, *, rule: str | None) -> int:
 
 def rule_from_text(text: str) -> Rule:
     """
-    Return the rule of this id or name, however it is capitalised.
+    Return the rule with this ID or name, in any capitalization.
 
-    :raises UsageError: for any other text; the message has the one that is like it.
+    :raises UsageError: for any other text; the message suggests a similar ID or name.
     """
     by = {key: rule for rule in rules.RULES for key in (rule.id.lower(), rule.name)}
     normalized = text.lower().replace("_", "-")
@@ -89,8 +89,8 @@ def rule_from_text(text: str) -> Rule:
 
 def _all(listed_rules: Sequence[Rule], view: View) -> list[str]:
     """
-    Return a line a rule, with what it looks for beside it where there is room and below it where
-    there is not.
+    Return the list of rules. The summary of a rule is in the same line if the terminal is wide
+    enough, otherwise below it.
     """
     longest = max(len(rule.name) for rule in listed_rules)
     column = "finding" if view.width >= _WIDE else ""

@@ -52,10 +52,10 @@ def file_in_effect() -> Path | None:
 
 def load(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """
-    Make the file's values the defaults of the command's options.
+    Use the values in the settings file as the defaults of the command's options.
 
     :raises UsageError: for two files in one directory, for invalid TOML, for unknown keys, and for
-        keys that a file may not set if nobody named it.
+        keys that only a file named with --config may set.
     """
     if context.resilient_parsing:  # nothing is run for a shell that completes
         return
@@ -179,10 +179,10 @@ def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
 
 def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> None:
     """
-    Make sure that a value can be looked at and used.
+    Check that a value can be processed.
 
-    :raises UsageError: for lists and tables nested too deeply, and for a NUL, on which the system's
-        calls fail that take paths.
+    :raises UsageError: for lists and tables nested too deeply, and for a NUL character, which
+        system calls do not accept in paths.
     """
     if deep > _DEEPEST:
         raise UsageError(

@@ -55,7 +55,8 @@ class Audit:
 
 def attempt(source: Input, options: AuditOptions) -> Audited | Failure | None:
     """
-    Return what was found in an input, its failure, or None for what was found and is no model.
+    Return the audited model of an input, its failure, or None for a discovered file that is not a
+    model.
     """
     try:
         return audit_input(source, options)
@@ -71,9 +72,9 @@ TASK: Final = Task(
 
 def audit_input(source: Input, options: AuditOptions) -> Audited:
     """
-    Return what the rules find in one model.
+    Return the findings of the rules in one model.
 
-    :raises ModelFileError: for what is no model that can be read.
+    :raises ModelFileError: if the input is not a readable model.
     """
     with steps.budget(source.display_path):
         return audit_model(read_model(source), source.path, options)
@@ -81,9 +82,9 @@ def audit_input(source: Input, options: AuditOptions) -> Audited:
 
 def read_model(source: Input) -> RuleInput:
     """
-    Return one model as rules look at it.
+    Return one model as the input of rules.
 
-    :raises ModelFileError: for what is no model that can be read.
+    :raises ModelFileError: if the input is not a readable model.
     """
     document = format_detection.document(source.path, source.display_path)
     if document.config_part is None:
@@ -94,9 +95,9 @@ def read_model(source: Input) -> RuleInput:
 
 def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audited:
     """
-    Return what the rules find in a model that was read from ``path``.
+    Return the findings of the rules in a model that was read from ``path``.
 
-    :raises ModelFileError: for a file whose values are damaged where they begin.
+    :raises ModelFileError: if the start of the stored values is damaged.
     """
     if any(rule.needs is Needs.WEIGHTS for rule in rules.chosen_rules(options)):
         case = _with_values(case, path, options)
@@ -117,7 +118,7 @@ def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audite
 def commands(
     case: RuleInput, path: AnyPath, findings: tuple[Finding, ...], options: AuditOptions
 ) -> tuple[ModelCommand, ...]:
-    """Return the commands after which a model passes; nothing for one that passes already."""
+    """Return the commands that make a model pass; none if it passes already."""
     failing = any(fails(finding, options.fail_on) for finding in findings)
     if not failing or not options.plans_commands:
         return ()
@@ -161,9 +162,9 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
 
 def audit(path: str, options: AuditOptions) -> Audit:
     """
-    Return what is found in the saved model at ``path``.
+    Return the audit of the saved model at ``path``.
 
-    :raises ModelFileError: for what is no model that can be read.
+    :raises ModelFileError: if the input is not a readable model.
     """
     return Audit(
         audited=(audit_input(discovery.one(path, remote=True), options),),
@@ -174,9 +175,9 @@ def audit(path: str, options: AuditOptions) -> Audit:
 
 def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleInput:
     """
-    Return the case with what its stored values are, and what becomes of them.
+    Return the case with counts of its stored values and of the effects of casting them.
 
-    :raises ModelFileError: for a file whose values are damaged where they begin.
+    :raises ModelFileError: if the start of the stored values is damaged.
     """
     from policytool.rules import stored_values  # NumPy, and h5py for most files
 

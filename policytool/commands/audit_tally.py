@@ -1,4 +1,4 @@
-"""What the end of an audit says about all of its models, counted while they come."""
+"""Counts over all models of an audit, updated as each result arrives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AuditTally:
     _outdated: int = 0
 
     def add(self, audited: Audited) -> None:
-        """Count a model, in which what is suppressed is set apart."""
+        """Count a model whose suppressed findings are already separated."""
         self.models += 1
         severities = [
             severity for severity in (self.worst, worst(audited.findings)) if severity is not None
@@ -60,7 +60,7 @@ class AuditTally:
             self._outdated += (Counter(known) - Counter(fingerprints(every))).total()
 
     def idle(self) -> tuple[Suppression, ...]:
-        """Return the suppressions that work and are meant for nothing that was found."""
+        """Return the active suppressions that match no finding."""
         return tuple(
             suppression
             for number, suppression in enumerate(self.passing.suppressions)
@@ -80,7 +80,7 @@ class AuditTally:
 
 
 def tally_of(every: Iterable[Audited], passing: Suppressions) -> AuditTally:
-    """Return the counts of models in which what is suppressed is set apart."""
+    """Return the counts of models whose suppressed findings are already separated."""
     tally = AuditTally(passing=passing)
     for audited in every:
         tally.add(audited)

@@ -54,8 +54,9 @@ def read(file: Path) -> Baseline:
 
 def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Input]:
     """
-    Return the inputs that may be renamed files of a baseline: those that it does not have, if a
-    file that it has is gone. The findings of no others tell what is known.
+    Return the inputs that may be renamed files of a baseline: inputs that the baseline does not
+    list, if a listed file no longer exists. Only their findings can change what
+    counts as known.
     """
     known = baseline.fingerprints
     if all(map(exists, known)):

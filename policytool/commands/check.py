@@ -44,12 +44,12 @@ def check(
     model: Input, other: Input | None, options: CheckOptions, tools: TensorFlowTools
 ) -> Check:
     """
-    Return how far the candidate is from the reference: a model under another policy, or a second
-    file. A check that fails is run again, to find the origin and the layers to keep in float32.
+    Compare the candidate with the reference: a model under another policy, or a second model. A
+    failed check is run again, to find the origin and the layers to keep in float32.
 
-    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises ModelFileError: if a file cannot be read, changed or run.
     :raises UsageError: for options that contradict the model or each other.
-    :raises WorkerError: where the child process cannot do it.
+    :raises WorkerError: if the child process fails.
     """
     with tools.hand_over() as hand_over:
         return _check(model, other, options, tools, hand_over)
@@ -62,7 +62,7 @@ def _check(
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Check:
-    """Do the same with the copies of a hand-over."""
+    """Do the same as :func:`check` with the copies of a hand-over."""
     start = time.monotonic()
     if options.save_inputs is not None:
         from policytool.support.files import atomic  # only where a file is written
@@ -94,16 +94,16 @@ def _explain(
     start: float,
 ) -> Check:
     """
-    Return a check that fails with the origin of its error, and with advice.
+    Return the failed check with the origin of its error and with advice.
 
-    :param start: when the check began, whose time limits that of its trials
+    :param start: when the check began; the time since then limits the time for trials
     """
     failed = measured.check
     if not _is_explicable(failed):
         return replace(failed, runs=tuple(map(origins.with_nan_of_reference, failed.runs)))
 
     def trial(kept: frozenset[str]) -> Check:
-        """Run the check again; the first time, with nothing kept, as a diagnosis."""
+        """Run the check again with these layers in float32; without layers, as the diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
         trial_options = replace(
@@ -115,7 +115,7 @@ def _explain(
         return measure(*inputs, trial_options, *means).check
 
     def other_trial(policy: str) -> Check:
-        """Run the check with the other mixed policy, of which only the outputs matter."""
+        """Run the check with the other mixed policy; only its outputs are judged."""
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
         return measure(*inputs, trial_options, *means).check
 
@@ -138,8 +138,8 @@ def _explain(
 
 def migration_options(check: Check, source: LoadedModel, candidate: Options) -> Options | None:
     """
-    Return the options of ``migrate`` with which nothing that was measured speaks against it; None
-    if there are none, or they change nothing, as with all layers in float32.
+    Return the options of ``migrate`` that pass all measurements; None if no such options exist, or
+    if they change nothing, as with all layers in float32.
     """
     if any(run.missing for run in check.runs):
         return None
@@ -184,7 +184,7 @@ def check_files(
     options: CheckOptions,
     process: TensorFlowArguments,
 ) -> Check:
-    """Do the same as :func:`check`, with a child process for this call alone."""
+    """Do the same as :func:`check`, with a child process for this call only."""
     inputs = [discovery.one(path) for path in (model, other) if path is not None]
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
@@ -197,9 +197,9 @@ def check_files(
 
 def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     """
-    Return what TensorFlow can run on.
+    Return the devices that TensorFlow can use.
 
-    :raises WorkerError: where there is no TensorFlow.
+    :raises WorkerError: if TensorFlow is not available.
     """
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
     return tuple(codec.read(TensorFlowDevice, device) for device in answer["devices"])

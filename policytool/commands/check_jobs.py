@@ -65,7 +65,7 @@ def check_job(
 
 
 def _inputs_job(options: CheckOptions) -> dict[str, Any]:
-    """Return what a job says of the inputs."""
+    """Return the part of a job that describes the inputs."""
     is_function = isinstance(options.inputs, UserFunction)
     bounds = {"batches": limits.INPUT_BATCHES, "bytes": limits.INPUT_BYTES}
     return {
@@ -89,7 +89,7 @@ def _inputs_job(options: CheckOptions) -> dict[str, Any]:
 
 
 def _metric_job(task_metric: WantedMetric) -> dict[str, Any]:
-    """Return what a job says of the task's own metric."""
+    """Return the part of a job that describes the task's own metric."""
     is_function = isinstance(task_metric.metric, UserFunction)
     return {
         "labels": str(task_metric.labels.resolve()) if task_metric.labels is not None else None,
@@ -112,10 +112,10 @@ def graph_job(
     inputs: tuple[Input, Input], sides: tuple[PreparedSide, PreparedSide], options: CheckOptions
 ) -> dict[str, Any]:
     """
-    Return what a job says of a model that runs as a graph: TensorFlow's rewrite of the whole graph
-    makes the candidate.
+    Return the part of a job that describes a model that runs as a graph: the candidate is
+    TensorFlow's rewrite of the whole graph.
 
-    :raises ModelFileError: for two files of which one is such a graph.
+    :raises ModelFileError: for two models if one of them is such a graph.
     :raises UsageError: without a policy, and for options about layers, which a graph does not have.
     """
     if inputs[0] is not inputs[1]:

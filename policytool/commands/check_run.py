@@ -63,12 +63,12 @@ def measure(
     hand_over: HandOver,
 ) -> Measured:
     """
-    Return what one run of both models shows.
+    Return the result of one run of both models.
 
-    :param hand_over: whose copies are run; several runs with the same have the same bytes
-    :raises ModelFileError: for what cannot be read, changed or run.
+    :param hand_over: provides the copies to run; runs with the same hand-over use the same bytes
+    :raises ModelFileError: if a file cannot be read, changed or run.
     :raises UsageError: for options that contradict the model or each other.
-    :raises WorkerError: where the child process cannot do it.
+    :raises WorkerError: if the child process fails.
     """
     with steps.budget(model.display_path):
         return _measure(model, other, options, tools, hand_over)
@@ -124,11 +124,11 @@ def _measure(
 
 def check_readable(options: CheckOptions) -> None:
     """
-    Make sure that the child can read the files that it reads, before it takes its seconds to start;
-    of a checkpoint the name without its suffix is enough.
+    Check that the child process can read its files, before it spends seconds to start. A checkpoint
+    may be named without its suffix.
 
-    :raises ModelFileError: for what is not there, and for what is no regular file, which the child
-        would wait for.
+    :raises ModelFileError: for a missing file, and for a path that is not a regular file, on which
+        the child process would block.
     """
     labels = options.metric.labels if options.metric is not None else None
     for option, path in (
@@ -157,8 +157,8 @@ def check_readable(options: CheckOptions) -> None:
 
 def reference_options(source: CheckSource, options: CheckOptions, *, two: bool) -> Options:
     """
-    Return what the reference's policies are to be: those asked for, else float32 for every layer,
-    or float64 where the file has that.
+    Return the options that set the policies of the reference: the requested policy, otherwise
+    float32 for every layer, or float64 if the file uses it.
     """
     reference = Options(target=options.candidate.target)
     if source.loaded is None or (two and options.reference is None):
@@ -180,7 +180,7 @@ def _make_directory(scratch: Path, name: str) -> Path:
 
 
 def _check_differ(model: Input, sides: list[PreparedSide], options: CheckOptions) -> None:
-    """Make sure that there is something to compare."""
+    """Check that the reference and the candidate differ."""
     reference, candidate = sides
     if reference.is_graph or reference.dequantized or not _same_policies(reference, candidate):
         return
@@ -209,8 +209,8 @@ def _run(
     tools: TensorFlowTools,
 ) -> Check:
     """
-    Let the child run both sides, as a graph where their code is not at hand, and judge what it
-    measured.
+    Run both sides in the child process, as a graph if their code is not available, and judge the
+    measurements.
     """
     job = check_job(sides, original, options, tools)
     notes: list[CheckNote] = []
@@ -274,7 +274,7 @@ def _run(
 
 
 def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
-    """Return what the child measured, with the paths of layers that the reference's file has."""
+    """Return the run with its layer paths replaced by those in the reference's file."""
     if side.loaded is None or not run["calls"] or not run["calls"][-1]["is_model"]:
         return run
     paths = answered_file_paths(run["calls"], side.loaded)
@@ -315,7 +315,7 @@ def _run_as_graph(
 
 
 def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
-    """Return what was asked for and is not measured of a graph."""
+    """Return a note about the requested measurements that a graph does not support."""
     option_names = [
         name
         for name, is_set in (

@@ -67,10 +67,10 @@ def explain(
     """
     Return a failed check with the origin of the error in each of its runs, and with advice.
 
-    :param choices: the layers that can be kept in float32; None if none of them may be changed,
-        because the candidate is a file of its own
-    :param alternative: what is tried if most layers have to be kept, or no set is found; one trial
-        is reserved for it
+    :param choices: the layers that can be kept in float32; None if the candidate is a second file,
+        whose layers cannot be changed
+    :param alternative: the policy to try if most layers have to be kept, or if no set of layers is
+        found; one trial is reserved for it
     """
     search = _Search(trial, budget, reserved=alternative is not None)
     diagnosis = search.run(frozenset())
@@ -99,8 +99,8 @@ def _with_origin(
     run: CheckRun, diagnosis: CheckRun, choices: Choices | None, kept: frozenset[str] | None
 ) -> CheckRun:
     """
-    Return a run with its origin, the first charge that the layers to keep answer for, and with the
-    calls of its diagnosis, in which each layer ran alone.
+    Return a run with its origin and with the calls of its diagnosis, in which each layer ran by
+    itself. The origin is the first charge that the kept layers resolve.
     """
     if not run.is_troubled:
         return run
@@ -151,7 +151,7 @@ class _Search:
         return len(self._known) + self._others
 
     def run(self, kept: frozenset[str]) -> Check | None:
-        """Return the check with these layers in float32; None if it cannot be run so."""
+        """Return the check with these layers in float32; None if the trial cannot run."""
         if kept in self._known:
             return self._known[kept]
         if self._is_spent():
@@ -180,7 +180,7 @@ class _Search:
         )
 
     def _attempt(self, trial: Callable[[], Check]) -> Check | None:
-        """Return the check of a trial; None if it cannot be run so."""
+        """Return the check of a trial; None if the trial cannot run."""
         try:
             return trial()
         except WorkerError as error:
@@ -206,7 +206,7 @@ def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str]
 
 
 def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """Keep what is to blame, then what is to blame once that is kept, until the check passes."""
+    """Keep the layers that cause the error, then those that cause the next one, until it passes."""
     kept: frozenset[str] = frozenset()
     check: Check | None = diagnosis
     run = _failed(diagnosis)

@@ -121,7 +121,7 @@ def target_of(
 
 def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
     """
-    Return the inputs without those that were found and have the name of another input's output.
+    Return the inputs, except discovered files that have the name of another input's output.
     """
     several = len(inputs) > 1
     kinds = (None, *CONTAINERS)
@@ -159,13 +159,13 @@ def places_of(
 ) -> frozenset[AnyPath]:
     """
     Return the files and directories, links followed, that are read, written or set aside when an
-    input is rewritten; none where nothing is.
+    input is rewritten; none if nothing is written.
     """
     if not destination.write:
         return frozenset()
     real = _real(source)
     places: set[AnyPath] = set()
-    for container in (None, *CONTAINERS):  # which one it will be is known once the file is read
+    for container in (None, *CONTAINERS):  # the container is known only after the file is read
         target = _target_or_none(source, suffix, destination, several=several, container=container)
         if target is not None:
             place = _real(target)

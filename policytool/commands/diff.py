@@ -83,7 +83,7 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
 
 def inputs(*paths: str) -> list[Input]:
     """
-    Return the models that paths mean; nothing for one that means none.
+    Return the models that the paths name; a path that names no model is left out.
 
     :raises UsageError: for a URL.
     """
@@ -136,7 +136,10 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
 def _pattern(
     pattern: str, subjects: list[comparing.ComparedModel]
 ) -> Callable[[frozenset[str]], bool]:
-    """Return a test of a layer's paths: one of them is the pattern, or else matches it in full."""
+    """
+    Return a test of a layer's paths: whether one of them equals the pattern; if no layer has such a
+    path, whether one of them matches the pattern in full.
+    """
     paths = {
         path
         for subject in subjects

@@ -27,8 +27,8 @@ _LEAST: Final = 0.01
 
 def options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
     """
-    Return a check in which the kept layers follow the policy too; None where the user gave inputs,
-    or nothing is kept. A plan keeps no layer for which the user decided.
+    Return the options of a check in which the kept layers follow the policy too; None if the user
+    provided inputs, or if no layer is kept. A plan never keeps a layer whose policy the user set.
     """
     to = check_options.candidate.to
     if to is None or check_options.inputs is not None or not check.candidate.kept:
@@ -44,9 +44,10 @@ def options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
 
 def note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
     """
-    Return what happens if every layer follows the policy; None where it is much the same.
+    Return a note on the effect of every layer following the policy; None if the results are
+    similar.
 
-    :param measure: measures that
+    :param measure: runs the check in which every layer follows the policy
     """
     prefix = f"if every layer followed {check.candidate.policy}, "
     try:

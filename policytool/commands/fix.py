@@ -83,8 +83,8 @@ class FixAttempt:
 
 def attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
     """
-    Return what became of an input, and what is found in it then; its failure, or None for what was
-    found and is no model.
+    Return the result of fixing an input, with its remaining findings; its failure, or None for a
+    discovered file that is not a model.
     """
     with steps.budget(source.display_path):
         return _attempt(source, request)
@@ -117,7 +117,7 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
 def _with_commands(
     audited: Audited, case: RuleInput, source: Input, request: FixRequest
 ) -> Audited:
-    """Return the result of a model that stays as it is, with the command that makes it pass."""
+    """Return the result of an unchanged model, with the commands that make it pass."""
     options = request.audit_options
     return replace(
         audited, commands=auditing.commands(case, source.path, audited.findings, options)
@@ -128,8 +128,8 @@ def _fix(
     case: RuleInput, source: Path, audited: Audited, options: FixOptions
 ) -> tuple[FixedModel, Migration | None]:
     """
-    Return what became of a model, with what would be written for a diff; where the whole is
-    refused, the safe part is done alone.
+    Fix a model and return the result, with the planned migration for a diff. If unsafe fixes are
+    blocked, only the safe fixes are applied.
     """
     merged, planned = _plan_fixes(case, source, audited, options)
     if options.unsafe and isinstance(planned, str):
@@ -185,8 +185,8 @@ def collect(
     results: Iterable[FixAttempt | Failure | None],
 ) -> tuple[Audit, tuple[Migration, ...]]:
     """
-    Return what is found in models after what counts in them was fixed, in their order, and the
-    migrations that would do so.
+    Return the findings that remain in the models after the fixes, in the order of the models, and
+    the planned migrations.
     """
     attempts, failures, passed_over = divide(results)
     audit = Audit(
@@ -209,7 +209,7 @@ def _plan_fixes(
     case: RuleInput, source: Path, audited: Audited, options: FixOptions
 ) -> tuple[Merged, Migration | str]:
     """
-    Return the merged remedies with what migrate would do, or with the reason why it does nothing.
+    Return the merged remedies with the planned migration, or with the reason why nothing is done.
     """
     merged = fixes.merge_remedies(audited.findings, unsafe=options.unsafe)
     if merged.options is None:
@@ -246,8 +246,8 @@ def _plan_fixes(
 
 def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
     """
-    Return the safe part, whose other findings are left for the reason that the whole was refused
-    for.
+    Return the safe remedies; the other findings stay unfixed with the reason why applying all
+    remedies was blocked.
     """
     return replace(
         safe,
@@ -265,7 +265,7 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
 
 
 def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> FixedModel:
-    """Return what was done to a written model with what is gone and what is still there."""
+    """Return the result of a written model with its fixed and its remaining findings."""
     remaining = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in remaining}
     stays = (

@@ -119,9 +119,9 @@ def merge(paths: Sequence[Path]) -> Merged:
 
 def _read_report(path: Path) -> ShardReport:
     """
-    Return a report from its first and its last line.
+    Return a report, read from its first and its last line.
 
-    :raises MergeError: if it is none, or is not complete.
+    :raises MergeError: if the file is not a report, or is incomplete.
     """
     name = display_path(path)
     try:
@@ -230,9 +230,9 @@ def _words(report: ShardReport) -> str:
 
 def _check_shards(reports: Sequence[ShardReport]) -> None:
     """
-    Make sure that each shard is there once.
+    Check that each shard has exactly one report.
 
-    :raises MergeError: if it is not.
+    :raises MergeError: for a missing or duplicate shard.
     """
     for report, other in pairwise(reports):
         if report.first == other.first:
@@ -252,7 +252,7 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
     """
     Yield the lines of models and failures, each with the position of its input.
 
-    :raises MergeError: for a line that does not belong there.
+    :raises MergeError: for a damaged or unexpected line.
     """
     name, expected = display_path(report.path), report.first
     counts = dict.fromkeys(_KINDS, 0)
@@ -291,7 +291,7 @@ def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
     """
     Yield the lines of a file without their newlines, counted from 1.
 
-    :raises MergeError: for one that is too long, and for a file that cannot be read.
+    :raises MergeError: for a line that is too long, and for a file that cannot be read.
     """
     name, number, size = display_path(path), 0, 0
     rest: list[bytes] = []  # of the line that is not whole yet; joined once, not for each block

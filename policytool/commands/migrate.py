@@ -109,7 +109,7 @@ class MigrateRequest:
 
 def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
-    Return what became of one input.
+    Migrate one input and return the result.
 
     :raises UsageError: for options that contradict the model.
     """

@@ -49,15 +49,13 @@ def migrate_all(
     several: bool | None = None,
 ) -> Iterator[Result]:
     """
-    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
-    else starts them.
+    Migrate each input and yield its result. ``tools`` are started only if TensorFlow is needed.
 
     ``several`` says whether the run has several inputs, of which these may be only a shard.
 
-    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
-    a process of its own; all else by as many as ``jobs`` says, or by the workers of the Dask
-    ``scheduler``. Inputs that have to do with each other, such as two with one output, are done in
-    their order.
+    Migrations that need TensorFlow run in this process, one file after the other, because
+    TensorFlow has its own process. All others run in ``jobs`` processes, or on the workers of the
+    Dask ``scheduler``. Inputs that share files, such as two with one output, run in their order.
 
     :raises UsageError: for one output for many inputs, and for options that contradict the only
         model, such as a pattern that matches no layer.
@@ -108,9 +106,9 @@ def migrate_saved(
     parts: bool = True,
 ) -> Iterator[Result]:
     """
-    Yield what became of each saved plan.
+    Apply each saved plan and yield its result.
 
-    Which process does what is said at :func:`migrate_all`.
+    :func:`migrate_all` describes which process does the work.
 
     :raises UsageError: for a plan that needs TensorFlow, on a cluster.
     :raises WorkerError: where processes are wanted and cannot be started.
@@ -133,9 +131,9 @@ def migrate_saved(
 
 def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
     """
-    Return what became of one model.
+    Migrate one model and return the result.
 
-    :raises ModelFileError: for what cannot be read, migrated or written.
+    :raises ModelFileError: if the model cannot be read, migrated or written.
     :raises UsageError: for options that contradict each other, and for patterns that match no
         layer.
     """
@@ -219,11 +217,11 @@ def the_one_model(
     inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
 ) -> list[Input]:
     """
-    Return the one model among the inputs that were found; none where there is none.
+    Return the only model among the discovered inputs, as a list; an empty list if there is none.
 
-    :param several: what a sentence about several goes on with: what else the command takes.
-    :raises UsageError: where there are several, with their names.
-    :raises ModelFileError: where the process that read the one ended over it.
+    :param several: the end of the message about several models, such as another way to name them
+    :raises UsageError: for several models; the message lists them.
+    :raises ModelFileError: if the process that read the model crashed.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
     read = list(parallel.run_all(inspect.TASK, candidates, None, None))
@@ -234,7 +232,7 @@ def the_one_model(
         listed = join_first([model.display_path for model in models], 10)
         raise UsageError(f"found {len(models)} models ({listed}); specify one of them{several}")
     for result in read:
-        # it would be again, and only after as long
+        # the command would lose it again, after the same time
         if isinstance(result, Failure) and result.code in LOST:
             raise ModelFileError(result.path, result.code, result.message)
     return models

@@ -45,7 +45,8 @@ MigrateLocal: TypeAlias = "Callable[[AnyPath, Destination], Result]"
 
 def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
-    Return what became of one input, as :func:`policytool.commands.migrate.attempt` does.
+    Migrate one input, local or remote, and return the result, as
+    :func:`policytool.commands.migrate.attempt` does.
 
     :raises UsageError: for options that contradict the model.
     """
@@ -96,10 +97,10 @@ def with_local_copy(
     source: AnyPath, display_path: str, destination: Destination, act: MigrateLocal
 ) -> Result:
     """
-    Return what ``act`` returns for a model; if that or the output is remote, it is called for the
-    plan, and then for a local copy.
+    Return what ``act`` returns for a model. If the model or the output is remote, ``act`` is called
+    for the plan first, and then for a local copy.
 
-    :raises UsageError: for an output that cannot be.
+    :raises UsageError: for an invalid output.
     """
     if not isinstance(source, RemotePath) and not isinstance(destination.output, RemotePath):
         return act(source, destination)

@@ -170,9 +170,9 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
 
 def pair(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
     """
-    Return plans with the files that they are to be carried out on; without paths, each plan's own.
+    Return plans with the files to apply them to; without paths, the file in each plan.
 
-    :raises UsageError: for paths that there is no plan for.
+    :raises UsageError: for a path without a plan.
     """
     if not paths:
         return [SavedPlan(plan=plan, path=remote_path.from_text(plan.path)) for plan in plans]

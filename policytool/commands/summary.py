@@ -187,7 +187,7 @@ class FleetSummary:
 
 
 def attempt(source: Input, request: SummaryRequest) -> ModelRecord | Failure | None:
-    """Return the record of an input, its failure, or None for what was found and is no model."""
+    """Return the record of an input, its failure, or None for a file that is not a model."""
     try:
         with steps.budget(source.display_path):
             return model_record(reading.read(source.path, source.display_path), request)

@@ -63,13 +63,13 @@ def tune(
     report: Report = lambda _: None,
 ) -> Tuning:
     """
-    Return which layers have to stay in float32 for a model to meet an objective.
+    Find the layers that have to stay in float32 so that a model meets an objective.
 
     Ctrl-C ends the search, and its best set so far is returned.
 
-    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises ModelFileError: if a file cannot be read, changed or run.
     :raises UsageError: for options that contradict the model or each other.
-    :raises WorkerError: where the child process cannot do it.
+    :raises WorkerError: if the child process fails.
     """
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
@@ -138,19 +138,20 @@ def tune_and_write(
     report: Report = lambda _: None,
 ) -> tuple[Tuning, Migration | None]:
     """
-    Return the search, and what became of writing the model with its set; None if no set was found.
+    Return the search, and the result of writing the model with the best set; None if no set was
+    found.
 
-    :raises ModelFileError: for what cannot be read, changed, run or written.
-    :raises UsageError: for options that contradict the model or each other, and for an output that
-        cannot be.
-    :raises WorkerError: where the child process cannot do it.
+    :raises ModelFileError: if a file cannot be read, changed, run or written.
+    :raises UsageError: for options that contradict the model or each other, and for an invalid
+        output.
+    :raises WorkerError: if the child process fails.
     """
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
-        # A search may take hours; what keeps its result from being written has to be said before
+        # A search may take hours, so report first whatever would prevent writing its result
         candidates = _candidates(source, options)
         planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
         if planned.status is Status.BLOCKED:
@@ -176,7 +177,7 @@ def tune_file(
     destination: Destination,
     process: TensorFlowArguments,
 ) -> tuple[Tuning, Migration | None]:
-    """Do the same as :func:`tune_and_write`, with a child process for this call alone."""
+    """Do the same as :func:`tune_and_write`, with a child process for this call only."""
     source = discovery.one(model)
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
@@ -262,7 +263,7 @@ def _diagnosis(
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
-    """Return the check with every candidate converted; None with a note if it cannot run so."""
+    """Return the check with every candidate converted; None and a note if it cannot run."""
     options = replace(
         check_options(tune_options, candidates),
         diagnosis=True,

@@ -46,7 +46,8 @@ class Record:
         """
         Return the trials of an earlier search; nothing if the file does not exist.
 
-        :raises ModelFileError: if it cannot be read, is no record, or is of another search.
+        :raises ModelFileError: if the file cannot be read, is not a record, or belongs to another
+            search.
         """
         try:
             text = opening.read_given(self.path, limits.JSON_BYTES)

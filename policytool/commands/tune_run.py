@@ -70,7 +70,7 @@ def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> 
     """
     Return a model that may be run, and whose layers have policies in the file.
 
-    :raises ModelFileError: for another one, and for other files that cannot be read.
+    :raises ModelFileError: for any other model, and if another input file cannot be read.
     """
     check_readable(
         CheckOptions(
@@ -107,13 +107,13 @@ class TrialRuns:
         self.weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
         self.split = Split.NONE
         self.last: CheckRun | None = None
-        """The last run, of which device and inputs are those of all."""
+        """The last run; all runs use its device and inputs."""
 
         self.not_comparable: NotComparable | None = None
-        """Why no output of the reference shows anything; None if one does."""
+        """Why no output of the reference can be compared; None if an output can."""
 
         self.metrics: dict[frozenset[str], TaskMetric] = {}
-        """The metric of the trials that were run, by the set."""
+        """The metric of each completed trial, by its set of layers."""
 
         self.versions: Mapping[str, str] = {}
         self.times: Mapping[str, float] = {}
@@ -162,9 +162,9 @@ class TrialRuns:
 
     def measure(self, kept: frozenset[str]) -> Trial:
         """
-        Return the trial of a set that the model has to run with.
+        Return the trial of a set with which the model must be able to run.
 
-        :raises ModelFileError: if the policies cannot be set so.
+        :raises ModelFileError: if the policies of the set cannot be applied.
         :raises WorkerError: if the model cannot be run.
         :raises UsageError: for an objective that the model's outputs do not have.
         """
@@ -234,7 +234,7 @@ class TrialRuns:
         )
 
     def _times(self, layer_times: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return the times of layers by the paths that they have in the file."""
+        """Return the seconds of each layer, by its path in the file."""
         paths = answered_file_paths(layer_times, self.source.loaded)
         return {paths.get(entry["path"], entry["path"]): entry["seconds"] for entry in layer_times}
 

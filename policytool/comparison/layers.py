@@ -42,7 +42,7 @@ from.
 def changes(
     a: ComparedModel, b: ComparedModel, pair: tuple[ComparedLayer, ComparedLayer], by: Pairing
 ) -> Iterator[ValueChange]:
-    """Yield what differs in two layers, policies before configs."""
+    """Yield the differences between two layers, policies before configs."""
     layer_a, layer_b = (side.layer for side in pair)
     if a.is_traced and b.is_traced and layer_a.traced_dtypes != layer_b.traced_dtypes:
         yield ValueChange(
@@ -82,8 +82,7 @@ def configs(
     classes: tuple[str | None, str | None] = (None, None),
 ) -> Iterator[ValueChange]:
     """
-    Yield the keys that differ between two configs, those of A in their order, and those that are
-    spelled differently.
+    Yield the keys whose values or spelling differ between two configs, those of A in their order.
     """
     entries_a, entries_b = normalization.keys(a, classes[0]), normalization.keys(b, classes[1])
     for key in (*entries_a, *(key for key in entries_b if key not in entries_a)):
@@ -135,7 +134,7 @@ def _is_same_axis(
     b: ComparedModel,
     pair: tuple[ComparedLayer, ComparedLayer],
 ) -> bool:
-    """Return whether a change is of one axis counted from either end."""
+    """Return whether both values are the same axis, counted from different ends."""
     if change.key != "axis" or change.a is ABSENT or change.b is ABSENT:
         return False
     return ranks.is_same_axis(change.a, change.b, ((a, pair[0]), (b, pair[1])))
@@ -145,7 +144,8 @@ def wiring(
     pair: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
 ) -> Iterator[ValueChange]:
     """
-    Yield what feeds two layers differently; for functional models also other inputs and outputs.
+    Yield the differences in the inputs of two layers; for functional models, also in the inputs and
+    outputs of the model.
     """
     layer_a, layer_b = pair
     if layer_a.inputs is not None and layer_b.inputs is not None:
@@ -190,10 +190,10 @@ def _identity(pair: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterato
 
 def _policy(layer_a: Layer, layer_b: Layer, *, implicit: bool) -> Iterator[ValueChange]:
     """
-    Yield how two policies differ.
+    Yield the differences between the policies of two layers.
 
-    A model, and a layer that another makes by itself, may have none in one format and one in
-    another, which says nothing of the model.
+    A model, or a layer that another layer creates, may have a policy in one format and none in
+    another; that is not a difference between the models.
     """
     if Source.UNKNOWN in {layer_a.source, layer_b.source}:
         return
@@ -229,7 +229,7 @@ def _policy(layer_a: Layer, layer_b: Layer, *, implicit: bool) -> Iterator[Value
 
 
 def _quantization_pair(a: Quantization | None, b: Quantization | None) -> tuple[Json, Json]:
-    """Return two quantisations as JSON, without a history that one of the files does not say."""
+    """Return two quantizations as JSON, without a history length that one file does not store."""
     values: list[dict[str, Json] | None] = [
         asdict(side) if side is not None else None for side in (a, b)
     ]
@@ -245,8 +245,8 @@ def _spelled_policy(
     a: Mapping[str, Json], b: Mapping[str, Json], layer_a: Layer, layer_b: Layer
 ) -> Iterator[ValueChange]:
     """
-    Yield a policy that is the same and spelled differently; one that no generation knows is
-    compared as it is spelled.
+    Yield a change if both layers have the same policy in different formats. Policies that no
+    release supports are compared as they are written.
     """
     entries = [
         next(

@@ -39,7 +39,7 @@ def compare_models(
     keep: Callable[[frozenset[str]], bool] | None = None,
 ) -> Comparison:
     """
-    Return all that was compared of two models.
+    Compare two models.
 
     :param keep: whether to compare a layer with these paths; None compares all, and the optimizer
         and the signatures too
@@ -94,8 +94,8 @@ class _Work:
         self, keep: Callable[[frozenset[str]], bool] | None
     ) -> Iterator[tuple[LayerPair, frozenset[str]]]:
         """
-        Yield the layers in the order of A, each that is only in B behind what stands before it
-        there, with all their paths.
+        Yield the layers in the order of A, with all their paths. A layer that is only in B follows
+        the layer that precedes it in B.
         """
         behind: dict[int | None, list[int]] = {}
         last: int | None = None
@@ -119,7 +119,7 @@ class _Work:
             yield from (self._only_b(other) for other in range(len(self._b.layers)))
 
     def weights(self) -> dict[Tensor, Tensor]:
-        """Return the stored variables of layers of A that are in B as well, each with its like."""
+        """Return the stored variables of A that are also in B, each with its counterpart."""
         partners: dict[Tensor, Tensor] = {}
         for a, b in self._pairs.of_a.items():
             partners |= variables.partners(*self._named(a, b), self._opened)
@@ -235,8 +235,8 @@ class _Work:
 
     def _orders(self) -> dict[int, tuple[int, int]]:
         """
-        Return the layers of A that stand at another place among their siblings, with both places,
-        counted among those that are in both.
+        Return the layers of A whose position among their siblings differs in B, with both
+        positions, counted among the siblings that are in both models.
         """
         moves = {}
         below_b = self._b.children()
@@ -260,7 +260,7 @@ class _Work:
         return moves
 
     def _places(self, layer_a: ComparedLayer, layer_b: ComparedLayer) -> Iterator[ValueChange]:
-        """Yield the places of a shared layer that are no layer's in the other file."""
+        """Yield the places of a shared layer at which the other file has no layer."""
         places_a = sorted(
             "/".join(place)
             for place in layer_a.places - layer_b.places
@@ -317,8 +317,8 @@ def _fold_variables(
     subject: ComparedModel, alone: dict[int, bool], known: dict[int, int]
 ) -> dict[int, list[Named]]:
     """
-    Return the variables of layers that the other file does not list, by the layer that holds them:
-    there they are its own.
+    Return the variables of layers that the other file does not list, by the layer that contains
+    them; in the other file, that layer has these variables itself.
     """
     folded: dict[int, list[Named]] = defaultdict(list)
     for index, listed in alone.items():

@@ -223,8 +223,8 @@ def keys(
     config: Mapping[str, Json], class_name: str | None = None
 ) -> dict[str, tuple[str, Json, Json]]:
     """
-    Return the keys of a config in the one spelling, each with the key and the value as they are
-    spelled, and the normal value; layers are left out.
+    Return the entries of a config by normal key, each with the key and the value as written, and
+    the normal value; layers are left out.
     """
     renamed = {**_KEYS, **layer_facts(class_name or "").renamed_arguments}
     normalized = {}
@@ -244,7 +244,7 @@ def keys(
 
 def is_derived(key: str, class_name: str | None) -> bool:
     """
-    Return whether a key that one file alone has says nothing that the other does not say elsewhere.
+    Return whether a key that only one file has repeats what the other file states elsewhere.
     """
     return key in DERIVED or (
         key == "batch_shape" and class_name != INPUT_CLASS
@@ -252,7 +252,7 @@ def is_derived(key: str, class_name: str | None) -> bool:
 
 
 def is_unsaid(key: str, value: Json) -> bool:
-    """Return whether a key with this normal value says no more than its absence."""
+    """Return whether a key with this normal value means the same as a missing key."""
     return value is None or any(same(value, unsaid) for unsaid in UNSAID.get(key, ()))
 
 
@@ -269,7 +269,7 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
 
 
 def same(value: Json, other: Json) -> bool:
-    """Return whether two normal values are the same; booleans are no numbers."""
+    """Return whether two normal values are the same; a boolean never equals a number."""
     return bool(_freeze(value) == _freeze(other))
 
 
@@ -348,8 +348,8 @@ def _axis(value: Json) -> Json:
 
 def _initialiser(class_name: str, config: Json) -> tuple[str, Json]:
     """
-    Return the class and config of an initialiser by the name that Keras has for it, without a dtype
-    of float32.
+    Return the class and config of an initializer under its specific Keras name, without a dtype of
+    float32.
     """
     if not isinstance(config, dict):
         return class_name, config

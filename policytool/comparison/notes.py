@@ -78,7 +78,7 @@ def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPa
 
 
 def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[ComparisonNote]:
-    """Yield a note for each thing that the other file has and this one cannot hold."""
+    """Yield a note for each part of the other file that this file's format cannot store."""
     title = _WORDS.get(side.document.format, side.document.format)
     if not side.has_variables and other.has_variables:
         yield ComparisonNote(

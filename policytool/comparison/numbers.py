@@ -26,7 +26,7 @@ _INTEGERS = "iub"
 
 @dataclass(slots=True)
 class _Found:
-    """What the blocks so far have shown."""
+    """The differences in the blocks compared so far."""
 
     elements: int = 0
     differing: int = 0
@@ -49,8 +49,7 @@ def compare_streams(
     a: Iterable[Array], b: Iterable[Array], dtypes: tuple[str, str]
 ) -> ValueComparison:
     """
-    Return how the values of two tensors of one shape compare; those that cannot be read are not
-    compared.
+    Compare the values of two tensors of the same shape; unreadable values are not compared.
     """
     differences = _Found()
     try:
@@ -90,7 +89,7 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
     """
     Yield the elements of two streams of blocks in pieces of equal length.
 
-    :raises ValuesError: where one stream ends before the other.
+    :raises ValuesError: if one stream ends before the other.
     """
     block_a, block_b = next(a, None), next(b, None)
     while block_a is not None and block_b is not None:
@@ -129,7 +128,7 @@ def _add_across(
 
 
 def _differ(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Return where two arrays of one dtype have other bytes."""
+    """Return where two arrays of the same dtype have different bytes."""
     if a.dtype.kind == "c":
         half = f"u{a.dtype.itemsize // 2}"
         return np.asarray((a.view(half) != b.view(half)).reshape(-1, 2).any(axis=1))
@@ -147,7 +146,7 @@ def _bits(array: Array) -> Array:
 
 def _same(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """
-    Return where two arrays of one dtype have the same bits, or are both no number: casts need not
+    Return where two arrays of the same dtype have the same bits, or are both NaN: casts need not
     keep the payload of a NaN.
     """
     return np.asarray((_bits(a) == _bits(b)) | (np.isnan(a) & np.isnan(b)))
@@ -160,8 +159,8 @@ def _integers(array: Array) -> Array:
 
 def _largest(a: Array, b: Array) -> float | None:
     """
-    Return the largest absolute difference of elements that are finite in both; None where there is
-    none, or no arithmetic.
+    Return the largest absolute difference of elements that are finite in both; None if there are no
+    such elements, or if the dtype has no arithmetic.
     """
     numbers_a, numbers_b = (_number(array) for array in (a, b))
     if numbers_a is None or numbers_b is None:

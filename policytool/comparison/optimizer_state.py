@@ -72,8 +72,8 @@ def optimizer_of(subject: ComparedModel) -> StyledOptimizer | None:
 
 def configs(a: ComparedModel, b: ComparedModel) -> tuple[dict[str, Json], dict[str, Json]]:
     """
-    Return the configs of both optimizers, a decay as the schedule that does the same if the other
-    file has a schedule; the loss scaling around them is not in them.
+    Return the configs of both optimizers, without a wrapper for loss scaling. If one file has a
+    schedule, a decay in the other is returned as the equivalent schedule.
     """
     optimizers = [optimizer_of(side) for side in (a, b)]
     config_a, config_b = (dict(side.config) if side is not None else {} for side in optimizers)
@@ -123,9 +123,9 @@ def pairs(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor], opened: Opened
 ) -> tuple[VariablePair, ...]:
     """
-    Return the variables of two states, each slot with that of the other file's weight.
+    Pair the variables of two states; slots are paired by their weights.
 
-    :param weights: the stored weights of A that are in B as well, each with the one there
+    :param weights: the stored weights of A that are also in B, each with its counterpart
     """
     return tuple(
         variables.paired_by_slot(
@@ -141,8 +141,8 @@ def _pairs(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
 ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
     """
-    Yield what belongs together, and slots of one file alone that are in use: of what a file keeps
-    once, another may hold less.
+    Yield pairs of tensors, and slots in use that only one file has. A tensor that exists once per
+    file, such as the iterations, is left out if the other file lacks it.
     """
     once = [(side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)]
     yield from (

@@ -73,7 +73,7 @@ class _Work:
         self.pairs = Pairs()
 
     def below(self, a: int | None, b: int | None) -> None:
-        """Pair the layers below two that belong together, and those below them."""
+        """Pair the layers below two paired layers, at all depths."""
         pending = [(a, b)]
         while pending:
             parent_a, parent_b = pending.pop()
@@ -100,7 +100,7 @@ class _Work:
             ]
 
     def places(self) -> None:
-        """Pair shared layers that the files list at different ones of their places."""
+        """Pair shared layers that the two files list at different places of the layer."""
         by_place = {
             place: index
             for index, layer in enumerate(self._b.layers)
@@ -160,8 +160,8 @@ class _Work:
         only: bool = False,
     ) -> None:
         """
-        Pair what is left of two lists where both hold as many layers of a key, in their order; with
-        ``only`` where each holds one.
+        Pair, in their order, the remaining layers of each key that both lists contain equally
+        often; with ``only``, exactly once.
         """
         groups_a, groups_b = (
             self._group(self._a, indices_a, self.pairs.of_a, key),

@@ -40,7 +40,7 @@ def is_same_axis(
 
 
 def input_rank(subject: ComparedModel, layer: ComparedLayer) -> int | None:
-    """Return how many dimensions a layer's input has; None where nothing proves it."""
+    """Return the number of dimensions of a layer's input; None if it cannot be proven."""
     if subject.loaded is None:
         return None
     return _input_ranks(subject.loaded).get(layer.index)
@@ -102,7 +102,7 @@ def _shape_rank(config: Mapping[str, Json]) -> int | None:
 def _resolve_axes(
     value: Json, subject: ComparedModel, layer: ComparedLayer
 ) -> tuple[int, ...] | None:
-    """Return axes counted from the start; None where that cannot be known."""
+    """Return axes counted from the start; None if the rank is unknown."""
     axes = normalization.normal(value)
     numbers = [
         axis

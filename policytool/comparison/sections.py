@@ -36,10 +36,10 @@ def optimizer(
     opened: Opened,
 ) -> Section | None:
     """
-    Return how the optimizers differ; None where neither file has one, or one of them could have
-    none.
+    Return the differences between the optimizers; None if neither file has an optimizer, or if the
+    format of one file cannot store one.
 
-    :param weights: gives the stored variables of A that are in B as well, each with the one there
+    :param weights: returns the stored variables of A that are also in B, each with its counterpart
     """
     if not (holds_optimizer(a) and holds_optimizer(b)) or (
         a.optimizer is None and b.optimizer is None

@@ -34,7 +34,7 @@ class Opened:
 
 def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[VariablePair, ...]:
     """
-    Return the variables of two layers, those of A in their order, then those that are only in B.
+    Pair the variables of two layers: those of A in their order, then those that are only in B.
     """
     matched = _pair_variables(a, b, opened)
     at = {id(named_a): (named_b, by) for named_a, named_b, by in matched}
@@ -69,7 +69,7 @@ def paired_by_slot(a: Named | None, b: Named | None, opened: Opened) -> Variable
 
 
 def partners(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> dict[Tensor, Tensor]:
-    """Return the stored variables of a layer that belong to those of another."""
+    """Return the stored variables of a layer, each with its counterpart in another layer."""
     return {named_a[1]: named_b[1] for named_a, named_b, _ in _pair_variables(a, b, opened)}
 
 
@@ -92,7 +92,7 @@ def one_sided(
 
 
 def compare_variables(a: Named, b: Named, opened: Opened) -> ValueComparison:
-    """Return how the values of two variables compare."""
+    """Compare the values of two variables."""
     (variable_a, tensor_a), (variable_b, tensor_b) = a, b
     if variable_a.shape != variable_b.shape:
         return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="shapes differ")
@@ -113,8 +113,8 @@ def _pair_variables(
     a: Sequence[Named], b: Sequence[Named], opened: Opened
 ) -> list[tuple[Named, Named, str]]:
     """
-    Pair variables by name; then, as one file may have numbers for names, by their order among those
-    of the same shape.
+    Pair variables by name. Since one file may have numbers as names, pair the rest by their order
+    among the variables of the same shape.
     """
     by_name = _by(a, b, "name", lambda named: named[0].name)
     left_a, left_b = _left(a, b, by_name)
@@ -132,7 +132,7 @@ def _pair_variables(
 
 
 def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
-    """Return variables in the order in which their layer made them, as far as the file tells it."""
+    """Return variables in the order in which their layer created them, if the file stores it."""
     if values is None:
         return named
     by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
@@ -146,7 +146,7 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
 def _by(
     a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]
 ) -> list[tuple[Named, Named, str]]:
-    """Pair, in their order, the variables of each key that both layers have as many of."""
+    """Pair, in their order, the variables of each key that both layers have equally often."""
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
         for variable in named:

@@ -27,7 +27,7 @@ _NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0(?::0)?$")
 def adapted_values(
     probe: Probe, file_format: Format, document: Document
 ) -> dict[Tensor, tuple[float, ...]]:
-    """Return the values of the variables that ``adapt`` filled, as far as they can be read."""
+    """Return the readable values of the variables that ``adapt`` filled."""
     tensors = tuple(_adapted_tensors(document))
     if not tensors or file_format.open_values is None:
         return {}

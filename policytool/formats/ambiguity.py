@@ -60,9 +60,9 @@ _REMOTE_REACH: Final = 2**12
 
 def observe(probe: Probe, file_format: Format) -> Iterator[Observation]:
     """
-    Yield what makes a model that was read ambiguous: at most one observation.
+    Yield at most one observation: why a model that was read is ambiguous.
 
-    :param found: the format in which it was read
+    :param file_format: the format in which the model was read
     """
     what = (
         _of_directory(probe)
@@ -102,7 +102,7 @@ def _of_directory(probe: Probe) -> str | None:
 
 
 def _of_file(probe: Probe, file_format: Format) -> str | None:
-    """Return as what else a file can be read, as a sentence part; None if as nothing else."""
+    """Return the other format in which a file can be read, as part of a sentence; or None."""
     with opening.regular_stream(probe.path) as stream:
         size = stream.seek(0, os.SEEK_END)
         read = positioned_read(stream)

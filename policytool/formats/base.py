@@ -98,7 +98,8 @@ class Probe:
         """
         Return the parts of a tensor's name.
 
-        :raises ModelFileError: with this code, for more parts than the depth of objects in a model.
+        :raises ModelFileError: with this code, if the number of parts exceeds the limit for the
+            depth of objects in a model.
         """
         parts = tuple(name.split("/"))
         if excess := limits.OBJECT_DEPTH.exceeded_message(len(parts)):
@@ -222,10 +223,10 @@ class Format:
 
     def read(self, probe: Probe) -> Document:
         """
-        Return the document of a file, without executing anything, following no link out of it.
+        Return the document of a file, without executing code and without following links out of the
+        file.
 
-        :raises ModelFileError: with a sentence and a code of its own for each way in which the file
-            can be wrong.
+        :raises ModelFileError: with a specific code and message for each kind of invalid file.
         """
         document: Document = resolve_name(self.reader)(probe)
         return document
@@ -242,17 +243,17 @@ class Format:
 
     @property
     def rewriter(self) -> Rewriter | None:
-        """How its models are rewritten."""
+        """The rewriter of its models; None if they cannot be rewritten."""
         return resolve_name(self.rewriter_maker)() if self.rewriter_maker else None
 
     @property
     def creator(self) -> Creator | None:
-        """How its models are written from nothing."""
+        """The creator of new models; None if the format cannot be created."""
         return resolve_name(self.creator_maker)() if self.creator_maker else None
 
     @property
     def open_values(self) -> OpenValues | None:
-        """How the values of its variables are opened."""
+        """The function that opens the values of its variables; None if there are none."""
         return resolve_name(self.values_opener) if self.values_opener else None
 
 
@@ -302,7 +303,7 @@ def download(head: bytes) -> tuple[str, str] | None:
 
 
 def foreign(head: bytes) -> tuple[str, str]:
-    """Return code and sentence for a file that no format recognises."""
+    """Return the code and the message for a file in an unrecognized format."""
     if problem := download(head):
         return problem
     if b"_tf_keras_" in head:

@@ -76,10 +76,10 @@ def convert(array: Array, before: str, after: str) -> Array:
 
 def count(array: Array, dtype: str, narrow: str | None) -> Counts:
     """
-    Return what a cast would do to the values, which is nothing without a dtype to cast to, and how
-    many of them are zero or not finite.
+    Count the effects of a cast to ``narrow`` on the values; none if ``narrow`` is None. Also count
+    the values that are zero or not finite.
 
-    :raises ValueError: for a dtype that is no float of Keras.
+    :raises ValueError: for a dtype that is not a float dtype of Keras.
     """
     source = _flat(array, dtype)
     with np.errstate(all="ignore"):
@@ -180,7 +180,7 @@ def numpy_dtype(name: str) -> DType:
 
 
 def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
-    """Yield bytes as values, those of an element that a chunk cuts in two with the next."""
+    """Yield the values in chunks of bytes; a chunk may end in the middle of a value."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk if rest else chunk

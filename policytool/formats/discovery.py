@@ -1,8 +1,8 @@
 """
-From what stands on the command line to the models that are meant.
+Discovery of the models that the arguments on the command line name.
 
-A path that is named exactly must be a model. What is found in a directory or by a glob may be
-something else and is then passed over.
+A path that is named exactly must be a model. Other files in a directory, and other matches of a
+glob, are skipped.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class Input:
     @property
     def display_path(self) -> str:
         """
-        The path as reports show it: POSIX, relative where it lies below the working directory.
+        The path as reports show it: POSIX, relative if it is below the working directory.
         """
         return self.shown or display_path(self.path)
 
 
 def display_path(path: AnyPath) -> str:
     """
-    Return a path in POSIX form, relative to the working directory where it lies below it; a URL,
-    and what resembles one, without credentials. One that could be taken for a URL begins with
-    ``./``.
+    Return a path in POSIX form, relative to the working directory if it is below it. A URL, and a
+    path that resembles a URL, is returned without credentials. A path that could be mistaken for a
+    URL starts with ``./``.
     """
     if isinstance(path, RemotePath):
         return path.shown
     absolute = Path(
         os.path.abspath(path)
-    )  # resolve() would follow links, and reports name what was given
+    )  # resolve() would follow links, but reports show the path that the user specified
     try:
         text = absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -76,14 +76,14 @@ def display_path(path: AnyPath) -> str:
 
 def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]:
     """
-    Yield the inputs that the arguments mean, each once, in their order; without arguments all below
-    the working directory.
+    Yield the inputs that the arguments name, each once, in their order; without arguments, all
+    inputs below the working directory.
 
-    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a
+    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, a part of a
     checkpoint for its index.
 
     :param remote: whether the caller reads URLs
-    :raises UsageError: for a URL where it is not read, and for what can be no path.
+    :raises UsageError: for a URL if the caller reads none, and for an invalid path.
     """
     listed = list(arguments) or ["."]
     if remote and any(map(remote_path.is_url, listed)):
@@ -104,7 +104,7 @@ def one(path: str, *, remote: bool = False) -> Input:
     Return the model that a path names.
 
     :param remote: whether the caller reads URLs
-    :raises ModelFileError: for a directory, or a glob, that is none itself.
+    :raises ModelFileError: for a directory that is not a model, and for a glob.
     :raises UsageError: as :func:`inputs`.
     """
     source = next(iter(inputs([path], remote=remote)), None)
@@ -199,7 +199,8 @@ def _expand_local(argument: str, walked: _Walked) -> Iterator[Input]:
 
 def _expand_url(path: RemotePath) -> Iterator[Input]:
     """
-    Yield what a URL means; one that cannot be read stands for itself, and reading it says why.
+    Yield the inputs at a URL. A URL that cannot be read is yielded itself, so that reading it
+    reports the reason.
     """
     try:
         expanded = list(_found_at(path))
@@ -210,9 +211,9 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
 
 def _found_at(path: RemotePath) -> Iterator[Input]:
     """
-    Yield what a URL means.
+    Yield the inputs at a URL.
 
-    :raises ModelFileError: if the server cannot be asked.
+    :raises ModelFileError: if the request to the server fails.
     """
     if opening.is_directory(path) and not is_model(path):
         yield from _below_remote(path)
@@ -278,7 +279,7 @@ def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
 
 def _shown_entries(directory: str | Path) -> list[os.DirEntry[str]]:
     """
-    Return what is in a directory, in name order, without what is skipped.
+    Return the entries of a directory in name order, without hidden entries and backups.
 
     :raises OSError: if it cannot be read.
     """
@@ -296,10 +297,10 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 def _matches(pattern: str) -> Iterable[str]:
     """
-    Return what a glob matches.
+    Return the matches of a glob.
 
-    As below a directory, ``**`` passes over hidden directories and follows no links: two links to
-    their own directory would be as many paths as the system lets links be followed.
+    As in the search of a directory, ``**`` skips hidden directories and follows no links: two links
+    to their own directory would yield as many paths as the system lets links be followed.
     """
     parts = Path(pattern).parts
     if "**" not in parts:
@@ -358,5 +359,5 @@ def whole(path: AnyPath, *, exact: bool = False) -> AnyPath:
     )
     try:
         return next((container for container in wholes if container is not None), path)
-    except ModelFileError:  # of a server; the path stands for itself, and reading it says why
+    except ModelFileError:  # from a server: keep the path, so that reading it reports the reason
         return path

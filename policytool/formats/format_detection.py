@@ -28,7 +28,7 @@ def document(path: AnyPath, display_path: str) -> Document:
     """
     Return the document at ``path``.
 
-    :raises ModelFileError: for what does not exist, may not be read, or is no model.
+    :raises ModelFileError: if the path does not exist, cannot be read, or is not a model.
     """
     with opening.without_collection(path), steps.budget(display_path):
         return _document(path, display_path)
@@ -40,7 +40,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         opening.forget()
     with reading_failures(probe):
         file_format = recognised(probe)
-        # before it is read: one that is replaced later is noticed
+        # taken before reading, to detect a model that is replaced meanwhile
         before = tuple(_identities(probe, file_format)) if isinstance(path, RemotePath) else ()
         read = file_format.read(probe)
         complete = replace(
@@ -57,7 +57,7 @@ def recognised(probe: Probe) -> Format:
     Return the format of a path.
 
     :raises ModelFileError: if the path is not a model.
-    :raises OSError: where it cannot be read.
+    :raises OSError: if the path cannot be read.
     """
     if file_format := format_of(probe):
         return file_format
@@ -72,9 +72,9 @@ def recognised(probe: Probe) -> Format:
 @contextlib.contextmanager
 def reading_failures(probe: Probe) -> Iterator[None]:
     """
-    Turn what the system raises while a path is read into a sentence.
+    Convert each OSError raised while a path is read into an error message.
 
-    :raises ModelFileError: in place of an OSError.
+    :raises ModelFileError: instead of an OSError.
     """
     path, display_path = probe.path, probe.shown
     try:
@@ -112,8 +112,8 @@ def _identities(
     probe: Probe, file_format: Format
 ) -> Iterator[opening.Identity | opening.RemoteIdentity]:
     """
-    Yield the identities of the files of a remote model: the file itself, or those of a directory
-    that hold config or weights.
+    Yield the identities of the files of a remote model: the file itself, or the files in its
+    directory that contain config or weights.
     """
     if file_format.owns is None:
         yield opening.identity(probe.path)

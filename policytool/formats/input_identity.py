@@ -62,7 +62,7 @@ def input_identity(path: Path) -> InputIdentity | None:
     Return the identity of the model at a path.
 
     None if its status cannot be read, if it has too many files, or if it contains a link to a
-    directory or anything else that is neither a file nor a directory.
+    directory or another entry that is neither a file nor a directory.
     """
     if path.name in {"", ".."}:
         return None

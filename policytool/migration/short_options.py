@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, str]) -> Options:
     """
-    Return options that also set the policies of layers, in few patterns.
+    Return options that also set the policies of layers, with few patterns.
 
-    Patterns may match layers that have the policy anyway, and are used only if they change the same
-    values in the file as a ``--set`` for each path; otherwise each layer has its own.
+    Patterns may match layers that have the policy anyway. They are used only if they change the
+    same values in the file as one ``--set`` per path; otherwise each layer gets its own ``--set``.
 
     :param policies: the policy of each layer, by its path
     """
@@ -64,7 +64,7 @@ def _assignments(
     }
     for policy in dict.fromkeys(policies.values()):
         group = [path for path, layer_policy in policies.items() if layer_policy == policy]
-        # A pattern of the user's that matches the same layer would be an error; an exact path wins
+        # A user's pattern for the same layer would be an error; an exact path takes precedence
         chosen = {
             index: names[index]
             for index, layer in enumerate(loaded.layers)

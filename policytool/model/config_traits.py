@@ -165,8 +165,8 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
     """
     Return the traits of a model's config and of its training configuration.
 
-    :param objects: the metadata of a SavedModel's objects, of which only the policies are read:
-        what a subclassed model holds is nowhere else
+    :param objects: the metadata of a SavedModel's objects. Only their policies are read, because
+        the layers of a subclassed model are stored nowhere else
     """
     traits = ConfigTraits()
     for metadata in objects:

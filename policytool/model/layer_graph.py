@@ -56,7 +56,7 @@ class Graph:
     """What a functional model's config has; None for a sequential model."""
 
     def children(self) -> dict[str, list[str]]:
-        """Return which nodes take each node's tensors."""
+        """Return the nodes that use the tensors of each node."""
         consumers: dict[str, list[str]] = defaultdict(list)
         for node in self.nodes.values():
             for parent in node.parents:

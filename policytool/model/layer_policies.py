@@ -59,7 +59,7 @@ class Resolver:
     """Matches the keys of policy maps."""
 
     def layer(self, site: Site, placed: Placed, index: int) -> Layer:
-        """Return the layer that stands at ``site``."""
+        """Return the layer at ``site``."""
         reading = self._read(site)
         layer_policy = reading.policy
         compute, variable = self._dtypes(site, layer_policy)
@@ -155,8 +155,8 @@ class Resolver:
 
     def _settle(self, stored_policy: Policy, site: Site) -> Policy:
         """
-        Return the policy with a loss scale only where every release that can have written the file
-        agrees on it.
+        Return the policy; drop its loss scale unless all releases that may have written the file
+        agree on it.
         """
         candidates = {origin.generation.id: origin.generation for origin in self.origins}
         if len(candidates) == 1:

@@ -103,7 +103,7 @@ class LoadedModel:
 
     @cached_property
     def children(self) -> Mapping[int, tuple[int, ...]]:
-        """Site index to those directly below."""
+        """The indices of the sites directly below each site."""
         children_by_parent: dict[int, list[int]] = defaultdict(list)
         for index, site in enumerate(self.sites):
             if site.parent is not None:
@@ -185,7 +185,7 @@ class LoadedModel:
 
     @cached_property
     def addresses(self) -> Mapping[int, tuple[Address, ...]]:
-        """Every place where a site's ``dtype`` stands."""
+        """Every place in the file that stores a site's ``dtype``."""
         addresses_by_site: dict[int, list[Address]] = defaultdict(list)
         for address, indices in self.places.items():
             for index in indices:
@@ -197,11 +197,11 @@ class LoadedModel:
     @cached_property
     def makers(self) -> Mapping[int, int]:
         """
-        The layers of a SavedModel that another makes by itself, as MultiHeadAttention and LSTM do,
-        and which: their config does not mention them.
+        The layers of a SavedModel that another layer creates, each with its creator, such as the
+        projections of MultiHeadAttention or the cell of LSTM. No config mentions them.
 
-        Each is an object with metadata of its own, which no loader looks at: the layer that makes
-        it says its policy.
+        Each is an object with its own metadata, which loaders ignore: the creator determines its
+        policy.
         """
         maker_by_site: dict[int, int] = {}
         for index, site in enumerate(self.sites):
@@ -249,8 +249,8 @@ class LoadedModel:
     @cached_property
     def own_policies(self) -> Mapping[int, Policy | PolicyMap]:
         """
-        The policy, or the map of policies, that each site's own config spells; nothing for those
-        that spell none.
+        The policy, or the policy map, stored in each site's own config; sites without one are left
+        out.
         """
         policies = {}
         for index, site in enumerate(self.sites):
@@ -258,7 +258,7 @@ class LoadedModel:
                 try:
                     policies[index] = generations.parse(site.spelled, self.generation)
                 except SpellingError:
-                    continue  # inspect has told it as unknown-policy; it is left alone
+                    continue  # inspect reports it as unknown-policy; migrate does not change it
         return policies
 
     def below(self, index: int) -> Iterator[int]:

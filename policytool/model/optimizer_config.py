@@ -92,7 +92,7 @@ def configuration(document: Document) -> Json:
 
 
 def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
-    """Yield the training configurations of a file, and where they stand."""
+    """Yield the training configurations of a file, each with its address."""
     root = document.config
     candidates: list[tuple[str, str, Json]] = [
         (document.training_part or "", document.training_pointer, document.training)

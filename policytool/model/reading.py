@@ -49,9 +49,9 @@ BEYOND: Final = "layer-limit"
 
 def read(path: AnyPath, display_path: str) -> Model:
     """
-    Return the model at ``path``, which reports call ``shown``.
+    Return the model at ``path``, which reports call ``display_path``.
 
-    :raises ModelFileError: for what is no model that can be read, with a code and a sentence.
+    :raises ModelFileError: for a file that is not a readable model, with a code and a sentence.
     """
     return model_of(format_detection.document(path, display_path))
 
@@ -163,8 +163,8 @@ def _writer(document: Document) -> Writer:
 
 def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation, ...]]:
     """
-    Return the optimizer; one that no release writes is told, and the layers are reported all the
-    same.
+    Return the optimizer, and an observation if no release writes such an optimizer; the layers are
+    reported in any case.
     """
     try:
         optimizer = optimizer_config.read(optimizer_config.optimizer_config(document))
@@ -262,7 +262,7 @@ def _about_origin(
 
 def _without_config(document: Document) -> Model:
     """
-    Return a model of variables alone, grouped by the layer or scope that their names begin with.
+    Return a model with only variables, grouped by the layer or scope at the start of their names.
     """
     groups = group_variables(document)
     others = (

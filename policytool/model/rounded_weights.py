@@ -40,10 +40,10 @@ def compute_dtype(loaded: LoadedModel, index: int) -> str | None:
 
 def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
     """
-    Return the stored variables that a layer rounds, by their paths, and to which dtype.
+    Return the dtype of each stored variable that its layer rounds, by the path of the variable.
 
-    Classes that are not Keras' own, quantised layers and layers built with ``autocast=False`` may
-    do as they like, and are left out.
+    Custom classes, quantised layers and layers built with ``autocast=False`` may behave
+    differently, so they are left out.
     """
     library_names = tuple(libraries)
     dtypes_by_path = {}

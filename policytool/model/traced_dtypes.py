@@ -75,7 +75,7 @@ class Tally:
 
     @property
     def ops(self) -> tuple[TracedOp, ...]:
-        """The ops that some list of mixed precision has, those of one list together."""
+        """The ops that are in a list of automatic mixed precision, grouped by list."""
         traced_ops = [
             TracedOp(op=op, dtype=dtype, count=count, amp=graph_ops.amp_list(op, dtype))
             for (op, dtype), count in self.listed.items()
@@ -97,7 +97,7 @@ class Tally:
 
 
 def signatures(document: Document) -> tuple[Signature, ...]:
-    """Return the signatures with what each computes in."""
+    """Return the signatures with the dtypes that each computes in."""
     traces = {trace.entry: trace for trace in document.traces if trace.signature}
     traced_signatures = []
     for signature in document.signatures:
@@ -148,13 +148,13 @@ def of_scopes(
     document: Document, groups: Mapping[Scope, Sequence[int]], *, numbered: bool
 ) -> Mapping[Scope, Tally]:
     """
-    Return what stands at each scope of a graph without Keras metadata: by the group of variables
-    that it reads, else by its own name.
+    Return the op tally of each scope in a graph without Keras metadata. A scope is named by the
+    group of variables that it reads, or else by its own name.
 
-    :param groups: the name of a group of variables to its variables, as
-        :attr:`policytool.formats.document.Tensor.node` says them.
-    :param numbered: whether every scope carries the number of a call, which is left out then (Keras
-        3).
+    :param groups: the variables of each group by the name of the group; the numbers are those of
+        :attr:`policytool.formats.document.Tensor.node`.
+    :param numbered: whether every scope contains the number of a call, which is then left out
+        (Keras 3).
     """
     lines = {
         number: tuple(zip(group, _prefixes(group), strict=True))
@@ -312,8 +312,8 @@ class _Names:
 
     def site(self, scope: Scope, known: Mapping[Scope, int]) -> int:
         """
-        Return the deepest layer that a scope names, beginning with what is known of it; what names
-        none is the model's own.
+        Return the deepest layer that a scope names, starting at its longest known prefix; the root
+        for a scope that names no layer.
         """
         start = next((end for end in range(len(scope), 0, -1) if scope[:end] in known), 0)
         index = known[scope[:start]] if start else 0

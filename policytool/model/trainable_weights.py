@@ -46,7 +46,7 @@ class UnmappedError(Exception):
 
 def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
     """
-    Return the stored weights that a gradient reaches, in the order of ``trainable_variables``.
+    Return the stored trainable weights, in the order of ``trainable_variables``.
 
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """

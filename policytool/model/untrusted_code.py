@@ -68,11 +68,11 @@ class Reason:
 
 def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
     """
-    Yield what of a model needs trust, in the order of the file; what ``--custom-objects`` can
-    define comes last.
+    Yield the reasons not to run a model without trust, in the order of the file; objects that
+    ``--custom-objects`` can define come last.
 
-    :param compiles: whether the model is to be compiled as it was, with the losses and metrics that
-        its training configuration names.
+    :param compiles: whether the model will be compiled with the losses and metrics that its
+        training configuration names.
     """
     model_hazards = tuple(loaded.hazards)
     for hazard in model_hazards:
@@ -112,10 +112,10 @@ def needed_objects(
     loaded: LoadedModel, model_hazards: tuple[Hazard, ...], *, compiles: bool = False
 ) -> Iterator[Hazard]:
     """
-    Yield the classes and functions of someone's own that a loader needs.
+    Yield the custom classes and functions that a loader needs.
 
-    A SavedModel's traces stand in for a class that is not at hand, if the file names no module that
-    could be imported for it.
+    The traces of a SavedModel replace a class that is not available, unless the file names a module
+    from which the class could be imported.
     """
     for hazard in model_hazards:
         revived = bool(loaded.document.nodes) and hazard.module is None
@@ -136,8 +136,8 @@ def names_needed(loaded: LoadedModel) -> list[str]:
 
 def refusal(reasons: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
     """
-    Return why a file is not given to TensorFlow; None if nothing of it needs trust, or only what
-    ``--custom-objects`` may define, where that is given.
+    Return why TensorFlow must not load a file; None if nothing in it needs trust, or if
+    ``--custom-objects`` is set and may define everything that does.
     """
     first = next((reason for reason in reasons if not (reason.is_custom and custom_objects)), None)
     return None if first is None else first.message

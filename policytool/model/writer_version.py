@@ -93,13 +93,13 @@ def marks() -> tuple[Mark, ...]:
 
 def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...], bool]:
     """
-    Return the releases that can have written the file, oldest first, and whether no release of
-    that library reads all of its marks: an edited or converted file may have older or newer marks
-    than its version, as long as a release accepts them together.
+    Return the releases that may have written the file, oldest first, and whether no release of that
+    library accepts all of its marks together. An edited or converted file may have older or newer
+    marks than its version.
 
-    A file whose marks contradict each other was edited or converted. Its version counts then; where
-    it has none, the marks that a release began to write and no later one gave up, because who edits
-    leaves out what a release would write rather than writing what it does not know.
+    If the marks contradict each other, the file was edited or converted, and its version decides.
+    Without a version, the marks decide that every later release still writes: an editor may leave
+    out keys that a release writes, but does not add keys that no release had yet.
     """
     releases = _of_version(writer)
     present_marks = [mark for mark in marks() if mark.shows(seen)]
@@ -120,7 +120,7 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
 def _releases_in_all(
     releases: tuple[Release, ...], sets: Iterable[frozenset[str]]
 ) -> tuple[Release, ...]:
-    """Return those of some releases that are in all of these sets, or newer than them."""
+    """Return the releases that are in all of these sets of ids, or newer than any known release."""
     for release_ids in sets:
         releases = tuple(
             release for release in releases if release.id in release_ids or not is_known(release.id)

@@ -90,9 +90,9 @@ class PreparedSide:
 
 def read_source(model_input: Input, hand_over: HandOver) -> CheckSource:
     """
-    Return a file that may be run.
+    Return a private copy of a file that TensorFlow may run.
 
-    :raises ModelFileError: for what cannot be read or run, and for what needs trust.
+    :raises ModelFileError: if the file cannot be read or run, or needs trust.
     """
     return CheckSource(
         input=model_input, copy=hand_over.take(model_input.local_path, model_input.display_path)

@@ -163,11 +163,11 @@ class HandOver(ExitStack):
         self, path: Path, display_path: str, *, compiles: bool = False, is_own: bool = False
     ) -> PrivateCopy:
         """
-        Return a copy of a model that may be run; of a path that was taken before, the same copy.
+        Return a copy of a model that TensorFlow may run; repeated calls return the same copy.
 
-        :param compiles: whether it is to be compiled as it was, with its losses and metrics
-        :param is_own: whether policytool has just written it, and what links in it lead to
-        :raises ModelFileError: for what cannot be read, copied or run, and for what needs trust.
+        :param compiles: whether it will be compiled with its saved losses and metrics
+        :param is_own: whether policytool has just written the file and the targets of its links
+        :raises ModelFileError: if the file cannot be read, copied or run, or needs trust.
         """
         key = (path.absolute(), compiles)
         if key in self._taken and not is_own:
@@ -201,9 +201,9 @@ class HandOver(ExitStack):
 
     def take_weights(self, path: Path) -> PrivateCopy:
         """
-        Return a copy of a file that an architecture takes its weights from.
+        Return a copy of a file that contains the weights of an architecture.
 
-        :raises ModelFileError: for what holds no weights, and for what leads out of its file, if
+        :raises ModelFileError: if the file contains no weights, or if it refers to other files and
             ``--trust`` is not set.
         """
         display_path = str(path)
@@ -270,9 +270,9 @@ class HandOver(ExitStack):
 
     def _copy(self, path: Path, display_path: str, model_format: Format, *, follow: bool) -> Path:
         """
-        Copy the files of a model into a directory of its own; return what its reader reads.
+        Copy the files of a model into a new directory; return the path that its reader opens.
 
-        :param follow: whether a link that leads out of the model is followed, too
+        :param follow: whether links that lead out of the model are followed
         """
         probe = Probe(path, display_path)
         with format_detection.reading_failures(probe), _space(display_path, self.path):
@@ -295,7 +295,7 @@ class _Part:
 
 
 def _own_name(model_format: Format) -> str:
-    """Return what the copy of a model is called in its directory."""
+    """Return the name of a model's copy in its directory."""
     if model_format is checkpoint.FORMAT:
         return f"{_NAME}{INDEX}"
     if model_format is sharded_weights.FORMAT:
@@ -307,8 +307,8 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
     """
     Yield the files of a model.
 
-    :raises ModelFileError: for a map of shards that is none.
-    :raises OSError: where the directory cannot be read.
+    :raises ModelFileError: if the shard map is invalid.
+    :raises OSError: if the directory cannot be read.
     """
     path, name = local(probe.path), Path(_own_name(model_format))
     if model_format.is_directory:
@@ -419,9 +419,9 @@ def _stored_size(path: Path) -> int:
 @contextmanager
 def _space(display_path: str, home: Path) -> Iterator[None]:
     """
-    Turn a full disk into a sentence.
+    Convert an error about a full disk into a message.
 
-    :raises ModelFileError: in its place.
+    :raises ModelFileError: instead of that error.
     """
     try:
         yield

@@ -69,7 +69,7 @@ def limit_of(weights: int, machine: int) -> MemoryLimit:
 
 
 def machine_memory() -> int | None:
-    """Return the bytes that this machine, or this container, has; None where limits do not hold."""
+    """Return the memory of this machine or container in bytes; None if limits have no effect."""
     if sys.platform != "linux":
         return None
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

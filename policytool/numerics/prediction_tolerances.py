@@ -39,9 +39,9 @@ _EPS: Final = 32.0
 
 def rewritten_tolerance(before: Model, after: Model, *, reexported: bool = False) -> float:
     """
-    Return how far an output may be from the original's where one library loads both files.
+    Return the tolerance for outputs if the same library loads the original and the result.
 
-    A graph that is re-exported may have computed in anything before, so every layer counts as
+    The original of a re-exported graph may have computed in any dtype, so every layer counts as
     changed.
     """
     old = {layer.path: _float_dtypes(layer) for layer in before.layers}
@@ -76,7 +76,7 @@ def _of_depth(model: Model, roundoff: float) -> float:
 
 
 def _coarsest(dtype_names: Iterable[str]) -> float:
-    """Return the largest unit roundoff of dtypes; that of float32 where there are none."""
+    """Return the largest unit roundoff of these dtypes; that of float32 if none is known."""
     roundoffs = [UNIT_ROUNDOFF[dtype] for dtype in dtype_names if dtype in UNIT_ROUNDOFF]
     return max(roundoffs, default=UNIT_ROUNDOFF["float32"])
 

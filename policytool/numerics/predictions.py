@@ -217,7 +217,7 @@ class _Pair:
     def outputs(
         self, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> Iterator[PredictedOutput]:
-        """Yield how far the outputs of one call are apart."""
+        """Yield the comparison of each output of one call."""
         for place, other in self._places(before["outputs"], after["outputs"]):
             output_before, output_after = before["outputs"][place], after["outputs"][other]
             first = self._arrays(0, before, place)
@@ -239,7 +239,7 @@ class _Pair:
     def _places(
         self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
     ) -> Iterator[tuple[int, int]]:
-        """Yield which output is which: by name where all names are the same, else in order."""
+        """Yield pairs of output positions: by name if all names are equal, or else in order."""
         if len(before) != len(after):
             raise self._otherwise(
                 f"returns {len(after)} outputs, but {self.sides[0].which} returns {len(before)}"
@@ -261,8 +261,8 @@ def _output(
     second: Sequence[NDArray[Any]],
 ) -> PredictedOutput:
     """
-    Return how far two outputs are apart: the largest difference, and that relative to the largest
-    value before.
+    Return the comparison of two outputs: the largest difference, absolute and relative to the
+    largest value of the first output.
     """
     import numpy as np
 
@@ -297,7 +297,7 @@ def _output(
 def _blocks(
     first: Sequence[NDArray[Any]], second: Sequence[NDArray[Any]]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield the values of two outputs in pairs of blocks: all at once take many times as much."""
+    """Yield the values of two outputs in pairs of blocks, which need less memory."""
     for array, other_array in zip(first, second, strict=True):
         values, others = array.reshape(-1), other_array.reshape(-1)
         for start in range(0, values.size, _BLOCK):

@@ -198,7 +198,7 @@ class TensorFlowRun:
 
     def refusal(self) -> Refusal | None:
         """
-        Return why the file is not given to TensorFlow at all: it would run code that nobody trusts.
+        Return why TensorFlow must not load the file: it would run untrusted code.
         """
         if self.tools.trust:
             return None
@@ -292,13 +292,13 @@ class TensorFlowRun:
         """
         Compare the predictions of a result with the original's.
 
-        By default, what the child cannot do is noted as the obstacle, and so are other
-        predictions of a release that was measured to compute otherwise. A result that the
-        target itself cannot use is an error in any case.
+        By default, a failure of the child process is recorded as the obstacle. So are different
+        predictions of a release that is known to compute differently. A result that the target
+        release cannot use is always an error.
 
-        :raises ToleranceMissedError: if they are too far apart.
-        :raises ModelFileError: if the result gives other outputs than the original.
-        :raises WorkerError: if the child cannot compare them.
+        :raises ToleranceMissedError: if the predictions differ by more than the tolerance.
+        :raises ModelFileError: if the result has other outputs than the original.
+        :raises WorkerError: if the child process cannot compare them.
         """
         try:
             self._compare(path)

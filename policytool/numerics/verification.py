@@ -128,12 +128,12 @@ def disagreeing_release(
     versions: Mapping[str, str], agreeing: Sequence[str], *, side: str
 ) -> str | None:
     """
-    Return why predictions of a release do not count: it was measured to compute otherwise than the
-    release that a file is of; None if it was not.
+    Return why the predictions of a release do not count: measurements show that it computes some
+    layers differently from the release of the file. None if they count.
 
     :param versions: the library that ran, and its releases
-    :param agreeing: the releases that compute the same; nothing if they are not known
-    :param side: ``source`` or ``target``, of which the option names the interpreter
+    :param agreeing: the releases that compute the same; empty if they are unknown
+    :param side: ``source`` or ``target``: the side whose interpreter the option sets
     """
     library, version = library_and_version(versions)
     major_and_minor = _major_and_minor(version)

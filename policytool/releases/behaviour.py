@@ -52,9 +52,10 @@ def direction(*, to_keras3: bool) -> str:
 
 def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> Proof:
     """
-    Return how sure it is that a layer converted from one library to the other computes the same.
+    Return how certain it is that a layer computes the same after it is converted between Keras 2
+    and Keras 3.
 
-    :param config: the layer's config as the source has it
+    :param config: the layer's config in the source
     """
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
@@ -76,10 +77,10 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
 
 def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> str | None:
     """
-    Return why a layer is not converted from one library to the other, although there it could be
-    built; None where nothing measured speaks against it.
+    Return why a layer is not converted between Keras 2 and Keras 3 although the target could build
+    it; None if no measurement shows a difference.
 
-    :param config: the layer's config as the source has it
+    :param config: the layer's config in the source
     """
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None:
@@ -114,8 +115,8 @@ def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Fa
 
 def kind_of_argument(value: object) -> object:
     """
-    Return an argument as the data has it: numbers and lists of them by their kind, objects by their
-    class.
+    Return an argument in the words of the data: numbers and lists of numbers by their kind, objects
+    by their class.
     """
     if isinstance(value, bool | str) or value is None:
         return value

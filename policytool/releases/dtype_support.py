@@ -64,8 +64,8 @@ def unbuildable(library: str, class_name: str, policy: str) -> str | None:
 
 def undrawable(library: str, initializer: str, dtype: str) -> str | None:
     """
-    Return why an initialiser cannot make variables of a dtype, which loading asks of it; None where
-    it can.
+    Return why an initializer cannot create variables of a dtype, as loading requires; None if it
+    can.
     """
     reason = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
     return str(reason) if reason else None
@@ -73,8 +73,8 @@ def undrawable(library: str, initializer: str, dtype: str) -> str | None:
 
 def variable_dtype(library: str, class_name: str, policy: str, variable: str) -> str | None:
     """
-    Return the dtype of a variable that its class does not keep in the policy's variable dtype; None
-    for all others.
+    Return the dtype of a variable that ignores the policy's variable dtype; None for other
+    variables.
     """
     for facts in _cases(library, class_name).values():
         dtype = facts.get(policy, {}).get("variables", {}).get(variable)
@@ -96,7 +96,7 @@ def variable_dtypes(library: str, class_name: str, policy: str) -> frozenset[str
 
 
 def output_dtype(library: str, class_name: str, argument: str | None, policy: str) -> str | None:
-    """Return what a layer gives that does not give its compute dtype; None for all others."""
+    """Return the output dtype of a layer if it is not its compute dtype; None for other layers."""
     facts = _cases(library, class_name).get(
         f"{class_name}[{argument}]" if argument else class_name, {}
     )
@@ -132,8 +132,8 @@ def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
 @cache
 def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
     """
-    Return every measured case of a library by its class; looked up, not searched, because files
-    from strangers name the classes.
+    Return every measured case of a library by its class. It is an index, because files from
+    strangers name the classes and each look-up has to be cheap.
     """
     different: Facts = measurements().get(library, {})
     cases_by_class: dict[str, dict[str, Facts]] = defaultdict(dict)

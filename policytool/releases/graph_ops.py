@@ -60,8 +60,8 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """
     Return the float dtypes of an op's inputs and outputs.
 
-    :param attributes: attribute to the float dtypes it names; an empty one for every other
-        attribute that the file has.
+    :param attributes: the float dtypes that each attribute names; empty for every other attribute
+        in the file.
     """
     ops = _ops()
     held_attributes = ops.held.get(op, ())

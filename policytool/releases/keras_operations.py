@@ -110,8 +110,8 @@ class OperationObjection:
 
 def signature(loader: str, module: str | None, class_name: str) -> OperationSignature | None:
     """
-    Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
-    none.
+    Return the signature of a class of ``keras.src.ops.MODULE`` in a Keras 3 release; None if the
+    release does not have the class.
     """
     for entry in _entries(module, class_name):
         if loader in entry["loaders"]:
@@ -131,8 +131,8 @@ def signature(loader: str, module: str | None, class_name: str) -> OperationSign
 
 def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     """
-    Yield each way in which a graph's entry uses its operation, once for a call; once for an
-    operation without calls.
+    Yield each way in which a graph's entry uses its operation: one for each call, or one if there
+    are no calls.
     """
     module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
     use = OperationUse(
@@ -178,8 +178,9 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
 
 def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
-    Yield why a release of Keras 3 does not load an operation of a class that some release has;
-    nothing where it does.
+    Yield why a release of Keras 3 does not load an operation; nothing if it loads it.
+
+    The operation's class has to exist in some release.
     """
     operation = signature(loader, use.module, use.class_name)
     if operation is None:
@@ -227,8 +228,8 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
 
 def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
-    Yield why a model with an operation, though a release loads it, fails when it is called: Keras
-    3.15 infers the output of ``Array`` with a ``dtype``, which its call does not take.
+    Yield why a model with an operation fails when it is called although a release loads it: Keras
+    3.15 infers the output of ``Array`` with a ``dtype``, which its call does not accept.
     """
     operation = signature(loader, use.module, use.class_name)
     if operation is None or operation.run == operation.built:
@@ -241,7 +242,7 @@ def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjecti
 
 
 def _named(use: OperationUse, arguments: Iterable[str]) -> set[str]:
-    """Return arguments, those without a name by the name that some release has for them."""
+    """Return the names of arguments; for arguments by position, the name that some release has."""
     names = max((entry["call"] for entry in _entries(use.module, use.class_name)), key=len)
     places = {f"#{number}": name for number, name in enumerate(names, 1)}
     return {places.get(argument, argument) for argument in arguments}
@@ -306,7 +307,9 @@ def is_known(module: str | None, class_name: str) -> bool:
 
 
 def module_of(class_name: str) -> str | None:
-    """Return the module of the operation of a name; None where none has it, or several do."""
+    """
+    Return the module that has the operation of this name; None if no module or several have it.
+    """
     modules = [
         name.partition(".")[0]
         for name in data.read("operations")["operations"]

@@ -83,8 +83,8 @@ def objection(
     loader: str, kind: str, class_name: str, config: Mapping[str, object], *, module: bool
 ) -> Objection | None:
     """
-    Return why a loader does not take the config of a class that some release has; None where it
-    does.
+    Return why a release does not accept the config of a class that some release has; None if it
+    accepts it.
     """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
     column = loader + _MODULE if module and loader + _MODULE in _position() else loader
@@ -111,7 +111,7 @@ def objection(
 
 
 def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
-    """Return the loaders that refused the one config that they write for the class."""
+    """Return the releases that fail to load the only config that they write for the class."""
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
     failing_columns = _columns(facts.get("may_fail", ""))
     return frozenset(
@@ -124,10 +124,10 @@ def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
 
 def computes(activation: str, release: str) -> tuple[float, ...] | None:
     """
-    Return what a release's activation makes of -2.5, -1, 1 and 2.5, where releases differ; None
-    where all agree, and where it is not known.
+    Return the values of a release's activation at -2.5, -1, 1 and 2.5, if releases differ; None if
+    all agree, or if the values are unknown.
 
-    A release that was not asked computes what all of its Keras, 2 or 3, do.
+    A release that was not measured computes the same as the others of its family, if these agree.
     """
     groups: Facts = measurements()["activations"].get(activation, {}).get("computes", {})
     family_values = []
@@ -154,8 +154,8 @@ def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozens
 
 def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
     """
-    Return what a release writes for a default instance of a class; that of the next later one of
-    its family if the release was not measured.
+    Return the config that a release writes for a default instance of a class. If the release was
+    not measured, it is that of the next later release of its family.
     """
     writes: Facts = _facts(kind, class_name).get("writes", {})
     columns = [
@@ -194,7 +194,7 @@ def _position() -> Mapping[str, int]:
 
 @cache
 def _columns(ranges: str) -> frozenset[str]:
-    """Return what ranges such as ``tf1.15..tf2.4 keras3.6`` stand for."""
+    """Return the columns of ranges such as ``tf1.15..tf2.4 keras3.6``."""
     every: list[str] = measurements()["columns"]
     columns: set[str] = set()
     for part in ranges.split():

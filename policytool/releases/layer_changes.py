@@ -23,10 +23,10 @@ def changing_releases(
     class_name: str, config: Mapping[str, object], family: str
 ) -> frozenset[str] | None:
     """
-    Return the releases of a family that compute a layer otherwise than the release before, or fail;
-    None if layers of its class were not measured.
+    Return the releases of a family in which a layer fails or computes other values than in the
+    release before; None if its class was not measured.
 
-    :param config: the layer's config, which may leave out what is the default
+    :param config: the layer's config, which may omit default values
     """
     direction = behaviour.direction(to_keras3=family != KERAS3)
     facts = behaviour.measurements()[direction].get(class_name)

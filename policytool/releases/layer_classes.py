@@ -352,7 +352,10 @@ def _registered_names() -> Mapping[str, str]:
 
 @cache
 def _known_facts(class_name: str) -> LayerFacts:
-    """Return the facts of a class with an entry: of no others, because files name the classes."""
+    """
+    Return the facts of a class in the data. Only such classes are cached, because files name the
+    classes.
+    """
     entry = {key: _frozen(value) for key, value in _entries()[class_name].items()}
     entry["category"] = Category(entry["category"])
     if "values" in entry:

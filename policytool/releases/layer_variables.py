@@ -69,8 +69,8 @@ def slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
     """
-    Return the variables that a layer has of its own and of what it makes by itself, in HDF5's
-    order; None for a class that the data does not know.
+    Return the variables of a layer and of the sublayers that it creates itself, in HDF5's order;
+    None for a class that the data does not know.
     """
     record = _record(class_name, _measured_release(release))
     if record is None:
@@ -172,7 +172,7 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
         name
         for name in LOADERS
         if is_since(name, release) and get(name).family == get(release).family
-    ]  # TF 2.1 has layers that 2.4 was asked about
+    ]  # TF 2.1 has layers that were measured in 2.4
     return next(
         (record for name in later for record in records if name in record["releases"]), None
     )
@@ -181,8 +181,8 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
 @cache
 def _measured_release(release: str) -> str:
     """
-    Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
-    and older, the oldest.
+    Return the newest measured release that is no newer than this one; the oldest one for Keras 2.3
+    and older.
     """
     measured_releases: list[str] = data.read("layer_variables")["releases"]
     if release not in LOADERS:

@@ -108,8 +108,8 @@ def fully_masked_result(
     call: Sequence[str] = (),
 ) -> FullyMaskedResult | None:
     """
-    Return what an attention layer gives in a release for steps that may attend to no other; None if
-    it was not measured.
+    Return the output of an attention layer in a release for steps that may attend to no other step;
+    None if it was not measured.
 
     :param call: the names of the call arguments that are true, such as ``return_attention_scores``
     """
@@ -152,7 +152,9 @@ def _fits(value: object, condition: object) -> bool:
 
 
 def _argument(config: Mapping[str, object], key: str) -> object:
-    """Return a config's value in the words of the data; ``layer.KEY`` is the inner layer's."""
+    """
+    Return a config's value in the words of the data; ``layer.KEY`` is a value of the inner layer.
+    """
     outer, _, inner = key.partition(".")
     value = config.get(outer, _MISSING)
     if not inner:

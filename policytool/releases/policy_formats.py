@@ -165,7 +165,7 @@ def number(config: dict[str, Json], key: str, default: float | None = None) -> f
     """
     Return a number of a config.
 
-    :raises SpellingError: where it is missing without a default, or no number.
+    :raises SpellingError: if it is not a number, or is missing and has no default.
     """
     value = config.get(key, default)
     parsed_number = jsontext.number(value)

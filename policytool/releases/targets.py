@@ -55,9 +55,9 @@ def names() -> tuple[str, ...]:
 
 def target(name: str) -> str:
     """
-    Return the loader that a target's name means.
+    Return the release that a target's name stands for.
 
-    :raises UsageError: for a name that is none, and for a release that was not tried.
+    :raises UsageError: for an unknown name, and for a release that was not tested.
     """
     loader = _ALIASES.get(name, name)
     if name in _BETWEEN:

@@ -52,8 +52,8 @@ def is_class(kind: str, name: str) -> bool:
 
 def arguments(loader: str, kind: str, class_name: str) -> frozenset[str] | None:
     """
-    Return what a class of losses, metrics or schedules takes in a release; None where the release
-    does not have it.
+    Return the arguments of a class of losses, metrics or schedules in a release; None if the
+    release does not have the class.
     """
     names = frozenset(
         key

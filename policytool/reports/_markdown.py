@@ -32,8 +32,8 @@ _IN_SPAN: Final = re.compile(r"[^`|\\&<>]*")
 
 def code(text: str) -> str:
     """
-    Return text as code: between backticks where a table leaves them alone, otherwise as an element
-    with its characters by number.
+    Return text as code: between backticks if a table cell leaves them as they are, otherwise as an
+    element whose special characters are numeric references.
     """
     safe = clean(text)
     if not safe:
@@ -49,14 +49,12 @@ def name(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """
-    Return a sentence whose words stay as they are, where they are plain, and are code otherwise.
-    """
+    """Return a sentence whose plain words are unchanged and whose other words are code."""
     safe = clean(text)
     begin = _BLOCK.match(safe)
     if begin:
         return code(begin[0]) + prose(safe[begin.end() :])
-    pieces = _SPAN.split(safe)  # every second one stood between backticks
+    pieces = _SPAN.split(safe)  # every second piece was between backticks
     return "".join(
         code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
         for position, piece in enumerate(pieces)

@@ -76,8 +76,9 @@ OUTCOMES: Final = {Outcome.LOADS: LOADS, Outcome.UNKNOWN: UNKNOWN, Outcome.INCOM
 
 def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
-    Return a label and a text for the releases that load the file, for each reason why it is unknown
-    of others, for each why others fail, and for each why they load it only with ``compile=False``.
+    Return a label and a text for the releases that load the file, for each reason why others are
+    unknown, for each reason why others fail, and for each reason why releases need
+    ``compile=False``.
     """
     if not verdicts:
         return []
@@ -94,7 +95,7 @@ def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 
 def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
-    """Return why releases load the model only with ``compile=False``, or may have to."""
+    """Return why releases need ``compile=False`` to load the model, or may need it."""
     training = [
         (verdict.loader, verdict.training) for verdict in verdicts if verdict.training is not None
     ]
@@ -141,5 +142,5 @@ def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str
 
 
 def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:
-    """Return what a page shows of the files that a command failed on."""
+    """Return a fact for each file that a command failed on."""
     return tuple(Fact(label=failure.path, text=failure.message) for failure in failures)

@@ -66,7 +66,9 @@ def many(count: int, word: str) -> str:
 
 
 def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
-    """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
+    """
+    Yield why a tensor overflowed, if the reference has numbers outside the range of its dtype.
+    """
     largest, limit = (
         max((number for number in measured if number is not None), default=0.0),
         LARGEST_FINITE.get(dtype, math.inf),

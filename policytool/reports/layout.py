@@ -153,7 +153,7 @@ def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) ->
 
 
 def pieces(word: str, room: int) -> list[str]:
-    """Return a word in pieces that fill a line each, but for the last."""
+    """Return the parts of a word, each of which fills a line, except for the last."""
     if width_of(word) <= room:
         return [word]
     parts = [""]

@@ -107,7 +107,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _cells(table_row: Row, indices: Sequence[int], columns: Sequence[Column]) -> Iterator[str]:
-    """Yield the cells of a row: names as code, and what is loud in bold."""
+    """Yield the cells of a row: names as code, and warnings in bold."""
     for index, column in zip(indices, columns, strict=True):
         cell = table_row.cells[index]
         text = cell.whole or cell.text

@@ -92,7 +92,7 @@ def _row_value(value: Any, kind: CellType) -> Any:  # noqa: ANN401  # JSON
 def csv_reporter(
     columns: Sequence[RowColumn], rows: Callable[[Value, View], Iterable[Sequence[Any]]]
 ) -> Reporter[Value]:
-    """Return the reporter that writes rows as CSV; without a row it is the header alone."""
+    """Return the reporter that writes rows as CSV; without rows, it writes only the header."""
 
     def pieces(value: Value, view: View) -> Iterator[str]:
         import csv  # 3 ms at start
@@ -111,7 +111,8 @@ def csv_reporter(
 
 def value_at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # JSON
     """
-    Return the value that a column's name leads to; None where an object on the way is missing.
+    Return the value at the path that a column's name gives; None if an object on the path is
+    missing.
     """
     value: Any = values
     for key in column.split("."):

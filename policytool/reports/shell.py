@@ -33,8 +33,8 @@ def command(words: Sequence[str]) -> str:
 
 def lines(words: Sequence[str], width: int) -> list[str]:
     """
-    Return a command in lines of at most ``width`` columns where it can be; an option stays with its
-    value, and lines that go on end in a backslash.
+    Return a command in lines of at most ``width`` columns if possible. An option stays with its
+    value, and every line but the last ends in a backslash.
     """
     complete_lines: list[str] = []
     current = ""

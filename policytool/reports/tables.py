@@ -87,7 +87,7 @@ def _has_marks(table: Table) -> bool:
 
 
 def _guides(depths: Sequence[int], view: View) -> list[str]:
-    """Return what stands before each label of a tree."""
+    """Return the prefix of each label of a tree, which draws its branches."""
     tee, corner, bar, gap = _GUIDES[view.unicode]
     has_next: list[bool] = []
     following = set[int]()
@@ -190,7 +190,7 @@ def _printed(  # noqa: PLR0917  # what was decided above, step by step
             middle = table.columns[index].is_name
             text = shorten(line.texts[index], width, view, middle=middle)
             cells.append((text, line.tones[index]))
-        if label is None:  # it would read like another one
+        if label is None:  # its short label would equal another one
             whole = pieces(line.prefix + line.texts[0], view.width - _INDENT)
             printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in whole]
         if label is not None or any(text for text, _ in cells):

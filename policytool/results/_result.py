@@ -119,8 +119,8 @@ def in_one_line(name: str, paths: Sequence[str], text: str) -> str:
 
 def value_at(values: dict[str, Any], column: str) -> object:
     """
-    Return the value that a column names: keys of nested objects are joined by a dot, and a missing
-    object has no values.
+    Return the value that a column names. A dot joins the keys of nested objects, and a missing
+    object has None for every key.
     """
     value: Any = values
     for key in column.split("."):
@@ -129,6 +129,6 @@ def value_at(values: dict[str, Any], column: str) -> object:
 
 
 def number_at(values: dict[str, Any], column: str) -> float | None:
-    """Return the same for a number: JSON reports write NaN and infinity as strings."""
+    """Return the number that a column names: JSON reports write NaN and infinity as strings."""
     value: Any = value_at(values, column)
     return None if value is None else float(value)

@@ -54,11 +54,11 @@ class Limit:
 
     def exceeded_message(self, count: int, *, counting: bool = False) -> str:
         """
-        Return what was found, the bound and what raises it, as the end of a sentence; an empty text
-        within the bound.
+        Return the count, the limit and how to raise it, as the end of a sentence; empty within the
+        limit.
 
-        :param counting: whether there may be more than ``found``: it was counted only up to the
-            bound
+        :param counting: whether there may be more than ``count``, because counting stopped at the
+            limit
         """
         most = self.value
         if count <= most:
@@ -77,10 +77,7 @@ class Limit:
         return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"
 
     def amount(self, count: int, gap: str = " ") -> str:
-        """
-        Return a count as it is told, bytes in units and never too few of them; ``gap`` stands
-        before the unit.
-        """
+        """Return a count as text, bytes in units and rounded up; ``gap`` is put before the unit."""
         if self.unit != BYTES:
             return str(count)
         size, word = next(

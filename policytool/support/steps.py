@@ -40,7 +40,7 @@ class Budget:
         """
         Add ``count`` steps of a walk.
 
-        :raises ModelFileError: beyond the limit, now and at every later step.
+        :raises ModelFileError: if the limit is exceeded, now and at every later step.
         """
         self.counts[walk] += count
         self.spent += count

@@ -14,8 +14,8 @@ _ALIKE: Final = 0.6
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
-    Return the end of a sentence about an unknown word, and a question if a known one is like it; of
-    those that are equally so, the one that begins like it.
+    Return the end of a sentence about an unknown word, with a question if a known word is similar.
+    If several are equally similar, the one with the longest common beginning is suggested.
     """
     from difflib import SequenceMatcher  # only after a mistake
 

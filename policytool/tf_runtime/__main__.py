@@ -51,8 +51,8 @@ NEEDED = ("numpy", "tensorflow")
 
 def import_package() -> ModuleType:
     """
-    Import this directory as a package of its own, and take it off the path: its modules shadow
-    nobody's.
+    Import this directory as a package, and remove it from the path, so that its modules do not
+    shadow others.
     """
     directory = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
@@ -126,7 +126,7 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
         return {"error": {**failure, "code": "no-tensorflow"} if missing in NEEDED else failure}
     except (
         Exception
-    ) as error:  # whatever a library raises is told to the parent, which makes a sentence of it
+    ) as error:  # the parent process makes a message of any error that a library raises
         return {"error": refusal(error)}
 
 

@@ -25,8 +25,8 @@ GRAPH = "graph"
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """
-    Return what was measured of ``job["candidate"]`` against ``job["reference"]``, one run for each
-    device.
+    Compare ``job["candidate"]`` with ``job["reference"]``; return the measurements, one run for
+    each device.
     """
     sides, (chosen, devices_by_name), task = begin(job, step)
     tf = sides.tf
@@ -80,8 +80,8 @@ def _run_models(
     task_and_step: tuple[Task | None, Callable[[str], None]],
 ) -> list[dict[str, Any]]:
     """
-    Return a run for each device: both models on all of them at the same time, and one after the
-    other what is asked for besides.
+    Return a run for each device: both models run on all devices at the same time; the additional
+    measurements of the job run one after the other.
     """
     task, step = task_and_step
 
@@ -106,10 +106,10 @@ def _run_graphs(
     notes_and_step: tuple[list[dict[str, str]], Callable[[str], None]],
 ) -> list[dict[str, Any]]:
     """
-    Return a run for each device and signature of a graph, in which TensorFlow's own rewrite makes
-    the candidate; what cannot run is a note.
+    Return a run for each device and signature of a graph, where TensorFlow's own rewrite makes the
+    candidate; a signature that cannot run becomes a note.
 
-    :raises Refused: where no signature can run.
+    :raises Refused: if no signature can run.
     """
     job, (notes, step) = sides.job, notes_and_step
     library = sides.library(job["candidate"]["family"])

@@ -53,7 +53,7 @@ class Checkpoint:
         )
 
     def restore(self, model: Any, optimizer: Any) -> Restored:
-        """Give every live variable that the checkpoint has a value for that value."""
+        """Assign to every live variable the value that the checkpoint has for it."""
         restored = Restored()
         live = self._live(model)
         for number, trackable in live.items():
@@ -69,7 +69,7 @@ class Checkpoint:
         return restored
 
     def _live(self, model: Any) -> dict[int, Any]:
-        """Return node number to live object, for all that can be reached by the same names."""
+        """Return the live object of each node number that is reachable by the same names."""
         live = {0: model}
         pending = deque([0])
         while pending:
@@ -123,8 +123,8 @@ class Checkpoint:
 
 def cast(values: Any, dtype: Any) -> Any:
     """
-    Return values in another dtype, rounded once; NumPy's casts, because TensorFlow's go by way of
-    float32 and flush what is subnormal.
+    Return values in another dtype, rounded once. It uses NumPy's casts, because TensorFlow's
+    convert through float32 and flush subnormal numbers.
     """
     numpy_dtype = np.dtype(dtype)
     array = np.asarray(values)

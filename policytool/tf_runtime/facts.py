@@ -21,8 +21,8 @@ _DATA = os.path.join(
 
 def kinds(layer: Any) -> set[str]:
     """
-    Return the names of a layer's class and of those that it derives from, so that a class of
-    someone else's counts as what it extends.
+    Return the names of a layer's class and of its base classes, so that a custom class counts as
+    the class that it extends.
     """
     return {base.__name__ for base in type(layer).__mro__}
 
@@ -48,13 +48,13 @@ def _table(name: str) -> Mapping[str, Any]:
 
 
 def facts(layer: Any) -> Mapping[str, Any]:
-    """Return what is known of a layer: of the closest of its classes that has an entry."""
+    """Return the facts of a layer: the entry of its closest class that has one."""
     known = (class_facts(base.__name__) for base in type(layer).__mro__)
     return next((entry for entry in known if entry), {})
 
 
 def category(layer: Any) -> str | None:
-    """Return what kind of layer a layer is; None if that is unknown."""
+    """Return the category of a layer; None if it is unknown."""
     layer_category: str | None = facts(layer).get("category")
     return layer_category
 

@@ -29,7 +29,7 @@ MODULES = {
 
 
 def installed() -> dict[str, str | None]:
-    """Return the release of each module that is there."""
+    """Return the release of each installed module."""
     directory = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
     return {
@@ -40,7 +40,7 @@ def installed() -> dict[str, str | None]:
 
 
 def release(names: tuple[str, ...]) -> str | None:
-    """Return the release of the first distribution that is there."""
+    """Return the release of the first installed distribution."""
     try:
         from importlib import metadata
     except ImportError:  # Python 3.7

@@ -83,12 +83,13 @@ class Library:
         self, names: Sequence[str], class_names: Sequence[str], needed: Sequence[str] = ()
     ) -> None:
         """
-        Make classes known: ``MODULE`` for what a module defines, or has from elsewhere under a
-        wanted name, ``MODULE:NAME`` for one thing in it.
+        Register custom classes: ``MODULE`` for all that a module defines, and for what it imports
+        under a name in ``class_names``; ``MODULE:NAME`` for one attribute of it.
 
-        ``wanted`` are the names by which the file calls classes; one with a package
-        (``package>Name``) also finds a class that was not registered here. Those in ``needed`` have
-        to be among them: what else a file names would be looked up in modules that nobody trusts.
+        ``class_names`` are the names by which the file refers to classes; one with a package
+        (``package>Name``) also matches a class that was not registered here. Each name in
+        ``needed`` must be defined: otherwise Keras would look it up in modules that are not
+        trusted.
         """
         for name in names:
             module_name, _, attribute = name.partition(":")
@@ -137,8 +138,8 @@ class Library:
     @contextlib.contextmanager
     def loading(self, what: str, class_names: Sequence[str] = ()) -> Iterator[None]:
         """
-        Make a refusal of whatever the library raises within the context; ``wanted`` are the classes
-        that the file has of its own.
+        Raise any error of the library within the context as ``Refused``; ``class_names`` are the
+        custom classes of the file.
         """
         try:
             yield
@@ -227,8 +228,8 @@ class Library:
 
     def internal(self, *candidates: str) -> ModuleType:
         """
-        Return a module of Keras 2's own, which every few releases has another place; ``candidates``
-        are paths below its root.
+        Return an internal module of Keras 2, whose path differs between releases; ``candidates``
+        are its possible paths below the root.
         """
         module = self.optional(*candidates)
         if module is None:
@@ -273,7 +274,7 @@ def is_revived(layer: Any) -> bool:
 def below(layer: Any) -> list[Any]:
     """Return the layers directly in a layer, in the order in which Keras tracks them."""
     if hasattr(layer, "_flatten_layers"):
-        layers = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not those of a model alone
+        layers = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not only those of a model
     else:  # TF 2.2 and 2.3 list the containers of layers instead
         tracked = list(getattr(layer, "_layers", []))
         layers = [
@@ -338,8 +339,8 @@ def _libraries(family: str) -> tuple[Any, Any]:
 
 def _named(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
     """
-    Return the classes and functions that a module has under the names by which a file calls them,
-    wherever it has them from.
+    Return the classes and functions that a module has under these names, also those that it
+    imports.
     """
     attributes = {
         short: getattr(module, short, None) for short in (name.rpartition(">")[2] for name in names)

@@ -31,8 +31,8 @@ class Lookups:
 
     def known(self, config: Any) -> Any:
         """
-        Return a config whose lookups have the words of the original: its asset where there is one,
-        so that it comes along, else a list.
+        Return a config whose lookups have the vocabulary of the original: its asset file if it has
+        one, which is then copied with the model, else a list of words.
         """
         if isinstance(config, list):
             return [self.known(entry) for entry in config]
@@ -51,8 +51,8 @@ class Lookups:
 
     def told_as_before(self, model: Any) -> None:
         """
-        Let the new lookups name the files that the original named: where this run found them is
-        nobody's business.
+        Set the file names in the new lookups to those of the original, not to the paths from which
+        this run read them.
         """
         for _, layer in paths(model):
             inner = getattr(layer, "_lookup_layer", layer)

@@ -85,7 +85,7 @@ def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
 
 
 def only_input(signatures: Mapping[str, Any]) -> Any:
-    """Return the spec of the input of an only signature with one input; else None."""
+    """Return the spec of the input if there is one signature with one input; else None."""
     specs = [
         list(signature.structured_input_signature[1].values()) for signature in signatures.values()
     ]
@@ -96,10 +96,10 @@ def match_signature(
     library: Library, model: Any, nested: Any, name: str, signature: Any
 ) -> Matched:
     """
-    Return how a signature is the model's own call.
+    Return how the inputs and outputs of a signature correspond to those of the model's call.
 
-    It is where it gives, on seeded inputs, what the model gives. Anything else is code that the
-    file holds as a graph alone: it cannot be traced again.
+    The signature must return the same values as the model for seeded inputs. Otherwise, the file
+    contains its code only as a graph, which cannot be traced again.
     """
     nest = library.tf.nest
     specs = dict(signature.structured_input_signature[1])
@@ -190,8 +190,8 @@ def _orders(
     names: Sequence[str], specs: Mapping[str, Any], model: Any, model_inputs: Sequence[Any]
 ) -> Any:
     """
-    Yield the orders in which a signature's inputs may be the model's: by name first, then whatever
-    dtypes and ranks allow.
+    Yield the possible orders of a signature's inputs as the model's inputs: by name first, then
+    every order that their dtypes and ranks allow.
     """
     own = [str(getattr(tensor, "name", "")).partition(":")[0] for tensor in model_inputs]
     for listed in (list(getattr(model, "input_names", None) or []), own):
@@ -213,8 +213,8 @@ def _fits(spec: Any, tensor: Any) -> bool:
 
 def _outputs(library: Library, model: Any, inputs: Sequence[Any], signature_outputs: Any) -> Any:
     """
-    Return which of the model's outputs each output of the signature is; None where one is none of
-    them.
+    Return, for each output of the signature, the position of the same output of the model; None if
+    an output has no counterpart.
     """
     nest = library.tf.nest
     try:

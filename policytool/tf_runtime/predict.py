@@ -43,11 +43,12 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     with ``job["signatures"]`` for each signature, having written the values of the outputs to
     ``job["outputs"]``.
 
-    ``job["inputs"]`` is the directory of the inputs: written if ``job["like"]`` is None, else read,
-    and ``like`` is what the answer for the other file had as ``calls``; a signature that only one
-    of them has is not called. ``job["which"]`` names the file in sentences.
+    ``job["inputs"]`` is the directory of the inputs. It is written if ``job["like"]`` is None;
+    otherwise it is read, and ``like`` is the list ``calls`` of the answer for the other file. A
+    signature that only one of the files has is not called. ``job["which"]`` names the file in
+    messages.
 
-    :raises Refused: if the file cannot be loaded or called, or has outputs that no array holds.
+    :raises Refused: if the file cannot be loaded or called, or has outputs that no array can store.
     """
     step("verifying: importing TensorFlow")
     library = Library(job["family"])
@@ -87,7 +88,7 @@ class _Predictor:
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
     def _wanted(self) -> list[Mapping[str, Any]]:
-        """Return the calls that are compared; those of the other file have its inputs."""
+        """Return the calls to compare; those in ``job["like"]`` include the other file's inputs."""
         if self.job["like"] is not None:
             return [
                 call

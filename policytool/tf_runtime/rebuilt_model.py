@@ -92,8 +92,8 @@ def compile_model(library: Library, model: Any, training: Any) -> Any:
 
 def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> Restored:
     """
-    Give the model the state that a checkpoint holds: all of its variables, and of the optimizer
-    what it has a place for.
+    Restore the state in a checkpoint: all variables of the model, and the optimizer's state as far
+    as the optimizer has variables for it.
     """
     restored = Checkpoint(library, prefix).restore(model, optimizer)
     missing = sorted(set(unrestored_names(model, restored)))
@@ -150,7 +150,7 @@ def check_code(library: Library, model: Any) -> None:
 
 
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
-    """Build what is built by its first call."""
+    """Call the model once, to build the layers that are built by their first call."""
     flat = library.tf.nest.flatten(nested)
     specs = seeded.input_slots(flat)
     error = None
@@ -173,7 +173,7 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
 
 
 def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
-    """Give layers that have no variables yet the policies of the plan."""
+    """Set the policies of the plan on layers that have no variables yet."""
     for path, layer in paths(model):
         policy_name = policies.get(path)
         current = getattr(layer, "_dtype_policy", None)

@@ -32,7 +32,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("comparing the signatures with the model call")
     loaded = (
         library.tf.saved_model.load(job["source"]) if job["traces"] else None
-    )  # held: its signatures do not keep their variables alive in TF 2.2
+    )  # keep a reference: in TF 2.2, signatures do not keep their variables alive
     signatures = dict(loaded.signatures) if loaded is not None else {}
     nested = model_calls.input_structure(original, signatures)
     matched = [

@@ -24,7 +24,7 @@ MODELS = ("Functional", "Model")
 
 
 def shared_places(original: Any) -> Places:
-    """Return the places of layers that stand in more than one model."""
+    """Return the places of layers that are part of more than one model."""
     paths_by_layer: dict[int, list[tuple[str, ...]]] = {}
 
     def find(layer: Any, path: tuple[str, ...]) -> None:

@@ -236,7 +236,7 @@ class CachedResults(Generic[Item, Request, Result]):
         return CacheEntry(key=key, exists=self._cache.read(key) is not None)
 
     def find(self, key: str | None) -> _Found[Result] | None:
-        """Return the result that is kept; None if there is none, or it has another type."""
+        """Return the cached result; None if there is none, or if it has another type."""
         body = self._cache.read(key) if key is not None else None
         if key is None or body is None:
             return None
@@ -266,7 +266,7 @@ class CachedResults(Generic[Item, Request, Result]):
         return True
 
     def count(self, requested: int, hits: int) -> None:
-        """Add to the numbers of results that were needed and that were kept."""
+        """Add to the numbers of requested and of cached results."""
         self._cache.asked += requested
         self._cache.found += hits
 

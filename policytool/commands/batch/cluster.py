@@ -176,7 +176,7 @@ class Cluster:
     def _submit(
         self, lines: Sequence[bytes], numbers: range, earlier: frozenset[int] = frozenset()
     ) -> Future[bytes]:
-        """Submit lines, to be begun when the tasks of earlier ones are done."""
+        """Submit lines as a task that starts when the tasks of the ``earlier`` lines are done."""
         waiting = [
             future for task_numbers, future in self._futures if earlier.intersection(task_numbers)
         ]
@@ -197,10 +197,10 @@ class Cluster:
         """
         Return the answers of a task.
 
-        If several workers ended over it, or over one that it waited for, each of its lines becomes
-        a task, so that only one model is lost.
+        If several workers crashed on it, or on a task that it waited for, each of its lines becomes
+        a separate task, so that only one model is lost.
 
-        :param again: whether the task is such a line
+        :param again: whether the task is such a single line
         """
         from distributed import CancelledError, KilledWorker
 
@@ -285,7 +285,7 @@ class _Unpickler(pickle.Unpickler):
     """Reads exceptions of Python and of Dask, and values of plain types."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as the method of the class
-        """Return what a pickle names, if it is such an exception."""
+        """Return the class that a pickle names, if it is an allowed exception."""
         if module.partition(".")[0] in _PICKLED_FROM or (module, name) in _PICKLED:
             named_class = super().find_class(module, name)
             if (module, name) in _PICKLED or (

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 def after(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]:
     """
-    Return for each task which earlier ones have to be done before it is begun, given the places
-    that each has to do with.
+    Return, for each task, the earlier tasks that must finish before it starts.
 
-    Two have to do with each other where one's place is the other's, lies in it, or holds it. Those
-    that wait for the same place form a row.
+    Two tasks conflict if a place of the first is a place of the second, is inside it, or contains
+    it. Tasks that wait for the same place run one after the other.
+
+    :param places: the files and directories that each task reads or writes
     """
     last: dict[AnyPath, int] = {}
     within: defaultdict[AnyPath, set[int]] = defaultdict(set)

@@ -42,15 +42,15 @@ _read_failure: Final = codec.reader(Failure)
 
 def isolated(display_path: str, action: Callable[[], Result]) -> Result | Failure:
     """
-    Return what ``action`` returns for one file, or its failure, whatever the action raises.
+    Return what ``action`` returns for one file, or a failure if it raises any exception.
 
-    :param shown: the file as reports show it
+    :param display_path: the file as reports show it
     :raises KeyboardInterrupt: if a signal has arrived.
     """
     try:
         return action()
     except Exception as error:  # noqa: BLE001  # it becomes an entry of the report and an exit code
-        interrupts.check()  # in the middle of a C library, a signal looks like another error
+        interrupts.check()  # inside a C library, a signal surfaces as another error
         return failure_from(display_path, error)
 
 
@@ -67,7 +67,7 @@ def decode_outcome(line: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401
 
 
 def failure_from(display_path: str, error: Exception) -> Failure:
-    """Return the failure of a file over which an exception was raised."""
+    """Return the failure of a file whose processing raised an exception."""
     match error:
         case ModelFileError():
             return Failure(path=error.path, code=error.code, message=error.message)

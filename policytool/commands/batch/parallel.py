@@ -90,8 +90,8 @@ def _run_missing(
     results: CachedResults[Item, Request, Result],
 ) -> Generator[Result | Failure, None, bool]:
     """
-    Yield what becomes of each item, from the cache if possible, and return whether any result was
-    added to it.
+    Yield the result of each item, from the cache if possible, and return whether any result was
+    added to the cache.
     """
     entries = [isolated(task.shown(item), functools.partial(results.entry, item)) for item in items]
     missing = [
@@ -114,8 +114,8 @@ def _run_missing(
                 found_count += 1
                 yield cached if isinstance(cached, Failure) else cached.result
                 continue
-            # The entry vanished meanwhile, or has another type, which is rare. This process may
-            # have children by now, so that no copy of it may go on.
+            # The entry has vanished, or has another type, which is rare. This process may have
+            # child processes by now, so it must not continue in a copy of itself.
             [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
@@ -159,11 +159,12 @@ def run_serially(
     attempt: Callable[[Item], Result],
 ) -> Iterator[Result | Failure]:
     """
-    Yield what ``attempt`` makes of each item in a copy of this process, if it may have one;
-    ``task`` says what is lost if the copy ends over an item. Another copy then goes on.
+    Yield the result of ``attempt`` for each item, run in a copy of this process if one can be
+    created. If the copy crashes on an item, ``task`` provides the message, and another copy
+    continues.
 
-    :raises UsageError: for what the task refuses to do to the only item.
-    :raises ModelFileError: if a copy ends, but over no item.
+    :raises UsageError: for wrong usage with the only item.
+    :raises ModelFileError: if a copy crashes outside any item.
     """
     with ResultsOfCopies(task, len(items)) as results:
         while len(results.known) < len(items):
@@ -194,9 +195,9 @@ def _result_of(
     display_path: str, action: Callable[[], Result], *, is_only: bool
 ) -> Result | Failure:
     """
-    Return what an action makes of an item, or its failure.
+    Return the result of an action for an item, or its failure.
 
-    :param is_only: whether there is no other item, so that wrong usage is the end of the run
+    :param is_only: whether there is no other item, so that wrong usage ends the run
     :raises UsageError: for wrong usage with the only item.
     """
     result = isolated(display_path, action)
@@ -213,7 +214,7 @@ def _run_in_processes(
     scheduler: str | None,
 ) -> Generator[Result | Failure, None, bool]:
     """
-    Yield what further processes make of each item, and return whether any of them ended over one.
+    Yield the results of each item from worker processes, and return whether any of them crashed.
     """
     read_result = task.readers().result
     head = codec.encode([task.module, limits.overrides(), request]).encode()
@@ -254,7 +255,7 @@ def _helpers(
 
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:
-    """Return what answers each item's line, in the process that was given ``head``."""
+    """Return the function that answers an item's line in a process started with ``head``."""
     module, bounds, encoded = json.loads(head)
     task: Task[Any, Any, Any] = importlib.import_module(module).TASK
     readers = task.readers()

@@ -56,7 +56,7 @@ def position(number: int, shard: Shard | None) -> int:
 
 
 def names(inputs: Iterable[Input]) -> list[str]:
-    """Return a text for each input: its path, and whether it was named, and so must be a model."""
+    """Return, for each input, its path and whether it was named, and so must be a model."""
     return [f"{'named' if source.exact else 'found'} {source.display_path}" for source in inputs]
 
 

@@ -61,7 +61,7 @@ def whole(path: AnyPath) -> AnyPath | None:
 def prefix_of(name: str, head: bytes) -> str | None:
     """
     Return the prefix of the checkpoint that a shard is part of, or that the file ``checkpoint``
-    names: the last part of it, for it lies beside it.
+    names: only its last part, because the checkpoint is in the same directory.
     """
     if (prefix := shard_prefix(name)) is not None:
         return prefix

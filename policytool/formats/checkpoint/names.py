@@ -69,10 +69,10 @@ class Named:
 
 def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
     """
-    Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be
+    Return the names of the entries of a checkpoint; ``graph`` is None for TF 1, and if it cannot be
     read.
 
-    :raises BundleError: for objects nested beyond the bounds, and for keys that are longer.
+    :raises BundleError: if objects are nested too deeply, or if the keys are too long.
     """
     if excess := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
         raise BundleError("checkpoint-limit", f"has keys of {excess}")
@@ -103,8 +103,8 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
 
 def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
     """
-    Return the weights that the object graph leads to, by variables' own names where they tell a
-    layer and no other variable has them.
+    Return the weights in the object graph, under the names of their variables if a name contains a
+    layer and is unique; otherwise under their object paths.
     """
     places = _places(graph)
     attributes_by_key: dict[str, tuple[int, Attribute]] = {}
@@ -125,8 +125,8 @@ def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, t
 
 def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
     """
-    Return the names that lead to an object, and to what it stores other than a value: a lookup
-    table's keys and the like.
+    Return the names on the way to an object, and to an attribute other than its value, such as the
+    keys of a lookup table.
     """
     names = [] if attribute.name == _VALUE else [attribute.name]
     while number != _ROOT:

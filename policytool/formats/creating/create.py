@@ -94,9 +94,9 @@ def _compare(
     values: Values | None,
 ) -> None:
     """
-    Read a draft as any file is read, and hold it against what was to be written.
+    Read a draft like any model file, and compare it with the expected document and values.
 
-    :raises WriteError: where it differs.
+    :raises WriteError: if it differs.
     """
     try:
         draft_document = format_detection.document(draft, expected.path)

@@ -33,14 +33,14 @@ def stored_blocks(
     placement: Placement, values: Values | None
 ) -> Iterator[tuple[Array, Counts | None]]:
     """
-    Yield what the new file holds of a variable in C order, as flat arrays of its dtype, each with
-    what a cast did to it.
+    Yield a variable's values for the new file in C order: flat arrays of its stored dtype, each
+    with the counts of its cast.
 
-    bfloat16 is as ``ml_dtypes`` has it, floats of eight bits are their bits. Values that are not
-    floats change their dtype only where all stay what they are.
+    bfloat16 arrays have the dtype of ``ml_dtypes``; 8-bit floats are yielded as their bits. Values
+    that are not floats change their dtype only if every value stays the same.
 
-    :raises WriteError: for values that cannot be read, that do not fit, or that are too many or too
-        few for the shape.
+    :raises WriteError: for values that cannot be read or cannot be cast, and if the number of
+        values does not match the shape.
     """
     name, expected_count = "/".join(placement.path), math.prod(placement.shape)
     count = 0
@@ -76,7 +76,7 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
 
 
 def same(expected: Iterable[Array], other: Iterable[Array]) -> bool:
-    """Return whether two streams of blocks hold the same bytes, wherever they are cut."""
+    """Return whether two streams of blocks contain the same bytes; block sizes may differ."""
     first, second = (iter(blocks) for blocks in (expected, other))
     left = right = np.zeros(0, dtype=np.uint8)
     while True:
@@ -167,7 +167,11 @@ def _cast(
 
 
 def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
-    """Return values in another dtype that has all of them."""
+    """
+    Return a block in another dtype.
+
+    :raises ValuesError: if the dtype cannot represent every value
+    """
     if block.dtype.kind not in "biuf" or dtype.kind not in "biuf":
         raise ValuesError(f"{block.dtype} cannot be cast to {dtype}")
     with np.errstate(all="ignore"):

@@ -50,7 +50,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 
 
 def document(content: Content, path: str) -> Document:
-    """Return the document that reading the file gives."""
+    """Return the document that reading the new file is expected to give."""
     parts = {layout.CONFIG: read_back(content.config, layout.CONFIG)}
     if content.training is not None:
         parts[layout.TRAINING] = read_back(content.training, layout.TRAINING)

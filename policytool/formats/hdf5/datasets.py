@@ -85,7 +85,7 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     """
     Yield slabs that cover a dataset in C order, each within :data:`BLOCK`, or a row of chunks.
 
-    :raises ValuesError: for chunks that have to be held whole and are larger than that.
+    :raises ValuesError: for chunks that are too large or too many to be read at once.
     """
     shape = dataset.shape
     if shape is None:
@@ -140,9 +140,9 @@ def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
 
 def _check(dataset: h5d.DatasetID) -> None:
     """
-    Make sure that the values are in this file, and no more of them than were stored.
+    Check that a dataset's values are in this file and do not expand far beyond the stored bytes.
 
-    :raises ValuesError: where they are not.
+    :raises ValuesError: if they are elsewhere, expand too far, or have an unsupported type.
     """
     properties, kind = dataset.get_create_plist(), dataset.get_type()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():

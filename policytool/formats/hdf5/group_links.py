@@ -85,9 +85,9 @@ class GroupLinks:
 
     def count_repeated(self, number: int) -> None:
         """
-        Count links, or names in attributes, of a group that another path led to already.
+        Count links, or names in attributes, of a group that was already reached by another path.
 
-        :raises ModelFileError: beyond the bound.
+        :raises ModelFileError: if there are more than the limit.
         """
         self._repeated += number
         if excess := limits.H5_REPEATED_LINKS.exceeded_message(self._repeated, counting=True):
@@ -105,7 +105,7 @@ class GroupLinks:
             raise self._probe.failure("h5-limit", f"has paths of {excess}")
 
     def _check(self, count: int, path: tuple[str, ...]) -> None:
-        """Raise for more objects or deeper groups than are read."""
+        """Raise an error if there are too many objects or the group is nested too deeply."""
         if excess := limits.H5_OBJECTS.exceeded_message(
             count, counting=True
         ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):

@@ -210,7 +210,7 @@ def _subject(what: str) -> str:
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
     """
-    Return a text attribute, None where there is none, whatever string type it was written with.
+    Return a text attribute of any string type; None if the group does not have it.
     """
     if name not in group.attrs:
         return None
@@ -240,8 +240,9 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
 
 def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     """
-    Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``,
-    ``name1``, ...
+    Return the names in an attribute that is an array of texts.
+
+    Keras splits an attribute of more than 64 kB into ``name0``, ``name1``, ...
     """
     names: list[str] = []
     for key in _chunks(group, name):
@@ -262,7 +263,7 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
 
 
 def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, name: str) -> None:
-    """Raise where an attribute of texts could become more than is read of one."""
+    """Raise an error if the texts of an attribute may be larger than the limit."""
     count, most = attribute.get_space().get_simple_extent_npoints(), attribute.get_storage_size()
     if attribute.get_type().is_variable_str():
         most = count * h5i.get_file_id(holder).get_filesize()
@@ -281,11 +282,11 @@ def _claimed_bytes(dataset: h5d.DatasetID) -> int:
 
 def inflation(dataset: h5d.DatasetID) -> str:
     """
-    Return, as the end of a sentence, by how much too far a dataset's values go beyond what is
-    stored of them; an empty text within the bounds.
+    Return, as the end of a sentence, how far a dataset's values expand beyond the stored bytes; an
+    empty text if they are within the limits.
 
-    A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is
-    stored.
+    Each chunk counts as a whole, even if the dataset is smaller than the chunk or nothing of the
+    chunk is stored.
     """
     claimed, stored = (
         max(_claimed_bytes(dataset), _chunk_bytes(dataset)),
@@ -352,11 +353,11 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     """
     Return every dataset below ``group`` with its shape and dtype.
 
-    With ``attributes`` also the names of layers, and the order of weights in groups that have
-    several. All of a group is read before the next group is opened, because its metadata are close
-    together in the file.
+    With ``attributes``, also return the names of layers, and the order of weights in groups with
+    several weights. A group is read completely before the next group is opened, because its
+    metadata are close together in the file.
 
-    :raises ModelFileError: beyond the bounds on objects, depth and rank.
+    :raises ModelFileError: if the file exceeds the limits on objects, depth or rank.
     """
     contents = Contents()
     links = GroupLinks(probe)
@@ -451,7 +452,7 @@ def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents
 def _order(
     frame: _Entered, links: GroupLinks, orders: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """Return the order of a group's weights; ``orders`` keeps it by the group's address."""
+    """Return the order of a group's weights; ``orders`` caches it by the group's address."""
     if frame.address in orders:
         links.count_repeated(len(orders[frame.address]))
     elif h5a.get_num_attrs(frame.group):
@@ -540,8 +541,8 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
 
 def _inflation(dataset: h5d.DatasetID) -> str | None:
     """
-    Return how much more a dataset claims than it stores; None where that is within bounds, as for
-    all that Keras writes.
+    Return a message if a dataset declares far more values than it stores; None if it is within the
+    limits, as every dataset that Keras writes is.
     """
     claimed = _claimed_bytes(dataset)
     if claimed > _CLAIMED and inflation(dataset):

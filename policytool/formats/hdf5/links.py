@@ -23,14 +23,14 @@ class Link:
 
     @property
     def properties(self) -> h5p.PropLCID:
-        """The creation properties of a link like this one."""
+        """The creation properties for a copy of this link."""
         link_properties = h5p.create(h5p.LINK_CREATE)
         link_properties.set_char_encoding(self.cset)
         return link_properties
 
 
 def links(group: h5g.GroupID) -> list[Link]:
-    """Return the links of a group, in the order they were made where the file tells it."""
+    """Return the links of a group in creation order if the file tracks it, else by name."""
     group_links: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
     order = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME

@@ -65,7 +65,7 @@ def read(probe: Probe) -> Document:
 
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
-    """Return the optimizer's variables in the order that loaders restore them in."""
+    """Return the optimizer's variables in the order in which Keras restores them."""
     names = contents.orders.get((OPTIMIZER,), ())
     places = {name: place for place, name in enumerate(names)}
     state_tensors = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)

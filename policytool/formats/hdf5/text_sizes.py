@@ -77,8 +77,10 @@ def remember_stream(file: h5f.FileID, stream: BinaryIO) -> None:
 
 def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> int | None:
     """
-    Return how many bytes the texts of an attribute have together; None if its file cannot be read
-    beside the library, or keeps attributes in another way than in the object's header.
+    Return the total size of an attribute's texts in bytes.
+
+    None if the file cannot be read without the HDF5 library, or if the attribute is not stored in
+    the object's header.
 
     :param count: how many texts it has
     """
@@ -98,7 +100,7 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
             and (data := _attribute_data(body, name)) is not None
         ]
     except (OSError, RuntimeError, ValueError, struct.error):
-        return None  # no file of the system, or a header of another make
+        return None  # not a file of the operating system, or an unsupported header version
     if len(matches) != 1 or len(matches[0]) < count * _REFERENCE.size:
         return None
     lengths = _REFERENCE.iter_unpack(matches[0][: count * _REFERENCE.size])

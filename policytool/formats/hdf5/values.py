@@ -63,18 +63,18 @@ def open_files(
 
 def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
     """
-    Return why no values are read: they would be too many for the bytes of the files; an empty text
-    within the bound.
+    Return why no values are read: they would expand too far beyond the size of the files. An empty
+    text if they are within the limit.
 
-    Each dataset alone may be within the bound: one that is stored once can stand at any number of
-    places, and small ones need not be stored at all.
+    Each dataset on its own may be within the limit: a dataset that is stored once can appear at any
+    number of places, and the values of small datasets may not be stored at all.
     """
     stored = max(sum(map(opening.file_size, files)), 1)
     claims = (
         dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
         for tensor in (*(document.tensors or ()), *document.state)
     )
-    # a larger one is not read for itself
+    # a dataset with a larger claim is rejected on its own
     claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
     excess = limits.H5_RATIO.exceeded_message(-(-claimed // stored)) if claimed > _LARGE else ""
     return f"all datasets together would expand {excess}" if excess else ""

@@ -45,11 +45,12 @@ def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChang
 
 def rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
     """
-    Return how each weights file that changes is made anew.
+    Return how each changed weights file is rebuilt, by its name.
 
-    :param names: of all files
+    :param names: the names of all files
 
-    :raises WriteError: where a tensor is in none of them, or the optimizer's state in several.
+    :raises WriteError: if no file contains a tensor to cast, or if several contain the optimizer's
+        state.
     """
     if not changes.casts and changes.state is None:
         return {}

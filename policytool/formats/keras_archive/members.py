@@ -83,8 +83,8 @@ def copy_member(
 
 def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     """
-    Return the description of a member that replaces another: its name, times, attributes and
-    compression.
+    Return the description for the replacement of a member, with the same name, times, attributes
+    and compression.
     """
     member_info = zipfile.ZipInfo(info.filename, info.date_time)
     member_info.compress_type = info.compress_type
@@ -111,9 +111,9 @@ def plain_extra(info: zipfile.ZipInfo) -> bytes:
 
 def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
     """
-    Add a file in the place of a member.
+    Add a file as the replacement of a member.
 
-    :raises OSError: where reading or writing fails.
+    :raises OSError: if reading or writing fails.
     """
     member_info = like(info)
     with opening.regular_stream(path) as source:
@@ -128,10 +128,10 @@ def weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
 ) -> Iterator[OpenHdf5]:
     """
-    Open a member as HDF5: where it stands, or inflated into a file without a name beside
-    ``scratch``.
+    Open a member as HDF5: in place if it is stored uncompressed, else inflated into an unnamed file
+    beside ``scratch``.
 
-    :raises WriteError: where HDF5 fails.
+    :raises WriteError: if HDF5 fails.
     """
     if info.compress_type == zipfile.ZIP_STORED:
         with storage.reading(path, start=_data_offset(path, info), size=info.file_size) as opened:

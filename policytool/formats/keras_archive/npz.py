@@ -94,8 +94,10 @@ def observations(
     files: Sequence[tuple[str, Arrays]], *, read_by_keras: bool
 ) -> Iterator[Observation]:
     """
-    Yield what a reader of the report should know of weights in NumPy's format, by their names;
-    Keras reads them if there are no others.
+    Yield the observations about weights in NumPy's format.
+
+    :param files: the arrays of each file, with its name
+    :param read_by_keras: whether Keras reads these files, because there are no other weights
     """
     for what in sorted({name for name, _ in files}) if read_by_keras else ():
         yield Observation(
@@ -124,8 +126,8 @@ def observations(
 
 def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, bytes]]:
     """
-    Yield the beginning of each array, by its name; of what is no zip the beginning of the whole, as
-    ``numpy.load`` decides it.
+    Yield the name and the first bytes of each array. For a file that is not a zip, yield an empty
+    name and its first bytes, or those of a pickle if ``numpy.load`` would unpickle it.
     """
     head = stream.read(_HEADER)
     if not head.startswith(_ZIP):

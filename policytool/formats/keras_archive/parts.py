@@ -47,8 +47,11 @@ def document(
     arrays: Sequence[tuple[str, Arrays]] = (),
 ) -> Document:
     """
-    Return the document of one model from its JSON parts, the walks through its weights files, and
-    its weights in NumPy's format by their names.
+    Return the document of one model.
+
+    :param parts: its JSON parts by name
+    :param weights: the contents of its HDF5 weights files
+    :param arrays: its weights in NumPy's format, with the names of the files
     """
     metadata = parts.get(METADATA)
     version = metadata.get("keras_version") if isinstance(metadata, dict) else None

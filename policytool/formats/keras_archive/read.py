@@ -114,8 +114,8 @@ def zip_failures(probe: Probe) -> Iterator[None]:
 
 def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
     """
-    Return members that hold weights, none of which shares bytes with another: a few bytes could
-    then pass for any number of weights.
+    Return the members with weights, after checking that no two share bytes: a few shared bytes
+    could otherwise stand for any number of weights.
     """
     if excess := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
         raise probe.failure("zip-limit", f"stores its weights in {excess}")
@@ -146,8 +146,8 @@ def _vocabularies(
     probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
 ) -> dict[tuple[str, ...], str]:
     """
-    Return the vocabularies that the archive holds beside its config, by the path of their layer;
-    what is no text is left out, as nothing reads it.
+    Return the vocabularies that the archive stores outside its config, by the path of their layer.
+    Members that are not UTF-8 text are skipped, because nothing reads them.
     """
     infos = [
         info
@@ -170,7 +170,7 @@ def _vocabularies(
 def _members(
     probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]
 ) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name, the last one where a name stands twice, as Python reads them."""
+    """Return the members by name; of duplicate names, the last member, as Python reads them."""
     infos = archive.infolist()
     if excess := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
         raise probe.failure("zip-limit", f"has {excess}")

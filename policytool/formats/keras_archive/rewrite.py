@@ -142,7 +142,7 @@ class _Source:
 def _rebuild_member(
     old: _Source, info: zipfile.ZipInfo, new_archive: zipfile.ZipFile, changes: Rebuild
 ) -> Mapping[tuple[str, ...], Counts]:
-    """Make a weights member anew, by way of a file without a name."""
+    """Rebuild a weights member, using an unnamed temporary file."""
     with atomic.Draft.beside(old.scratch) as draft:
         with old.weights(info.filename) as opened, storage.creating(draft.path, opened) as target:
             counts = rebuild(opened, target, changes)

@@ -35,7 +35,7 @@ _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 
 
 def read(probe: Probe) -> Document:
-    """Return the document of a lone ``keras_metadata.pb``."""
+    """Return the document of a ``keras_metadata.pb`` that is read without its SavedModel."""
     nodes = dict(_nodes(probe))
     root = next((number for number, node in nodes.items() if node["path"] == "root"), None)
     if root is None:
@@ -99,10 +99,11 @@ def _node(data: bytes, span: protobuf_splice.Span) -> tuple[int, dict[str, Any]]
 
 def _graph(nodes: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]:
     """
-    Return the objects with the edges that their paths tell, and what held them in between.
+    Return the objects with the edges that follow from their paths, and the missing objects between
+    them as containers.
 
-    Objects are numbered in the order in which models hold them, so a model's layers are told in
-    their order. The model is node 0, as in a SavedModel.
+    Objects are numbered in the order in which models track them, so a model's layers keep their
+    order. The model is node 0, as in a SavedModel.
     """
     numbers = {str(node["path"]): number for number, node in sorted(nodes.items(), reverse=True)}
     next_number = max(nodes) + 1

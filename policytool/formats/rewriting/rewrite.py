@@ -38,7 +38,8 @@ def measure(
     """
     Return what casts would do to the values of a file.
 
-    :raises ModelFileError: where the file is not what the plan says, or cannot be read.
+    :param display_path: the file's name in error messages
+    :raises ModelFileError: if the file does not match the plan, or cannot be read.
     """
     with report_failures(display_path or str(source), source):
         rewriter = _rewriter(document_format, source)[1]

@@ -107,8 +107,11 @@ class _Reader:
         self, entry: str, nodes: Iterable[_Node], sources: Mapping[str, int], *, signature: bool
     ) -> Trace:
         """
-        Return what an entry point does that consists of ``nodes``; ``sources`` says which names are
-        variables.
+        Return the trace of an entry point.
+
+        :param nodes: the nodes of its graph
+        :param sources: the numbers of the variables, by the names of their nodes
+        :param signature: whether the entry point is a signature
         """
         counts: Counter[GraphOp] = Counter()
         reads: dict[tuple[str, ...], dict[int, None]] = defaultdict(dict)
@@ -232,7 +235,7 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
 
 
 def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Trace]:
-    """Return the traces of the signatures, or of the root object's functions without any."""
+    """Return the traces of the signatures; if there are none, of the root object's functions."""
     objects = meta_graph.object_graph
     main = {(node := _node(message)).name: node for message in graph_def.nodes}
     sources = (

@@ -23,8 +23,8 @@ _TYPE: Final = b"/tensorflow.AssetFileDef"
 
 def assets(graph: Any) -> tuple[Any, ...]:
     """
-    Return the assets of a ``MetaGraph``, each an ``AssetFile``; TensorFlow 1 has them in a
-    collection, which loaders read if they stand nowhere else.
+    Return the assets of a ``MetaGraph``, each an ``AssetFile``. TensorFlow 1 stores them in a
+    collection, which TensorFlow reads only if the field ``assets`` is empty.
     """
     if graph.assets:
         return tuple(graph.assets)
@@ -33,7 +33,7 @@ def assets(graph: Any) -> tuple[Any, ...]:
     )
     if collection is None or any(
         collection.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")
-    ):  # of several kinds loaders take the last
+    ):  # TensorFlow uses the last of several kinds
         return ()
     asset_files = (
         parse_message("AssetFile", packed_asset.value)

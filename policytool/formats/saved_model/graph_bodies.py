@@ -47,8 +47,8 @@ class Body:
 
 def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
     """
-    Return the graph itself and its functions, by their names, and the names that two functions
-    have, of which the first counts.
+    Return the graph itself and its functions by name, and the names that several functions share;
+    the first function with a name counts.
     """
     library = definition.library
     passed = {
@@ -63,7 +63,7 @@ def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
             function.nodes,
             name in passed
             or any(entry.key == _REPLACING for entry in function.attributes)
-            # which takes any number of inputs, so that those behind it have no fixed position
+            # an argument of variable length, so that later inputs have no fixed position
             or any(
                 argument.number_attribute or argument.type_list_attribute for argument in arguments
             ),
@@ -123,8 +123,10 @@ def functions_of(node: Any) -> Iterator[str]:
 
 def attribute(node: Any, key: str) -> str | None:
     """
-    Return the text of an attribute; None if the node has none, and a NUL, which no text has, for
-    anything else, such as one that a call fills in.
+    Return the text of an attribute; None if the node does not have the attribute.
+
+    Return a NUL, which no text contains, if the value is not a text, for example because a call
+    fills it in.
     """
     value = next(
         (entry.value for entry in reversed(node.attributes) if text(entry.key) == key), None
@@ -138,8 +140,10 @@ def attribute(node: Any, key: str) -> str | None:
 
 def text_of(node: Any) -> bytes:
     """
-    Return the one text of a constant; a NUL, which no path has, for anything else, such as text as
-    bytes, which TensorFlow takes instead, or a value that a call fills in.
+    Return the text of a constant that has exactly one.
+
+    Return a NUL, which no path contains, for anything else, such as text stored as raw bytes, which
+    TensorFlow prefers, or a value that a call fills in.
     """
     value = next(
         (entry.value for entry in reversed(node.attributes) if entry.key == b"value"), None

@@ -304,7 +304,7 @@ class _Paths:
 
     @cached_property
     def _assigned_values(self) -> Mapping[str, list[str]]:
-        """By the handle of a variable, the values that nodes of the graph itself assign to it."""
+        """The values that nodes of the main graph assign to each variable, by its handle."""
         values_by_handle: dict[str, list[str]] = defaultdict(list)
         for node in self.bodies[MAIN].messages:
             if node.op == _ASSIGNMENT and len(inputs := inputs_of(node)) > 1:
@@ -339,8 +339,8 @@ class _Paths:
 
     def _argument_values(self, function: str, position: int, kind: _Kind) -> Sequence[_Need] | None:
         """
-        Return what an argument of a function is wherever it is called; None where it may be
-        anything.
+        Return the values that the calls of a function pass for one of its arguments; None if these
+        are not known.
         """
         if self.bodies[function].has_unseen_calls:
             return None
@@ -414,7 +414,7 @@ class _Paths:
 
     @cached_property
     def _calls(self) -> Mapping[str, list[_Call]]:
-        """By function, the nodes that name it."""
+        """The calls of each function, by its name."""
         calls_by_function: dict[str, list[_Call]] = {}
         calling = ops.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
@@ -500,7 +500,7 @@ class _Paths:
 
     @cached_property
     def _callees(self) -> Mapping[str, list[str]]:
-        """By function, the functions that its nodes name."""
+        """The functions that each function calls, by its name."""
         callees: dict[str, list[str]] = defaultdict(list)
         for called, calls in self._calls.items():
             for call in calls:
@@ -508,7 +508,7 @@ class _Paths:
         return callees
 
     def _called_from(self, functions: Iterable[str]) -> frozenset[str]:
-        """Return functions, and all that they call."""
+        """Return functions with all functions that they call, directly or indirectly."""
         pending = list(functions)
         reached_functions: set[str] = set()
         while pending:

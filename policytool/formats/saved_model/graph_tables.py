@@ -71,8 +71,8 @@ class TableReader:
 
     def vocabularies(self) -> dict[tuple[str, ...], str]:
         """
-        Return the words of tables, one on a line, by the numbers of the nodes of the layers that
-        have them; words that a line cannot hold, and tables filled otherwise, are left out.
+        Return the vocabularies of lookup layers, one word per line, by the number of the layer's
+        node. Words with line breaks, and tables that are filled in other ways, are skipped.
         """
         vocabulary_texts: dict[tuple[str, ...], str] = {}
         for index, edges in self._edges.items():

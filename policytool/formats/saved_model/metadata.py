@@ -71,10 +71,10 @@ class MetadataChange:
 
     def write(self, source: Path, draft: Path) -> Counted:
         """
-        Write the file with its metadata edited into an empty draft.
+        Write the file with its edited metadata into an empty draft.
 
-        :raises WriteError: where the file does not hold what the edits say.
-        :raises OSError: where reading or writing fails.
+        :raises WriteError: if the file does not contain the values that the edits expect.
+        :raises OSError: if reading or writing fails.
         """
         with _map_file(source) as data:
             changes = _splices(data, self.file, self.edits)
@@ -103,9 +103,9 @@ class MetadataChange:
 
     def compare(self, source: Path, draft: Path) -> None:
         """
-        Compare a written file with its source: the metadata as planned, every other byte the same.
+        Check that a written file has the planned metadata and is otherwise identical to its source.
 
-        :raises WriteError: where it is not so.
+        :raises WriteError: if it differs.
         """
         with _map_file(source) as data:
             changes, expected, size = (
@@ -147,7 +147,7 @@ class MetadataChange:
 @contextmanager
 def _map_file(path: Path) -> Iterator[memoryview]:
     """
-    Map a file, which may be hundreds of megabytes of graph around the little that is read of it.
+    Map a file into memory: the graph may take hundreds of megabytes, of which little is read.
     """
     with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size

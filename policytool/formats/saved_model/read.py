@@ -106,7 +106,7 @@ def read(probe: Probe) -> Document:
         parts, config_part = (
             {**parts, ARCHITECTURE: architecture},
             ARCHITECTURE,
-        )  # whatever the others look like, loaders may take them for Keras'
+        )  # Keras may read the other parts as its own, whatever they contain
     tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):
@@ -166,8 +166,8 @@ def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator
 
 def _missing(probe: Probe) -> Iterator[Observation]:
     """
-    Tell of files of the checkpoint that are not there: its index, or a shard, whose names say how
-    many there are.
+    Report a missing file of the checkpoint: its index, or a shard. The names of the shards contain
+    their number.
     """
     folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
     present = opening.names(folder) if opening.is_directory(folder) else frozenset()
@@ -176,7 +176,7 @@ def _missing(probe: Probe) -> Iterator[Observation]:
         for entry in present
         if (match := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
-    # of each number of shards the first that is missing: names may claim any number of them
+    # only the first missing shard of each set, because names may claim any number of shards
     shards = (
         next((shard for shard in _shards(count) if shard not in present), None)
         for count in counts or {1}
@@ -257,8 +257,10 @@ def _metadata(
     probe: Probe, graph: Any, observations: list[Observation]
 ) -> tuple[Mapping[str, Json], dict[int, str]]:
     """
-    Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both
-    files is two parts, and the one that it obeys counts.
+    Return the JSON metadata by part, and the part of each Keras node.
+
+    TF 2.5 writes metadata to both files. These are two parts, and a node has the part that TF 2.5
+    reads.
     """
     if excess := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
         raise probe.failure("proto-limit", f"has {excess}")
@@ -274,7 +276,7 @@ def _metadata(
             inner = texts.get(node.node_id)
             if inner and inner[0] == GRAPH:
                 others[node.node_id] = inner[1]
-            # loaders build what it describes before they look for the node, which may not be there
+            # Keras builds the described object before it looks for the node, which may be missing
             texts[node.node_id] = (
                 KERAS,
                 node.metadata,
@@ -393,8 +395,8 @@ def _ops(
     probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]
 ) -> frozenset[str]:
     """
-    Return the kinds of ops in all graphs: loaders may be asked for another than the one that is
-    reported. Calls of functions by their names are none.
+    Return the kinds of ops in all graphs, because TensorFlow may load another graph than the
+    reported one. The names of functions, which are called like ops, are not included.
     """
     from policytool.formats.saved_model import graph_paths
     from policytool.releases.symbols import ops  # as in read

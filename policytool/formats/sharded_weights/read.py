@@ -60,8 +60,8 @@ def shards(probe: Probe, observations: list[Observation]) -> Iterator[AnyPath]:
 
 def _names(probe: Probe, value: Json) -> list[str]:
     """
-    Return the names of the shards, each once, in the order of the map; a variable's group can be
-    spread over several.
+    Return the names of the shards without duplicates, in the order of the map. The variables of one
+    group can be in several shards.
     """
     mapped = value.get(MAP) if isinstance(value, dict) else None
     if not isinstance(mapped, dict):

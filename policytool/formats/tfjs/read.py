@@ -128,9 +128,9 @@ def shards(model: Json) -> tuple[str, ...]:
 
 def places(probe: Probe) -> tuple[TensorLocation, ...]:
     """
-    Return where the values of each tensor lie, in the order of the manifest.
+    Return the location of each tensor's values, in the order of the manifest.
 
-    :raises ModelFileError: for a manifest that is none.
+    :raises ModelFileError: for an invalid manifest.
     """
     locations = []
     for group in _groups(probe, _object(probe, [])):
@@ -174,8 +174,8 @@ def is_shard(path: AnyPath) -> bool:
 
 def escapes(path: str) -> bool:
     """
-    Return whether a shard's path leads out of the model's directory, on any system; or is no path
-    but a URL.
+    Return whether a shard's path leads outside the model's directory on any operating system, or is
+    a URL.
     """
     windows_path = PureWindowsPath(path)  # takes both kinds of slash
     return (
@@ -221,7 +221,7 @@ def _list_at(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
 
 def _tensor(probe: Probe, entry: Json) -> Tensor:
     """
-    Return what an entry of the manifest says is stored: the quantised dtype where there is one.
+    Return the tensor of a manifest entry as it is stored: with the quantised dtype if there is one.
     """
     entry = entry if isinstance(entry, dict) else {}
     name, shape, quantization = entry.get("name"), entry.get("shape"), entry.get("quantization")

@@ -63,9 +63,11 @@ def already_exists(name: str) -> WriteError:
 @contextmanager
 def report_failures(display_path: str, place: Path) -> Iterator[None]:
     """
-    Turn every failure into the one kind that is reported.
+    Convert every write failure into a :class:`ModelFileError`.
 
-    :raises ModelFileError: in place of each.
+    :param display_path: the model's name in the message
+    :param place: the file that is written
+    :raises ModelFileError: instead of the original error.
     """
     try:
         yield
@@ -158,11 +160,11 @@ class Companions:
 
     def copy(self, names: Iterable[str]) -> None:
         """
-        Make a draft of each file.
+        Create a draft of each file.
 
-        :raises WriteError: for one that is not there, or that is in the target's directory as
-            another file.
-        :raises OSError: where the system fails.
+        :raises WriteError: if a file is missing, or if the target's directory has a different file
+            with its name.
+        :raises OSError: if the operating system fails.
         """
         for name in names:
             source_file, place = self.source / name, self.target / name
@@ -405,9 +407,11 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
 
 def check_output(source: Path, target: Path, display_path: str, *, overwrite: bool) -> None:
     """
-    Make sure that a rewritten copy of ``source`` may be called ``target``, before it is made.
+    Check that a rewritten copy of ``source`` may be written to ``target``.
 
-    :raises ModelFileError: if something of that name stays, or the directory cannot be read.
+    :param display_path: the model's name in error messages
+    :raises ModelFileError: if ``target`` exists and may not be replaced, or if its directory cannot
+        be read.
     """
     with report_failures(display_path, target):
         _check_target(
@@ -446,7 +450,7 @@ def _check_target(place: OutputPlace, *, overwrite: bool, directory: bool) -> No
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:
-    """Return what tells whether the files of a model change."""
+    """Return inode, size and modification time of a model's files, to detect changes."""
     files = (
         [source]
         if not source.is_dir()

@@ -28,8 +28,9 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     Return ``text`` with these values replaced, added to mappings (before is ABSENT) and removed
     from mappings (after is ABSENT); the same text if nothing changes.
 
-    :raises EditError: if a pointer leads nowhere, or something other than ``before`` is there.
-    :raises WriteError: if the new text does not hold the edited value, such as beyond the bounds.
+    :raises EditError: if a pointer leads nowhere, or if its value is not ``before``.
+    :raises WriteError: if the new text does not parse to the edited value, for example because it
+        exceeds a limit.
     """
     try:
         root = yamltext.compose(text)
@@ -56,7 +57,7 @@ def _refuse(problem: str) -> WriteError:
 
 
 def _edit(value: Json, edits: Sequence[Change]) -> Json:
-    """Return the value with every edit made, each of which has to find what it expects."""
+    """Return the value with all edits applied; each edit must match the present value."""
     holder: dict[str, Json] = {"": value}
     for pointer, before, after in edits:
         if not _POINTER.fullmatch(pointer):

@@ -387,7 +387,7 @@ def references(argument: Argument) -> Iterator[Reference]:
 
 
 def used_layers(network: Network) -> set[str]:
-    """Return the names of the layers whose tensors a call or an output of a network takes."""
+    """Return the names of the layers whose tensors a call or an output of a network uses."""
     arguments = (
         argument
         for unit in network.units
@@ -478,8 +478,8 @@ BACKWARD: Final = "backward_layer"
 
 def backward_twin(unit: Unit, forward: Unit, loaded: LoadedModel) -> Unit | None:
     """
-    Return the forward layer of a Bidirectional with the variables of its backward layer; None if
-    the file has none of it.
+    Return a copy of a Bidirectional's forward layer with the variables of its backward layer; None
+    if the file has no variables of the backward layer.
     """
     if unit.site is None or forward.site is None:
         return None

@@ -77,7 +77,7 @@ class _Judge:
     def known_keys(
         self, unit: Unit, kind: str, class_name: str, config: Mapping[str, Value]
     ) -> dict[str, Value]:
-        """Return the keys of an object's config that the target takes."""
+        """Return an object's config with only the keys that the target accepts."""
         target, log = self.target, self.log
         accepted_config = dict(config)
         objection = known_arguments.objection(

@@ -59,8 +59,8 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
     Return the calls of a unit as ``inbound_nodes``.
 
     :param offsets: the number of each unit's first call in the network
-    :raises UnwritableCallError: for positional arguments behind the first, and for values that are
-        no JSON.
+    :raises UnwritableCallError: for positional arguments after the first, and for values that
+        cannot be written as JSON.
     """
     inbound_nodes: list[Json] = []
     for call in unit.calls:
@@ -210,8 +210,8 @@ _MODEL_BEFORE: Final = "tf2.3"
 
 def encode(root: Unit, target: Target, log: Log) -> Json:
     """
-    Return the serialised model, as the target's container has it; what the target has no words for
-    goes to the log as a refusal.
+    Return the serialised model in the format of the target's container. Anything that the target
+    cannot represent is logged as a refusal.
     """
     serialised = _Writer(target, log).unit(root, network=None, member=True)
     if target.container != "json" or target.is_keras3:

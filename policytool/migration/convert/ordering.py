@@ -282,11 +282,11 @@ def order(
     """
     Return the units of a functional network in the order of the loaded model's ``layers``.
 
-    Inputs that lead to no output stand before all others at depth 0. Other units that do so stand
-    last, in their own order: Keras 2 appends them (``connect_ancillary_layers``), Keras 3 does not
-    have them, and no count goes beyond them.
+    Inputs that lead to no output come first among the units of depth 0. Other units that lead to no
+    output come last, in their own order: Keras 2 appends them (``connect_ancillary_layers``) and
+    Keras 3 drops them, so they do not affect the positions of the others.
 
-    :param further: what the loader puts between calls by itself
+    :param further: the edges that the loading release adds between calls
     :param by_name: whether a call's keyword arguments are sorted
     """
     graph = connect_calls(network, by_name=by_name)

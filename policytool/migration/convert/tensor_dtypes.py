@@ -179,7 +179,7 @@ def says_all_sizes(root: Unit) -> bool:
 
 @once_per_network
 def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
-    """Return what is known of the sizes of the images in a sequence that each call gets."""
+    """Return the known image sizes in the sequence that each call gets."""
     graph, output_sizes = call_graph(network), _output_sizes(network, data_format)
     return {
         node: _input_sizes(node, network, output_sizes, data_format)

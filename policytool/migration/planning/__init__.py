@@ -51,11 +51,11 @@ _PICKLED: Final = "pickled-weights"
 @once_per_model
 def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
-    Return what migrating the model as asked would change.
+    Return the plan for migrating the model with these options.
 
     Refusals are part of the plan: a file is migrated whole or not at all.
 
-    :raises UsageError: for patterns that match no layer, or two that match one.
+    :raises UsageError: if a pattern matches no layer, or two patterns match the same layer.
     """
     draft_plan = draft(loaded, options)
     after = _verdicts_after(loaded, draft_plan)
@@ -131,7 +131,7 @@ def _retraces(loaded: LoadedModel, options: Options) -> bool:
 
 
 def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> tuple[Verdict, ...]:
-    """Return what loaders make of the result, judged without the graph, which stays as it is."""
+    """Return the verdict of each loader on the edited file, without reading the unchanged graph."""
     document = loaded.document
     if draft_plan.edits or draft_plan.casts or document.traces:
         judged = replace(apply_edits(document, draft_plan.edits, draft_plan.casts), traces=())

@@ -57,8 +57,8 @@ def _of_root(loaded: LoadedModel) -> str | None:
 
 def _voters(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     """
-    Return the floating layers that say what the model's policy is: those with weights, else all but
-    inputs; a kept layer only where there is no other.
+    Return the float layers that determine the model's policy: those with weights, or else all
+    except inputs. Kept layers count only if there is no other layer.
     """
     floating = [
         index

@@ -117,7 +117,8 @@ def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
 
 def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[Refusal]:
     """
-    Yield a refusal for an initialiser that every loader runs before it reads the variable it made.
+    Yield a refusal for an initialiser that does not support the variable dtype of the target
+    policy; loaders run it before they read the stored variable.
     """
     layer = loaded.layers[index]
     for key, value in loaded.config(index).items():

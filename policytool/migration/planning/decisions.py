@@ -170,8 +170,8 @@ def _decide_map(
     loaded: LoadedModel, index: int, target: Policy, reason: str | None, decisions: Decisions
 ) -> None:
     """
-    Change the entries of a layer's policy map that follow the base: to the target, or to float32
-    where the layer is kept.
+    Change the entries of a layer's policy map that follow the base policy: to the target, or to
+    float32 if the layer is kept in float32.
     """
     own_map = loaded.own_policies[index]
     assert isinstance(own_map, PolicyMap)  # noqa: S101  # the caller asked
@@ -205,7 +205,7 @@ def _retarget(
     loaded: LoadedModel, index: int, target: Policy, decisions: Decisions
 ) -> Policy | None:
     """
-    Return the policy for a layer that is to follow ``target``: a quantised layer keeps its mode.
+    Return the new policy of a layer that follows ``target``; a quantised layer keeps its mode.
     """
     own_policy = loaded.own_policies.get(index)
     current = own_policy if isinstance(own_policy, Policy) else None

@@ -124,8 +124,8 @@ class LossScaleVerdict:
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
     """
-    Return the model's policy with the loss scale that the file spells; None where no layer says
-    one.
+    Return the model's policy with the loss scale that is stored in the file; None if no layer
+    stores the policy.
     """
     name = base_policy(loaded)
     for index, site in enumerate(loaded.sites):
@@ -152,8 +152,8 @@ def spells_scale(value: object) -> bool:
 
 def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     """
-    Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
-    the model is compiled with an optimizer that has none.
+    Return the scale that ``--loss-scale keep`` moves to the optimizer: that of the model's policy,
+    if the model is compiled with an optimizer without a loss scale.
     """
     policy, optimizer = model_policy(loaded), loaded.optimizer
     if (
@@ -168,8 +168,8 @@ def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
 
 def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
     """
-    Return what dropping the loss scales of a model's policies comes to; None where no policy passes
-    one.
+    Return the effect of dropping the loss scales of a model's policies; None if no policy has an
+    explicit loss scale.
     """
     scaled = tuple(
         loaded.layers[index].path
@@ -204,11 +204,11 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
 
 def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note, ...]:
     """
-    Return what is to be said of the loss scales that the plan drops.
+    Return the notes about the loss scales that the plan drops.
 
-    :param kept: whether the model's moves into the optimizer
-    :param leaves: the policy that the model goes to from mixed_float16, and the optimizer with it;
-        None where it does not
+    :param kept: whether the model's loss scale moves to the optimizer
+    :param leaves: the new policy of a model, and its optimizer, that leaves mixed_float16; None for
+        other models
     """
     scale_verdict = verdict(loaded)
     if scale_verdict is None:

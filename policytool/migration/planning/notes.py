@@ -68,7 +68,7 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
 
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
-    """Yield a note where layers get variables of a dtype that the file cannot store them in."""
+    """Yield a note if the file cannot store the new variable dtype of some layers."""
     new_dtypes = {
         (index, decisions.variable_dtype(loaded, index))
         for index in decisions.by_site
@@ -114,7 +114,7 @@ def _about_exceptions(
 def _about_inputs(
     loaded: LoadedModel, decisions: Decisions, target_policy: policy.Policy
 ) -> Iterator[Note]:
-    """Yield a note where inputs stay 16 bits wide in a model that is to compute in more."""
+    """Yield a note if inputs keep a 16-bit dtype although the model will compute in more bits."""
     compute = target_policy.compute_dtype
     if compute is None or dtypes.itemsize(compute) <= _SIXTEEN_BITS:
         return

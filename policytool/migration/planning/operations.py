@@ -24,7 +24,7 @@ _JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})
 
 
 def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
-    """Return the dtypes of what an operation makes; None for those that no rule knows."""
+    """Return the dtypes of an operation's results; None if no rule covers the operation."""
     calls = node.calls or (Call(args=tuple(Reference(layer=name) for name in node.parents)),)
     called = _called_class(node)
     results = {dtype for call in calls for dtype in result_dtypes(called, call, dtype_of)}

@@ -60,11 +60,11 @@ def move_state(
     loaded: LoadedModel, dialect: Dialect, before: Json, after: Json, *, leaves_scaled: bool
 ) -> tuple[StateSlot, ...] | None:
     """
-    Return the optimizer's state in its new places; None where it stays.
+    Return the optimizer's state in its new slots; None if it does not move.
 
-    :param leaves_scaled: whether the model goes from mixed_float16 to another policy, for
-        ``compile()`` wraps by itself under that one and saves the wrapper's state, although the
-        config has the optimizer alone
+    :param leaves_scaled: whether the model changes from mixed_float16 to another policy. Under
+        mixed_float16, ``compile()`` wraps the optimizer and saves the state of the wrapper,
+        although the config contains only the inner optimizer
     """
     outer, inner = variable_numbers(loaded, OUTER), variable_numbers(loaded, INNER)
     if loaded.document.format != "keras" or not outer:
@@ -105,7 +105,7 @@ def notes(
     after: Json,
     state: tuple[StateSlot, ...] | None,
 ) -> tuple[Note, ...]:
-    """Return what loaders make of the state under another wrapper."""
+    """Return the notes about how releases restore the state if the wrapper changes."""
     was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
     name = optimizer_config.class_of(after)
     state_notes = []

@@ -47,9 +47,9 @@ class PolicyWriter:
 
     def spell(self, new_policy: Policy | PolicyMap, before: Json | Unspelled) -> Json:
         """
-        Return the value for a policy where ``before`` stands now.
+        Return the JSON value of the new policy, which replaces ``before``.
 
-        :raises SpellingError: for a policy that the target generation has no words for.
+        :raises SpellingError: for a policy that the target generation cannot represent.
         """
         if self.target is not None:
             return (
@@ -68,8 +68,8 @@ class PolicyWriter:
 
     def _is_read(self, new_policy: Policy | PolicyMap, before: dict[str, Json]) -> bool:
         """
-        Return whether the target reads a dict as what is wanted already; later releases of a family
-        add keys to it that earlier ones ignore.
+        Return whether the target already reads a dict as the new policy; later releases of a family
+        add keys that earlier releases ignore.
         """
         if self.target is None or isinstance(new_policy, PolicyMap):
             return False
@@ -92,8 +92,8 @@ class PolicyWriter:
 
 def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
     """
-    Return the edits that spell every decision, and that respell what is out of date; refusals go to
-    the decisions.
+    Return the edits that write every decision and update outdated policy formats; refusals are
+    added to the decisions.
     """
     speller = PolicyWriter(loaded=loaded, target=target)
     edits_by_address: dict[Address, Edit] = {}
@@ -116,7 +116,7 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
 def _respellings(
     loaded: LoadedModel, target_id: str | None
 ) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
-    """Return the edits and refusals of all spellings of the file, where no decision stands."""
+    """Return the format edits and refusals of all dtype values in the file."""
     target = next((generation for generation in GENERATIONS if generation.id == target_id), None)
     speller = PolicyWriter(loaded=loaded, target=target)
     return tuple(
@@ -133,7 +133,7 @@ def _add_decided(
     edits_by_address: dict[Address, Edit],
     decisions: Decisions,
 ) -> None:
-    """Add the edits of every place where a layer's policy stands."""
+    """Add an edit for every place in the file that stores a layer's policy."""
     loaded, new_policy = speller.loaded, decision.policy
     site, layer = loaded.sites[index], loaded.layers[index]
     changes = _differs(loaded.own_policies.get(index), new_policy, layer.policy) or (
@@ -230,8 +230,8 @@ def _format_edit(
     speller: PolicyWriter, address: Address, value: Json
 ) -> tuple[Edit | None, Refusal | None]:
     """
-    Return the edit for a spelling that is out of date, or that the target writes in another way, or
-    why there can be none.
+    Return the edit for a policy format that is outdated or that the target writes differently, or
+    the refusal if there is no such edit.
     """
     if not _is_outdated(value) and speller.target is None:
         return None, None
@@ -283,7 +283,7 @@ def _is_policy(loaded: LoadedModel, address: Address) -> bool:
 
 
 def _current(stored_policy: Policy | PolicyMap) -> Policy | PolicyMap | None:
-    """Return the policy by its current name; None where no name of today computes the same."""
+    """Return the policy under its current name; None if no current policy is equivalent."""
     if isinstance(stored_policy, PolicyMap) or not policy.is_removed(stored_policy):
         return stored_policy
     name = current_name(stored_policy.name)

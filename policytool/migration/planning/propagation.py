@@ -57,7 +57,7 @@ class _Dtypes:
     """By a model's site, what its graph makes; None while it is followed."""
 
     def flow(self, model: int) -> Flow:
-        """Return the dtypes that every node of a model's graph makes, following it once."""
+        """Return the output dtypes of every node in a model's graph, which is followed once."""
         model_flow = self.flows.get(model)
         if model_flow is None:
             self.flows[model] = None
@@ -80,7 +80,7 @@ class _Dtypes:
     def output_dtypes(
         self, node: GraphNode, made_by: Callable[[str], frozenset[str]]
     ) -> frozenset[str]:
-        """Return the dtypes that a node makes of those that other nodes make."""
+        """Return the output dtypes of a node, given those of the other nodes."""
 
         def dtype_of(argument: Argument) -> str | None:
             if isinstance(argument, Reference):
@@ -156,7 +156,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
 
 def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[str]]:
     """
-    Return, for each layer in a graph, the float dtypes of the tensors that it gets under some
+    Return, for each layer in a graph, the float dtypes of its input tensors under the given
     decisions.
     """
     dtypes_by_site: dict[int, frozenset[str]] = {}
@@ -223,8 +223,8 @@ def _is_strict(loaded: LoadedModel, node: GraphNode) -> bool:
 
 def _conflicts(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow) -> Iterator[_Conflict]:
     """
-    Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
-    make the narrower ones.
+    Yield each node that newly receives two dtypes, with these dtypes and the layers that compute
+    the narrower ones.
     """
     changed = {name for name, node_dtypes in new.items() if node_dtypes != old[name]}
     for node in graph.nodes.values():

@@ -198,8 +198,8 @@ def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
 
 def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
     """
-    Yield a refusal for each layer that is revived from traces, and changes itself or holds what
-    changes.
+    Yield a refusal for each layer that is restored from traces, and that changes or contains a
+    layer that changes.
     """
     reported_holders = set[int]()
     for index in affected:

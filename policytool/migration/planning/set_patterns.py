@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
     """
-    Return which assignment decides for which site: an exact path before any regular expression.
+    Return the assignment for each matching site; an exact path wins over regular expressions.
 
-    :raises UsageError: where a pattern matches no layer, two match one, or one is no regular
-        expression.
+    :raises UsageError: if a pattern matches no layer or is not a regular expression, or if two
+        patterns match the same layer.
     :raises ModelFileError: if matching exceeds the limit of steps.
     """
     exact: dict[int, Assignment] = {}
@@ -59,8 +59,8 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
 
 def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list[int]:
     """
-    Return the layers whose path a pattern matches in full: of many, those that compute in floats
-    and say so; inputs and ids are only set by name.
+    Return the layers whose whole path matches a pattern. If some of them are settable, return only
+    those: inputs and layers that take IDs are set only by their exact path.
     """
     check_pattern(pattern, f"--set {pattern!r} is not a layer path and")
     matching_layers = [

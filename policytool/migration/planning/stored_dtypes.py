@@ -28,9 +28,9 @@ _STAND_IN: Final = "float32"
 
 def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
     """
-    Return the casts that the decisions need, and those that make a file readable at all.
+    Return the casts that the decisions need, and those without which the file is unreadable.
 
-    A SavedModel's checkpoint stays as it is, unless the model is traced and saved anew.
+    The checkpoint of a SavedModel is unchanged unless the model is re-exported.
     """
     if not stores_dtypes(loaded) or (loaded.is_saved_object and not retrace):
         return ()

@@ -78,12 +78,12 @@ def plan(
     target: str | None,
 ) -> Training:
     """
-    Return what the options mean for the saved optimizer.
+    Return the changes to the saved optimizer that the options require.
 
-    :param base: the policy that ``--to`` replaces; ``changes`` tells whether any layer's policy
-        does change
+    :param base: the policy that ``--to`` replaces
+    :param changes: whether the policy of any layer changes
     :param respells: whether policies lose a loss scale
-    :param target: the generation that policies are spelled for, where ``--target`` names one
+    :param target: the generation whose policy format is written, if ``--target`` names one
     """
     place = optimizer_config.optimizer_place(loaded.document)
     keep = (

@@ -99,14 +99,14 @@ def _observation(code: str) -> Callable[[Evidence], bool]:
 
 
 def _is_functional(evidence: Evidence) -> bool:
-    """Whether a SavedModel is a functional model or holds one."""
+    """Whether a SavedModel is a functional model or contains one."""
     return (
         evidence.traits.graph_network and evidence.traits.root_class != "Sequential"
     ) or evidence.traits.nested_models
 
 
 def _has_no_traces(evidence: Evidence) -> bool:
-    """Whether a SavedModel has no traces: these hang on an attribute of the model."""
+    """Whether a SavedModel has no traces, which need the attribute ``keras_api`` of the model."""
     described = bool(evidence.document.nodes) and evidence.traits.root_class is not None
     return described and not any(
         name == "keras_api" for name, _ in evidence.document.nodes[0].children
@@ -118,7 +118,7 @@ def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
 
 
 def _meets_rank(evidence: Evidence) -> bool:
-    """Whether a Sequential is built for a dimension more up to a layer that refuses it."""
+    """Whether the extra dimension of a Sequential's input shape reaches a layer that rejects it."""
     outcomes = (layer_facts(name).extra_axis for name in evidence.traits.shaped)
     return next((outcome for outcome in outcomes if outcome != "kept"), None) == "fails"
 
@@ -196,7 +196,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "the config of its Sequential model is a list, the format used up to Keras 2.2.2",
         lambda evidence: evidence.traits.listed_layers,
     ),
-    # What no order of building exists for: releases do not end, or refuse it; see
+    # Layers that cannot be built in any order: releases loop forever or fail to load; see
     # fixtures/attacks.json.
     _row(
         Obstacle.GRAPH,

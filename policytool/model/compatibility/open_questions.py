@@ -71,7 +71,7 @@ def of(
     sites: Sequence[Site],
     groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
-    """Return what is left open about a model."""
+    """Return the doubts about loading a model."""
     about = [doubt for group in groups for doubt in _about(evidence.document, group)]
     return (
         *_export(evidence.document),
@@ -107,7 +107,7 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
 
 
 def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
-    """Tell of operations that no release has, and of the functions that operations call."""
+    """Yield doubts about unknown operations, and about functions that operations call."""
     if document.format == "h5" or not traits.operation_uses:
         return  # in HDF5, Keras 3 finds layers by the names of operations, and no operation
     from policytool.releases import keras_operations  # only for graphs with operations
@@ -174,7 +174,7 @@ def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
 
 
 def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """Tell of layers that Keras 3 writes in a model and in another that it holds."""
+    """Yield a doubt about layers that are both in a model and in a model nested in it."""
     if not traits.nested_models:
         return
     places: dict[tuple[str, str], list[Site]] = {}

@@ -53,7 +53,7 @@ class ObjectGroup:
 
 
 def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
-    """Return the objects in the configs of a model's layers, and the layers themselves."""
+    """Return the layers of a model and the objects in their configs, grouped by equal arguments."""
     groups: dict[tuple[object, ...], ObjectGroup] = {}
     for site in sites:
         if site.config is None:

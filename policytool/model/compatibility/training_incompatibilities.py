@@ -146,7 +146,7 @@ def _row(
 
 
 def _multiplies(evidence: TrainingEvidence) -> bool:
-    """Return whether the loss scale grows by something else than 2."""
+    """Return whether the growth factor of the loss scale is not 2."""
     try:
         scale = (
             optimizer_config.scale_of(evidence.wrapper) if evidence.wrapper is not None else None
@@ -402,7 +402,7 @@ def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvi
 def first(
     rows: tuple[TrainingRow, ...], evidence: TrainingEvidence, loader: str
 ) -> TrainingRow | None:
-    """Return the first row that applies to a loader; None where none does."""
+    """Return the first row that applies to a loader; None if no row does."""
     for row in rows:
         if (
             evidence.document.format in row.formats
@@ -419,8 +419,8 @@ def _is_legacy(optimizer: Json) -> bool:
 
 def _product_place(evidence: TrainingEvidence) -> int | None:
     """
-    Return the number of the one scalar that Nadam keeps besides its steps and its rate; None where
-    it has none, or several.
+    Return the number of the only scalar that Nadam stores besides its step count and learning rate;
+    None if it stores no such scalar, or several.
     """
     if optimizer_config.class_of(evidence.optimizer) != "Nadam":
         return None

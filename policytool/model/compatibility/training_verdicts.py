@@ -74,7 +74,7 @@ class Named:
 
 
 def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
-    """Return what a loader makes of a training configuration."""
+    """Return the verdict of a loader on a training configuration."""
     row = training_incompatibilities.first(training_incompatibilities.REFUSALS, evidence, loader)
     if row is not None:
         return PartVerdict(reason=row.reason)
@@ -105,8 +105,8 @@ def named(evidence: TrainingEvidence) -> Iterator[Named]:
 
 def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
     """
-    Return whether a loader looks a loss or a metric up when it loads the file: Keras 3 keeps the
-    metrics of HDF5 as they are until training begins (3.0 to 3.15).
+    Return whether a loader looks up a loss or metric when it loads the file. From HDF5, Keras 3.0
+    to 3.15 looks up metrics only when training begins.
     """
     return (
         evidence.document.format == "keras"
@@ -117,8 +117,8 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: Named) -> bool
 
 def _misses(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
     """
-    Return whether a loader does not find what another release finds; archives give names to
-    ``compile()``, which looks them up when training begins.
+    Return whether a loader does not find a loss or metric that another release has. For archives,
+    ``compile()`` looks up names only when training begins.
     """
     if evidence.document.format == "keras" or entry.is_own:
         return False
@@ -156,8 +156,9 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
 
 def _ownerless(evidence: TrainingEvidence) -> str | None:
     """
-    Return what to say of variables of an optimizer that is not in the configuration, as Keras 3
-    writes archives of a model that it saved as HDF5 before (3.15.1); it compiles them with rmsprop.
+    Return the doubt about variables of an optimizer that is missing from the configuration. Keras
+    3.15.1 writes such archives for a model that it saved as HDF5 before, and compiles them with
+    rmsprop.
     """
     if evidence.optimizer is not None or not any(
         tensor.path[:1] == training_incompatibilities.INNER_STATE[:1]

@@ -53,8 +53,8 @@ def verdicts(
     document: Document, origins: Sequence[Release], traits: ConfigTraits, placed: Placed
 ) -> tuple[Verdict, ...]:
     """
-    Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
-    no loader is given.
+    Return the verdict of each loader on the document, in the order of :data:`LOADERS`; empty for
+    formats that are never loaded.
     """
     if document.format in NOT_LOADED:
         return ()
@@ -93,7 +93,7 @@ def _verdict(
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
-        # what it cannot build it may revive from what was traced, and models it puts together
+        # a loader may restore layers that it cannot build from their traces, and it builds models
         # itself
         left += [
             replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
@@ -119,9 +119,9 @@ def _verdict(
 
 def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
     """
-    Yield the operations, and the arguments of their calls, that a loader does not take.
+    Yield the operations, and the arguments of their calls, that a loader does not support.
 
-    HDF5 does not say that they are operations, for which :data:`REFUSALS` has a row.
+    HDF5 cannot represent operations; :data:`REFUSALS` has a row for that.
     """
     uses = evidence.traits.operation_uses
     if family_of(loader) != KERAS3 or evidence.document.format == "h5" or not uses:
@@ -144,7 +144,7 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
 
 
 def _objections(loader: str, groups: Sequence[ObjectGroup]) -> Iterator[Cause]:
-    """Yield the classes and the keys that a loader does not take."""
+    """Yield the classes and the keys that a loader does not support."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
     for group in groups:
         if group.custom or not known_arguments.is_known(group.kind, group.class_name):
@@ -211,7 +211,7 @@ _WORDS: Final = {
 
 
 def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
-    """Yield what a loader cannot build in its dtype."""
+    """Yield the layers and initialisers that a loader cannot build in their dtype."""
     for class_name, policy in sorted(
         pair
         for pair in traits.layer_policies

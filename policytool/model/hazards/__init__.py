@@ -100,7 +100,7 @@ class _Owners:
 
 
 def _owners(entries: Mapping[Address, int]) -> dict[str, _Owners]:
-    """Return the layers by part and by the steps that lead to each of them."""
+    """Return, for each part of the file, the tree of the layers by the steps of their pointers."""
     owners_by_part: dict[str, _Owners] = defaultdict(_Owners)
     for entry, site in entries.items():
         owners = owners_by_part[entry.part]

@@ -151,7 +151,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
 
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
-    """Yield what other file a layer of Keras opens when it is built."""
+    """Yield the hazard of a Keras layer that opens another file when it is built."""
     facts = layer_facts(class_name)
     if facts.opens:
         key = facts.opens["argument"]
@@ -190,8 +190,8 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
 
 def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
     """
-    Yield a type of tensors that is looked up: by its module in Keras' own format, by a registered
-    name in metadata.
+    Yield the hazard of a tensor type that a loader looks up: by its module in the Keras format, by
+    a registered name in metadata.
     """
     names, module = (
         [value[key] for key in ("type_spec", "spec_name") if value.get(key)],

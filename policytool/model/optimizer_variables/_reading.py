@@ -68,11 +68,11 @@ class OptimizerState:
 
 def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
     """
-    Return a serialised optimizer of a file, without wrappers; None where there is none.
+    Return the serialised optimizer of a file without wrappers; None if there is no optimizer.
 
-    A bare name means what the release that wrote the file makes of it.
+    A bare name stands for the default config of the release that wrote the file.
 
-    :raises SpellingError: for what no release writes.
+    :raises SpellingError: for a format that no release writes.
     """
     class_and_config = optimizer_config.innermost(value)
     if class_and_config is None:
@@ -168,8 +168,8 @@ def _state_of_standalone(
     Return the state that standalone Keras 2 stores as ``Variable_7``: ``weights`` of each class in
     its ``optimizers.py``.
 
-    SGD keeps a momentum whether it has one or not. RMSprop, Adagrad and Adadelta store no count of
-    steps before Keras 2.3, and Nadam no product of momentums.
+    SGD stores momentum slots even if its momentum is 0. Before Keras 2.3, RMSprop, Adagrad and
+    Adadelta store no step count, and Nadam no momentum product.
     """
     config = {**optimizer.config, "momentum": True}
     expected_positions = [

@@ -132,7 +132,8 @@ def sites(
 
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     """
-    Add the layer ``value`` and all below it; a layer that was already met gets a further place.
+    Add the layer ``value`` and all layers below it; a layer that was already added gets another
+    path.
     """
     if excess := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
         raise LimitError(f"{walk.root.part} contains {excess}")
@@ -158,7 +159,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
 
 
 def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
-    """Return the site of the layer ``value`` alone."""
+    """Return the site of the layer ``value``, without the layers below it."""
     serialized = keras_objects.require(value)
     config = serialized.config
     class_name, registered = split_class(serialized)

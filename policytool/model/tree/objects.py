@@ -66,9 +66,9 @@ class _Walk:
 
     def count_use(self, attribute: str = "") -> None:
         """
-        Count a layer, or a list or dict that the attribute leads to.
+        Count a layer, or a list or dict that is the value of the attribute.
 
-        :raises LimitError: beyond the bounds.
+        :raises LimitError: if the count exceeds a limit.
         """
         self.uses += 1
         self.characters += len(attribute)
@@ -79,7 +79,7 @@ class _Walk:
 
     @cached_property
     def holders(self) -> frozenset[int]:
-        """The lists and dicts that lead to a layer; all others need not be looked into."""
+        """The lists and dicts that contain a layer, at any depth; the others can be skipped."""
         nodes = self.document.nodes
         steps.spend(sum(len(node.children) for node in nodes.values()), walk="edges of objects")
         above: dict[int, list[int]] = defaultdict(list)

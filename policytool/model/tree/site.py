@@ -63,7 +63,7 @@ BOOKKEEPING: Final = frozenset(
 
 
 class Unspelled(Enum):
-    """Told apart from JSON's null, which some releases write."""
+    """A missing key, in contrast to JSON's null, which some releases write."""
 
     ABSENT = auto()
 
@@ -146,13 +146,13 @@ def with_shared_places(
     copies: Mapping[int, Iterable[Address]],
 ) -> tuple[Site, ...]:
     """
-    Return the sites with their further places, by their number, and those that layers below a
-    shared one have; a parent stands before its children.
+    Return the sites with the additional paths of shared layers and of the layers below them. A
+    parent comes before its children.
 
-    :param copies: by the number of a shared layer, the objects that serialize it at these places
+    :param also_at: the additional paths of each shared layer, by site index
+    :param copies: the objects that serialize each shared layer at these paths, by site index
 
-    :raises LimitError: where there are more places than a model has layers, or their paths are
-        longer.
+    :raises LimitError: if the number of paths or their total length exceeds a limit.
     """
     result: list[Site] = []
     places = characters = 0

@@ -73,7 +73,7 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
         grouped = tuple(
             replace(tensor, path=(tensor.path[0], *tensor.path))
             for tensor in document.tensors or ()
-        )  # as HDF5 has them, in a layer's group
+        )  # HDF5 stores them in the group of a layer
         sites = _with_cell_names(sites, children, grouped)
         pairs_by_site = _by_names(sites, children, grouped)
         owned = {
@@ -146,7 +146,7 @@ def _by_names(
 def _with_shared(
     sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
 ) -> dict[int | None, list[int]]:
-    """Return the children with shared layers below each of the parents that hold them."""
+    """Return the children of each site; a shared layer is a child of each of its parents."""
     by_names = {site.names: index for index, site in enumerate(sites)}
     children_by_parent = defaultdict(
         list, {parent: list(below) for parent, below in children.items()}
@@ -181,8 +181,8 @@ class _Below:
 
     def by_prefix(self, start: int, name: str) -> int:
         """
-        Return the site below ``start`` whose name the variable's begins with, the longest such;
-        ``start`` where there is none: Keras 1 writes no scopes.
+        Return the site below ``start`` with the longest name that is a prefix of the variable name;
+        ``start`` if there is none. Keras 1 writes no scopes.
         """
         if start not in self._prefixes:
             index_by_name: dict[str, int] = {}
@@ -217,7 +217,7 @@ class _Below:
         return self._inner[index]
 
     def all(self, start: int) -> list[int]:
-        """Return all sites below one, each once, breadth first."""
+        """Return all sites below ``start``, each once, breadth first."""
         descendants = dict.fromkeys(self.children.get(start, ()))
         pending = deque(descendants)
         while pending:
@@ -231,8 +231,8 @@ class _Below:
 
 def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -> int:
     """
-    Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below
-    are passed over.
+    Return the deepest site below ``start`` that a variable's scopes name; scopes that name no layer
+    are skipped.
     """
     index, position = start, 0
     while position < len(scopes):
@@ -315,7 +315,7 @@ class _NumberedNames:
         self._below: dict[str, dict[str, tuple[int, str]]] = {}
 
     def of(self, site: Site, parent: str) -> str:
-        """Return the first name below a parent that is a site's with a number, or the site's."""
+        """Return the first numbered name of a site below a parent, or else the site's own name."""
         if parent not in self._below:
             self._below[parent] = self._first_names(parent)
         known = self._below[parent]
@@ -325,7 +325,7 @@ class _NumberedNames:
         return min(matches)[1] if matches else site.name
 
     def _first_names(self, parent: str) -> dict[str, tuple[int, str]]:
-        """Return the first name with a number by the name without it, each with its place."""
+        """Return, by name without number, the first name with a number and its position."""
         first_names: dict[str, tuple[int, str]] = {}
         for scope in self._scopes.get(parent, ()):
             steps.spend(len(scope), walk="scopes of cells")
@@ -441,12 +441,12 @@ def _variable_edges(
     document: Document, start: int, taken: set[int]
 ) -> Iterator[tuple[str, Tensor]]:
     """
-    Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of
-    them are passed over.
+    Yield the variables of a node with the attribute of each; the bookkeeping lists of Keras are
+    skipped.
 
-    :param taken: the variables, lists and dicts that other nodes hold, to which it adds; what they
-        lead to was yielded for those nodes
-    :raises LimitError: where the attributes are longer than the paths of a model.
+    :param taken: the variables, lists and dicts that were already yielded for other nodes; those of
+        this node are added
+    :raises LimitError: if the total length of the attributes exceeds the limit for paths.
     """
     pending = [
         (label, number)

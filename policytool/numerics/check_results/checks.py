@@ -136,12 +136,12 @@ class CheckRun:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether layers ran alone as well."""
+        """Whether layers also ran isolated from the rest of the model."""
         return any(output.isolated is not None for call in self.calls for output in call.outputs)
 
     @property
     def measured(self) -> Answer:
-        """Whether the candidate is safe on these inputs, whatever they are."""
+        """Whether the candidate is safe on these inputs, whether or not they are real data."""
         return worst(output_answer.answer for output_answer in self.answers)
 
     @property
@@ -151,7 +151,7 @@ class CheckRun:
 
     @property
     def has_changes(self) -> bool:
-        """Whether an output is not safe, or may be not, as one of the kinds that it may have."""
+        """Whether an output is not safe, or not safe for one of its possible kinds."""
         return any(
             output_answer.answer is Answer.NOT_SAFE or output_answer.why is Open.KINDS
             for output_answer in self.answers
@@ -160,8 +160,8 @@ class CheckRun:
     @property
     def is_troubled(self) -> bool:
         """
-        Whether there is an error to explain: one that speaks against the candidate, or where the
-        inputs cannot tell, one that rounding does not explain.
+        Whether there is an error to explain: a sign that the candidate is not safe or, if the
+        inputs cannot show that, an error that rounding does not explain.
         """
         if not self.is_on_data or any(
             output_answer.why in {Open.CONSTANT, Open.NOT_FINITE} for output_answer in self.answers
@@ -171,7 +171,7 @@ class CheckRun:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that was measured speaks against the candidate."""
+        """Whether no measurement shows a problem of the candidate."""
         if not self.is_on_data:
             return self.verdict.passed
         harmless = {None, Open.FEW, *([Open.CONSTANT] if self.verdict.passed else [])}
@@ -191,7 +191,7 @@ class CheckNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """The whole of it."""
+    """The result of a complete check."""
 
     reference: CheckSide
     candidate: CheckSide

@@ -226,7 +226,7 @@ class Gradients:
 
 
 def gradients_from_json(record: Mapping[str, Any]) -> Gradients:
-    """Return the child's answer as a value."""
+    """Return the gradients that the child process reports as JSON."""
     names: Sequence[str] = record["fields"]
     return Gradients(
         recorded=_recorded_scale(record["recorded"]),

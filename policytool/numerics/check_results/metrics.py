@@ -169,7 +169,7 @@ class Metrics:
 
 
 def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
-    """Return what was measured of a tensor, whose candidate has a dtype."""
+    """Return the metrics of a tensor; ``dtype`` is that of the candidate."""
     error, reference, candidate = _sums(reductions)
     return Metrics(
         elements=reductions.elements,
@@ -194,8 +194,8 @@ def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
 
 def _pairs(reductions: TensorReductions) -> bool:
     """
-    Return whether there are pairs in which both are finite, or no elements at all: of a pair that
-    is not, the reference is not, or the candidate alone.
+    Return whether some pair of values is finite on both sides, or there are no elements at all. In
+    every other pair, the reference is not finite, or only the candidate is not.
     """
     apart = (
         (reductions.nan_reference or 0)
@@ -207,8 +207,8 @@ def _pairs(reductions: TensorReductions) -> bool:
 
 def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
     """
-    Return the sums of squares; none where they say nothing, because they left the range of float64
-    or are over no pairs.
+    Return the sums of squares; None for each if they are useless because they left the range of
+    float64 or cover no pairs.
     """
     error, reference, candidate = (
         reductions.squared_error,
@@ -241,8 +241,8 @@ def _snr(error: float | None, reference: float | None) -> float | None:
 
 def _cosine(error: float | None, reference: float | None, candidate: float | None) -> float | None:
     """
-    Return the cosine by the law of cosines: where the two norms are about the same, their own
-    errors cancel out of it.
+    Return the cosine by the law of cosines: if the two norms are nearly equal, their rounding
+    errors cancel out.
     """
     if error is None or reference is None or candidate is None:
         return None
@@ -267,8 +267,8 @@ def _cosine(error: float | None, reference: float | None, candidate: float | Non
 
 def _headroom(reductions: TensorReductions, dtype: str) -> float | None:
     """
-    Return how far the largest value is from the largest of its dtype. The finite values of a
-    candidate that overflows are the small ones; the reference has the others.
+    Return the ratio of the largest finite number of the dtype to the largest value. If the
+    candidate overflows, its finite values are the small ones, so the reference counts too.
     """
     largest, limit = reductions.largest_candidate, LARGEST_FINITE.get(dtype)
     if largest is None or limit is None:

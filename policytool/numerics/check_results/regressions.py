@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def regressions(self) -> tuple[Difference, ...]:
-        """What fails the check."""
+        """The differences that fail the check."""
         return tuple(difference for difference in self.differences if difference.is_regression)
 
     @property

@@ -52,5 +52,5 @@ class TaskMetric:
 
     @property
     def passed(self) -> bool:
-        """Whether the metric of every output holds."""
+        """Whether the metric of every output passed."""
         return all(output.passed for output in self.outputs)

@@ -59,7 +59,7 @@ class NotComparable(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """
-    One error held against its tolerance.
+    One error compared with its tolerance.
 
     Errors are relative L2 norms; of tensors that are no floats, the share of values that differ.
     """
@@ -156,8 +156,8 @@ class CheckVerdict:
     @property
     def missed(self) -> tuple[Judgement, ...]:
         """
-        What is outside its tolerance: outputs first, then layers, each from the farthest above its
-        tolerance down.
+        The judgements outside their tolerance: outputs first, then layers, each sorted by excess,
+        largest first.
         """
         missed_judgements = [judgement for judgement in self.judgements if judgement.is_missed]
         return tuple(
@@ -179,7 +179,7 @@ class CheckVerdict:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether no output shows anything of the candidate."""
+        """Whether no output is comparable."""
         outputs = [
             judgement for judgement in self.judgements if judgement.about is JudgementSubject.OUTPUT
         ]

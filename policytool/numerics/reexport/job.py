@@ -28,10 +28,10 @@ def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
 
 def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
     """
-    Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
-    those that it is loaded and built under.
+    Return the job arguments that build the model as ``planned``: its config, the policies of its
+    layers, and the global policies under which it is loaded and built.
 
-    :raises ModelFileError: where the file's root is no model whose config could be built.
+    :raises ModelFileError: if the root of the file is not a model with a config.
     """
     root = planned.document.nodes.get(0)
     metadata = planned.document.parts.get(root.part or "") if root is not None else None
@@ -63,8 +63,8 @@ def reexport_job(
     before: LoadedModel, planned: LoadedModel, source: PrivateCopy, draft: Path
 ) -> dict[str, Any]:
     """
-    Return the job that writes the model as ``wanted`` has it to ``draft``, in the private directory
-    of its source.
+    Return the job that writes the ``planned`` model to ``draft``, in the private directory of its
+    source.
 
     :raises ModelFileError: as :func:`build_arguments`.
     """

@@ -61,7 +61,7 @@ def compare_result(
     before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> ReexportComparison:
     """
-    Return what was compared; :func:`differences` says what is wrong first.
+    Return the comparison for the report. Call it only if :func:`differences` yields nothing.
 
     :raises BundleError: where a checkpoint cannot be read.
     """
@@ -101,7 +101,7 @@ def differences(
     before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> Iterator[str]:
     """
-    Yield what is not as it should be, as sentences.
+    Yield each difference between the result and the plan, as a sentence.
 
     :raises BundleError: where a checkpoint cannot be read.
     """
@@ -128,7 +128,7 @@ def count_casts(
     loaded: LoadedModel, source: Path, casts: tuple[Cast, ...]
 ) -> Mapping[tuple[str, ...], Counts]:
     """
-    Return what each planned cast does to the values of a SavedModel.
+    Return how many values each planned cast changes in a SavedModel.
 
     :raises BundleError: where the checkpoint cannot be read.
     """
@@ -197,8 +197,8 @@ def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
 
 def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
     """
-    Return whether two variables hold the same values: bit for bit, or in another dtype exactly as
-    the one is cast to it.
+    Return whether two variables have the same values: bit for bit, or, if their dtypes differ, bit
+    for bit after the first is cast to the dtype of the second.
     """
     first, second = variable.bundle.entries[variable.key], other.bundle.entries[other.key]
     if first.shape != second.shape:
@@ -227,10 +227,10 @@ def _bits(stored: StoredVariable) -> tuple[str, int, int]:
 
 def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
     """
-    Return the paths of the plan's layers to those of the result: the same but for layers whose
-    names Keras counts (``softmax_2``).
+    Return the path in the result for each planned layer path. They differ only for layers whose
+    names Keras numbers (``softmax_2``).
 
-    These are matched with what their parent holds of the same class, in order.
+    Such a layer is matched with the layers of the same class in its parent, in order.
     """
     planned_layers, result_layers = (
         {layer.path: layer for layer in planned.layers},
@@ -279,7 +279,7 @@ def _policy_differences(planned: Model, after: Model, names: Mapping[str, str]) 
 def _retyped_layers(
     planned: Model, after: Model, names: Mapping[str, str]
 ) -> Iterator[tuple[Layer, Layer]]:
-    """Yield each layer that has other dtypes than planned, with what it is in the result."""
+    """Yield each planned layer whose dtypes differ in the result, with its layer in the result."""
     result_layers = _by_path(after)
     for layer in _planned_layers(planned):
         result = result_layers.get(names[layer.path])
@@ -291,7 +291,7 @@ def _retyped_layers(
 
 
 def _planned_layers(planned: Model) -> Iterator[Layer]:
-    """Yield the layers whose policies a plan speaks of."""
+    """Yield the layers whose policies are part of the plan."""
     for layer in planned.layers:
         if (
             layer.source is not Source.UNKNOWN
@@ -303,8 +303,8 @@ def _planned_layers(planned: Model) -> Iterator[Layer]:
 
 def _is_part(planned: Model, layer: Layer) -> bool:
     """
-    Return whether a layer is one that a built-in layer makes by itself and keeps no word of its
-    policy: in TF 2.5 it took the global one, in TF 2.15 that of its maker.
+    Return whether a layer is created by a built-in layer that does not store its policy. In TF 2.5,
+    such a layer uses the global policy, in TF 2.15 the policy of its creator.
     """
     holder = _by_path(planned).get(layer.path.rpartition("/")[0])
     return (
@@ -338,8 +338,8 @@ def _signature_differences(before: Model, after: Model) -> Iterator[str]:
 
 def _judged_layers(model: Model) -> Iterator[tuple[Layer, set[str]]]:
     """
-    Yield each layer that has an op to judge it by, with what these compute in; none where the graph
-    was not read, and none that holds other layers.
+    Yield each layer with ops that show its compute dtype, and the dtypes of these ops. Layers that
+    contain other layers are skipped; if the graph was not read, nothing is yielded.
     """
     holding = {layer.path.rpartition("/")[0] for layer in model.layers}
     for layer in model.layers:
@@ -356,7 +356,7 @@ def _judged_layers(model: Model) -> Iterator[tuple[Layer, set[str]]]:
 
 
 def _trace_differences(after: Model) -> Iterator[str]:
-    """Yield each layer whose ops compute in another dtype than its policy says."""
+    """Yield a sentence for each layer whose ops compute in a dtype other than its policy's."""
     for layer, op_dtypes in _judged_layers(after):
         if op_dtypes != {layer.compute_dtype}:
             yield (

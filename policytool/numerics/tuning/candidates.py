@@ -70,8 +70,8 @@ def tuned_policy(name: str | None) -> str:
     """
     Return the policy of the layers that a search converts.
 
-    :raises UsageError: without one, for names that no layer can have, and for policies that do not
-        compute in 16 bits.
+    :raises UsageError: if the name is missing, is not a policy that a layer can have, or is a
+        policy that does not compute in 16 bits.
     """
     if name is None:
         raise UsageError(
@@ -89,12 +89,12 @@ def tuned_policy(name: str | None) -> str:
 
 def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
     """
-    Return the candidates of a model: the layers that compute in 16 bits if the options apply to
-    all of them, and whose policy the file holds.
+    Return the candidates of a model: the layers whose policy is in the file and that compute in 16
+    bits if the options apply to all of them.
 
-    :param keep_rules: whether layers that ``migrate`` keeps in float32 by default are no candidates
-    :raises UsageError: for options that contradict the model, and if nothing is to be converted.
-    :raises ModelFileError: for a model whose policies cannot be changed so.
+    :param keep_rules: whether to exclude the layers that ``migrate`` keeps in float32 by default
+    :raises UsageError: if the options contradict the model, or no layer would be converted.
+    :raises ModelFileError: if the policies of the model cannot be changed in this way.
     """
     kept = {layer.path: layer.reason for layer in planning.draft(loaded, options).kept}
     fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}

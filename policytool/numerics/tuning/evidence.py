@@ -45,9 +45,9 @@ def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
 
 def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
     """
-    Return how much each layer loses: the error of its calls, or the share of values that become
-    zero; infinity where it makes NaN or infinity. What ops and the layers inside it lose counts for
-    the layer that decides their dtype.
+    Return the loss of each layer: the error of its calls, or the share of values that become zero;
+    infinity if it computes NaN or infinity. The losses of ops and inner layers count for the layer
+    that determines their dtype.
     """
     run, choices = check.runs[0], Choices(paths=paths)
     loss_by_path = dict.fromkeys(paths, 0.0)
@@ -82,8 +82,8 @@ def proposals(
 
 def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """
-    Return, for each layer, the calls that the diagnosis blames and whose dtype the layer decides,
-    because their own policy is not in the file: ops with its outputs as inputs, and layers in it.
+    Return, for each layer, the blamed calls whose dtype the layer determines because their own
+    policy is not in the file: ops that use its outputs, and layers inside it.
     """
     run, choices = _failed(check), Choices(paths=paths)
     calls_by_path: dict[str, list[str]] = {}
@@ -112,7 +112,7 @@ def costs(
     paths: Iterable[str],
     preference: Preference,
 ) -> dict[str, float]:
-    """Return what each layer costs in float32 by a preference; nothing without one."""
+    """Return the cost of each layer in float32 under a preference; empty without a preference."""
     match preference:
         case Preference.MEMORY:
             return {

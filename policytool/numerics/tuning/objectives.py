@@ -65,12 +65,11 @@ def objective(
     has_inputs: bool = True,
 ) -> Objective:
     """
-    Return what options ask for: without any, that outputs stay within :data:`TOLERANCE`.
+    Return the objective of the options; by default, outputs must stay within :data:`TOLERANCE`.
 
-    A function of the user's needs no labels: the outputs of the reference take their place.
+    A user-defined metric needs no labels: it uses the outputs of the reference instead.
 
-    :raises UsageError: for options without those that they need, and for values that they do not
-        accept.
+    :raises UsageError: if an option lacks another option that it needs, or has an invalid value.
     """
     if agreement is not None and not 0 < agreement <= 1:
         raise UsageError(f"--agreement {agreement:g} must be above 0 and at most 1")
@@ -94,10 +93,10 @@ def objective(
 
 def objective_excess(run: CheckRun, objective: Objective) -> float:
     """
-    Return how many times what the objective allows a run uses; infinity where the candidate makes
-    NaN or infinity that the reference does not make.
+    Return the error of a run as a multiple of what the objective allows; infinity if the candidate,
+    but not the reference, computes NaN or infinity.
 
-    :raises UsageError: for an agreement of outputs that are no scores of classes.
+    :raises UsageError: if the objective is an agreement, but no output contains class scores.
     """
     excesses = [_outputs_excess(run, only_finite=objective.tolerances is None)]
     if objective.agreement is not None:
@@ -110,7 +109,7 @@ def objective_excess(run: CheckRun, objective: Objective) -> float:
 
 
 def largest_error(run: CheckRun) -> float | None:
-    """Return the largest relative error of an output; None where one is not finite."""
+    """Return the largest relative error of an output; None if an output is not finite."""
     errors = []
     for judgement in run.verdict.judgements:
         if judgement.about is JudgementSubject.OUTPUT and judgement.ruling is not Ruling.NOTHING:
@@ -121,7 +120,7 @@ def largest_error(run: CheckRun) -> float | None:
 
 
 def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
-    """Return why no output of any run shows anything of the candidate; None if one does."""
+    """Return why no output of any run is comparable; None if some output is."""
     reasons = [
         judgement.not_comparable
         for run in runs
@@ -132,7 +131,7 @@ def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
 
 
 def smallest_agreement(run: CheckRun) -> float | None:
-    """Return the smallest share of rows that agree, of all outputs that have classes."""
+    """Return the smallest share of rows with the same class, over all outputs with classes."""
     agreements = [
         1 - output.changes.class_changes.mean
         for output in run.outputs
@@ -143,8 +142,8 @@ def smallest_agreement(run: CheckRun) -> float | None:
 
 def gradient_error(gradients: Gradients) -> float | None:
     """
-    Return the relative error of all gradients at the best loss scale that was tried; None if they
-    are finite at no scale.
+    Return the relative error of all gradients at the best loss scale that was tried; None if every
+    scale causes an overflow.
     """
     totals = [trial.total for trial in gradients.trials]
     return min((total.relative_error for total in totals if not total.overflow), default=None)

@@ -46,9 +46,9 @@ class Preference(StrEnum):
 
 def preference(text: str | None) -> Preference:
     """
-    Return the preference of a word; none for None.
+    Return the preference with this name; :attr:`Preference.NONE` for None.
 
-    :raises UsageError: for another word.
+    :raises UsageError: if there is no such preference.
     """
     words = [choice.value for choice in Preference if choice is not Preference.NONE]
     if text is not None and text not in words:
@@ -245,7 +245,7 @@ class Tuning:
 
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The error against the share of layers converted: the best trial of each number."""
+        """The error by share of converted layers: the best trial for each number of layers."""
         best_trials: dict[int, Trial] = {}
         for trial in self.trials:
             converted = len(self.layers) - len(trial.kept)

@@ -94,7 +94,7 @@ class Trials:
         *,
         start: float | None = None,
     ) -> None:
-        """``start`` is when the time of the budget began; None for now."""
+        """Start a search; the time budget counts from ``start``, or from now if it is None."""
         self._run = run
         self._budget = budget
         self._start = time.monotonic() if start is None else start
@@ -146,8 +146,8 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """
-        The passing set that costs least, of those that also pass on the validation inputs if there
-        are any; None if none was found.
+        The cheapest passing trial, preferably one that also passes on the validation inputs; None
+        if no trial passes.
         """
         passing = self._passing()
         valid = [trial for trial in passing if self._is_valid(trial)]
@@ -160,7 +160,7 @@ class Search:
 
     @property
     def closest(self) -> Trial | None:
-        """The trial with the smallest excess; of several, the one that keeps fewest layers."""
+        """The trial with the smallest excess; if several are equal, with the fewest kept layers."""
         return min(
             self.trials.made, key=lambda trial: (self.excess(trial), len(trial.kept)), default=None
         )
@@ -181,7 +181,7 @@ class Search:
         return ending
 
     def _is_shown_minimal(self) -> bool:
-        """Return whether each removal from the best set was tried, and fails."""
+        """Return whether the best set without any one of its layers was tried and failed."""
         best = self.best
         if best is None or best is not self._smallest:
             return False
@@ -350,8 +350,8 @@ class Search:
         self, needed: Kept, size: int, alone: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
         """
-        Yield the sets of a size that may pass with the error that is expected of each, the smallest
-        first.
+        Yield the sets of a given size that may pass, each with its expected error, the smallest
+        error first.
         """
         others = [path for path in self.hints.candidates if path not in needed]
         if size < len(needed):

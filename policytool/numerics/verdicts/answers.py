@@ -36,12 +36,12 @@ def runs_from_json(
     max_drop: float | None = None,
 ) -> tuple[CheckRun, ...]:
     """
-    Return what was measured on each device and of each signature, judged.
+    Return the judged measurements of each device and signature.
 
-    :raises UsageError: for a tolerance that names nothing in any of them, or two that name the
-        same.
+    :raises UsageError: if a tolerance matches nothing in any run, or two tolerances match the same
+        name.
     """
-    if not all(record["missing"] for record in records):  # of what did not run no names are known
+    if not all(record["missing"] for record in records):  # runs that could not start have no names
         tolerances.check(
             [
                 name
@@ -64,7 +64,7 @@ def runs_from_json(
 def _with_metric(
     run: CheckRun, record: Mapping[str, Any] | None, rule: Rule, max_drop: float | None
 ) -> CheckRun:
-    """Return a run that is judged with the task's own metric."""
+    """Return the run, judged with the metric of the task."""
     metric = metric_from_json(record, max_drop)
     return replace(
         run,
@@ -113,7 +113,7 @@ def _call(record: Mapping[str, Any]) -> LayerCall:
 
 
 def _output(record: Mapping[str, Any]) -> CheckedOutput:
-    """Return what was measured of a tensor; the error of TF32 is that of the reference."""
+    """Return the measurements of a tensor; the TF32 error is measured on the reference."""
     dtype = record["dtype_candidate"]
     return replace(
         codec.read(CheckedOutput, {**record, **dict.fromkeys(_ERRORS)}),

@@ -46,9 +46,9 @@ def of_share(changed: int, samples: int) -> Bounds:
 
 def of_shares(shares: Shares, times: float = 1) -> Bounds:
     """
-    Return the mean of shares; what was not seen is at most what no change at all would allow.
+    Return the bounds of the mean of shares. The upper bound is at least that of no observed change.
 
-    :param times: how many times as many samples there were, if the others were like these
+    :param times: factor on the number of samples, assuming that the other samples are alike
     """
     samples = round(shares.samples * times)
     if shares.is_counted or not samples:

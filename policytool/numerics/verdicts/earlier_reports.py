@@ -74,8 +74,8 @@ class EarlierCheck:
         return any(place[0] is Subject.LAYER for run in self.runs for place in run.findings)
 
 
-class _Foreign(Exception):  # noqa: N818  # not an error of ours: it becomes one sentence
-    """Why something is not a report."""
+class _Foreign(Exception):  # noqa: N818  # never leaves this module: it becomes one sentence
+    """The reason why a file is not a supported report."""
 
 
 def earlier_check(file: str, text: bytes) -> EarlierCheck:

@@ -24,9 +24,9 @@ _NUMBERED: Final = re.compile(r"(.*?)(?:_([0-9]{1,18}))?", re.DOTALL)
 
 def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
     """
-    Return the path in the file for each path of a running model that has another one there.
+    Return the path in the file for each layer path of a running model, if the two differ.
 
-    Layers below one layer are paired by class and by name without its number, in the order of the
+    Layers with the same parent are paired by class and by name without number, in the order of the
     numbers. If their counts differ, they keep their names.
 
     :param running: every layer that was called, the model itself last
@@ -79,7 +79,7 @@ def _by_parent(layers: Iterable[Named]) -> defaultdict[str, list[Named]]:
 
 
 def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
-    """Return the stored name for each running one that has another."""
+    """Return the stored name for each name in the running model, if the two differ."""
     stored_names: dict[str, str] = {}
     groups, stored_groups = _groups(running), _groups(stored)
     for key, names in groups.items():
@@ -90,7 +90,7 @@ def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, st
 
 
 def _groups(layers: Iterable[Named]) -> Mapping[tuple[str, str | None], list[str]]:
-    """Return names by their class and by what stands before their number, in order of numbers."""
+    """Return names by name without number and by class, in the order of their numbers."""
     groups: defaultdict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
     for name, kind in layers:
         matched = _NUMBERED.fullmatch(name)

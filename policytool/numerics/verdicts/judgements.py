@@ -28,10 +28,10 @@ def judge_run(
     given_tolerances: Tolerances,
 ) -> CheckVerdict:
     """
-    Return how a run is judged: every output by its accumulated error, and every call of a layer by
-    its isolated one.
+    Return the verdict on a run: outputs are judged by their accumulated error, layer calls by their
+    isolated error.
 
-    :raises UsageError: for two tolerances that name the same.
+    :raises UsageError: if two tolerances match the same name.
     """
     first = next(
         (call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)),
@@ -83,7 +83,7 @@ def _not_comparable(output: CheckedOutput) -> NotComparable | None:
 
 
 def _nonfinite_reference(calls: Sequence[LayerCall]) -> str | None:
-    """Return the first call in which the reference makes NaN, else the first with infinity."""
+    """Return the first call in which the reference computes NaN, or else infinity."""
     for kind in ("nan", "infinite"):
         for call in calls:
             counts = [getattr(output.accumulated, kind, None) for output in call.outputs]
@@ -161,5 +161,5 @@ def _has_no_finite_values(metrics: Metrics) -> bool:
 
 
 def _spoils(metrics: Metrics | None) -> bool:
-    """Return whether the candidate has NaN or infinity where the reference has a number."""
+    """Return whether an element is finite in the reference, but not in the candidate."""
     return metrics is not None and bool(metrics.overflow)

@@ -41,7 +41,7 @@ class Choices:
         )
 
     def unit(self, path: str) -> frozenset[str]:
-        """Return a layer with all layers below it that can be chosen."""
+        """Return the selectable layers among a layer and all layers below it."""
         below = f"{path}/"
         return frozenset(
             candidate
@@ -52,8 +52,8 @@ class Choices:
 
 def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     """
-    Return the layers to keep in float32, by what a diagnosis charges: each charged layer as a
-    whole, for ops the layers that make their inputs, and what shows the rounding of others.
+    Return the layers to keep in float32 according to the diagnosis: each blamed layer as a whole,
+    for ops the layers that compute their inputs, and layers in which the rounding of others shows.
     """
     layers: set[str] = set()
     for charge in origins.charges(run):
@@ -99,7 +99,7 @@ def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
 
 
 def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
-    """Return the layers that make the inputs of kept ones, or get their outputs."""
+    """Return the layers that compute the inputs of kept layers, or receive their outputs."""
     inside = set(kept)
     member = [bool(units(run, place, choices) & inside) for place in range(len(run.calls))]
     layers: set[str] = set()
@@ -114,8 +114,8 @@ def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozense
 
 def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     """
-    Return the units of all calls, those that lose most first: by the error of their own, or by the
-    share of their values that become zero.
+    Return the units of all calls, largest loss first. The loss is the call's own error, or the
+    share of its values that become zero.
     """
     losses: dict[frozenset[str], float] = {}
     for place, call in enumerate(run.calls):

@@ -105,7 +105,7 @@ class LossScaleDecision:
 
 
 def decision(grads: Gradients) -> LossScaleDecision:
-    """Return what the measurement says."""
+    """Return whether the model needs a loss scale, and which, according to the measurement."""
     none = grads.at(1.0)
     if none is None:
         return LossScaleDecision(
@@ -148,8 +148,8 @@ def decision(grads: Gradients) -> LossScaleDecision:
 
 def _losing(grads: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
     """
-    Return what a scale wins back, all variables together first where that matters, then each by
-    itself, the worst first.
+    Return the gradient losses that a scale avoids: first that of all variables together, if it
+    matters, then those of single variables, the worst first.
     """
     if scaled.total.overflow:
         return ()
@@ -194,7 +194,7 @@ def _not_finite(grads: Gradients, none: Trial) -> str:
 
 
 def _about_recorded(grads: Gradients, none: Trial) -> str:
-    """Return what dropping the recorded loss scale comes to, in numbers."""
+    """Return a sentence with the measured effect of dropping the recorded loss scale."""
     if grads.recorded is None:
         return "the file records no loss scale"
     what = f"the recorded loss scale ({words(grads.recorded)})"
@@ -239,7 +239,7 @@ def _worst(losing: tuple[GradientLoss, ...]) -> str:
 
 
 def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
-    """Return which loss scales would do, where one is needed."""
+    """Return a sentence with the loss scales that work, if the model needs a loss scale."""
     without, scaled, (lowest, highest) = none.total, best.total, workable
     if without.overflow:
         problem = (
@@ -274,7 +274,7 @@ def _about_no_need(none: Trial, best: Trial) -> str:
 
 
 def _about_dynamic(grads: Gradients) -> str:
-    """Return what dynamic scaling does, which ``compile()`` turns on under mixed_float16."""
+    """Return a sentence about dynamic scaling, which ``compile()`` enables under mixed_float16."""
     rule = grads.dynamic
     if rule.scale is None:
         return (
@@ -305,7 +305,7 @@ def _parameters(grads: Gradients) -> str:
 
 
 def _circumstances(grads: Gradients) -> Iterator[str]:
-    """Yield what the numbers hold for."""
+    """Yield sentences about the conditions of the measurement."""
     used = [
         f"{output.loss} ({output.targets})"
         for output in grads.outputs

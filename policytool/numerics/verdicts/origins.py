@@ -58,8 +58,8 @@ class Charge:
 
 def charges(run: CheckRun) -> tuple[Charge, ...]:
     """
-    Return the calls to blame in a diagnosis, in the order in which the model makes them: what makes
-    NaN or infinity if that reaches an output, and every error above its tolerance.
+    Return the calls to blame in a diagnosis, in the order of the model: the call that makes NaN or
+    infinity if an output shows it, and every call whose error is above its tolerance.
     """
     if not run.calls or any(call.trace is None for call in run.calls):
         return ()
@@ -112,8 +112,8 @@ def origin(run: CheckRun, charge: Charge) -> Origin:
 
 def with_nan_of_reference(run: CheckRun) -> CheckRun:
     """
-    Return a run whose outputs show nothing because the reference makes NaN, with the layer that
-    makes it as its origin.
+    Return a run with the origin of the reference's NaN, if that NaN makes an output incomparable:
+    the layer of the reference that makes it. Return other runs unchanged.
     """
     path = run.verdict.nonfinite_reference
     blind = any(
@@ -180,7 +180,10 @@ def _in_order(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
 
 
 def _errors(run: CheckRun) -> Iterator[Charge]:
-    """Yield the calls whose own error is above its tolerance, and those that round too much."""
+    """
+    Yield the calls whose own error is above their tolerance, and those that round too coarsely for
+    a later call.
+    """
     judged = {
         judgement.path: judgement.tolerance
         for judgement in run.verdict.judgements
@@ -216,7 +219,7 @@ def _around(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
 
 
 def own_error(call: LayerCall) -> float:
-    """Return the error that a call makes of inputs that are already rounded; 0 if unmeasured."""
+    """Return the error that a call itself adds to its inputs; 0 if it was not measured."""
     return max((_error(output.own or output.isolated) for output in call.outputs), default=0.0)
 
 
@@ -238,7 +241,8 @@ def _is_spoiled(metrics: Metrics | None) -> bool:
 
 def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     """
-    Return the calls that rounded what a call gets: its producers, or what these pass on unchanged.
+    Return the calls that rounded the inputs of a call: its producers, or their producers if these
+    pass their inputs on unchanged.
     """
     rounding_calls: set[int] = set()
     pending = list(_producers(calls[place]))

@@ -60,9 +60,9 @@ class OutputFacts:
 
 def named_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
     """
-    Return what each ``NAME=KIND`` says.
+    Return the kind of each output, from the ``NAME=KIND`` values of ``--output-kind``.
 
-    :raises UsageError: for text of another form, and for another kind.
+    :raises UsageError: for a value of another form, and for an unknown kind.
     """
     kind_by_output = {}
     for text in option_values:
@@ -132,7 +132,10 @@ def _of_probabilities(
 
 
 def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
-    """Return what several numbers may be of which nothing tells."""
+    """
+    Return the possible kinds of an output with several numbers per sample if nothing decides
+    between them.
+    """
     possible_kinds = [{OutputKind.REGRESSION}]
     if rank < _IMAGE_RANK or last > _IMAGE_CHANNELS:
         possible_kinds.append({OutputKind.CLASSES})

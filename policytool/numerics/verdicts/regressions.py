@@ -40,7 +40,7 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
     """
     Return what changed since an earlier check.
 
-    :raises ModelFileError: if the two have nothing in common.
+    :raises ModelFileError: if the two checks share no output and no layer call.
     """
     comparisons = [
         _run(run, earlier_run)
@@ -152,14 +152,14 @@ def _change(before: Finding, now: Finding) -> Change | None:
 
 
 def _is_larger(finding: Finding, other: Finding) -> bool:
-    """Return whether an error is larger than another by more than noise."""
+    """Return whether an error exceeds another one by more than noise."""
     if finding.error is None or other.error is None:
         return False
     return finding.error > FACTOR * other.error and finding.error > FLOOR * finding.tolerance
 
 
 def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
-    """Yield the candidate's metric if it is another, by more than is allowed."""
+    """Yield the difference between the metrics of the candidates if it exceeds the allowed drop."""
     metric, before = run.verdict.metric, earlier.metric
     if metric is None or before is None or before.name != metric.name:
         return

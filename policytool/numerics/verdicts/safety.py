@@ -101,7 +101,7 @@ def share_of(percent: float) -> float:
 def answer_outputs(
     outputs: Sequence[CheckedOutput], rule: Rule, metric: TaskMetric | None
 ) -> tuple[OutputAnswer, ...]:
-    """Return what the outputs of a run say of the candidate."""
+    """Return the answer of each output of a run: whether the candidate is safe."""
     names = [output.name or "" for output in outputs]
     losses = losses_by_output(rule.loss, names)
     labelled = {
@@ -133,8 +133,8 @@ def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAns
     """
     Return the answer of an output with labels.
 
-    A metric does not see that predictions change where they are as often right as wrong: those that
-    are counted have to be safe as well.
+    If as many predictions become right as wrong, the metric does not change. So the counted
+    predictions have to be safe as well.
     """
     is_known = metric.bounds is not None or metric.drop is None
     if output_answer.spoiled or not metric.rows or not is_known:
@@ -169,7 +169,7 @@ def _of_metric(metric: OutputMetric) -> Answer:
 
 
 def _undecided(output_answer: OutputAnswer) -> OutputAnswer:
-    """Return an answer that is undecided because of its yes/no predictions."""
+    """Return the answer as undecided, because of its yes/no predictions."""
     kinds = sorted(
         output_answer.kinds, key=lambda kind_answer: kind_answer.kind is not OutputKind.BINARY
     )
@@ -184,7 +184,7 @@ def answer_output(
     possible: Sequence[Reading],
     max_change: float = MAX_CHANGE,
 ) -> OutputAnswer:
-    """Return what the values of one output say of a candidate."""
+    """Return the answer of one output, from the changes of its values."""
     if changes.spoiled:
         return OutputAnswer(
             name=name,
@@ -233,7 +233,9 @@ def answer_output(
 
 
 def _is_other(kind_answers: Sequence[KindAnswer]) -> bool:
-    """Return whether the values have so little in common that it does not matter what they are."""
+    """
+    Return whether the values differ so much that the answer is the same for every kind of output.
+    """
     return any(
         kind_answer.kind is OutputKind.REGRESSION and kind_answer.change.lower > _OTHER_VALUES
         for kind_answer in kind_answers
@@ -241,7 +243,9 @@ def _is_other(kind_answers: Sequence[KindAnswer]) -> bool:
 
 
 def _rank(kind_answer: KindAnswer) -> tuple[int, int]:
-    """Return what decides first: of one answer, predictions that are counted."""
+    """
+    Return the sort key of an answer: the worst first, and of equal ones, counted predictions first.
+    """
     return -severity(kind_answer.answer), list(OutputKind).index(kind_answer.kind)
 
 
@@ -254,7 +258,7 @@ def _nothing_to_see(changes: OutputChanges) -> Open | None:
 
 
 def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
-    """Return what a kind says; nothing where its numbers are not there."""
+    """Return the answers for one kind of output; none if its numbers were not measured."""
     if kind is OutputKind.CLASSES:
         kind_answers = _of_shares(kind, changes.class_changes, most)
         return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
@@ -314,7 +318,9 @@ def _judged(
 
 
 def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAnswer:
-    """Return what a classifier's classes say, where its probabilities stay close enough for it."""
+    """
+    Return the answer for a classifier's classes; undecided if its probabilities change too much.
+    """
     if (
         kind_answer.answer is not Answer.SAFE
         or changes.class_error is None
@@ -381,8 +387,8 @@ def _spreads(channel: ChannelErrors) -> bool:
 
 def _relative(channel: ChannelErrors, samples: int, times: float = 1) -> Bounds:
     """
-    Return the root of the squared error over that of the spread, as it would be for this many times
-    as many samples.
+    Return the relative error of a channel with its bounds, for ``times`` as many samples: the root
+    of the squared error over the squared spread.
     """
     error = bounds.of_mean(channel.error, channel.squares, channel.worst, samples, times)
     scale = samples / channel.spread

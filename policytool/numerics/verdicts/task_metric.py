@@ -98,7 +98,7 @@ def _metric(text: str) -> str | UserFunction:
 def metric_from_json(
     metric_json: Mapping[str, Any] | None, max_drop: float | None
 ) -> TaskMetric | None:
-    """Return the metric of a run, judged; None if none was computed."""
+    """Return the metric of a run with its verdict; None if none was computed."""
     if metric_json is None:
         return None
     higher = metric_json["higher_is_better"]
@@ -113,7 +113,7 @@ def metric_from_json(
 
 
 def drop(before: float, after: float, *, higher: bool) -> float | None:
-    """Return how much worse the second of two values is; None if one of them is NaN."""
+    """Return by how much a metric gets worse; None if one of the two values is NaN."""
     if before == after:
         return 0.0
     difference = before - after if higher else after - before
@@ -121,7 +121,7 @@ def drop(before: float, after: float, *, higher: bool) -> float | None:
 
 
 def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bool:
-    """Return whether the second of two values is worse by more than is allowed, or is unknown."""
+    """Return whether a metric gets worse by more than is allowed, or by an unknown amount."""
     decline = drop(before, after, higher=higher)
     if decline is None or math.isinf(decline):
         return decline != -math.inf
@@ -150,9 +150,9 @@ def _judged(
 
 def _bounds(output_json: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | None:
     """
-    Return the bounds of a drop, from the drops without each block of rows: their spread says how
-    much it varies from sample to sample (the jackknife). What no row showed may be as frequent as
-    three rows of all.
+    Return the bounds of a drop, estimated from the drops without each block of rows: their spread
+    shows how much the drop varies between samples (the jackknife). A change that no row shows may
+    still occur in three rows (the rule of three).
     """
     drops = [
         drop(block["reference"], block["candidate"], higher=higher)

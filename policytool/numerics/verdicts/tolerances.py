@@ -84,10 +84,10 @@ class Tolerances:
 
     def of(self, name: str) -> float | None:
         """
-        Return the tolerance given for an output's name or a layer's path: by the exact name, else
-        by the one pattern that matches in full, else for all.
+        Return the tolerance for the name of an output or the path of a layer: that of the exact
+        name, else of the pattern that matches in full, else the one for all.
 
-        :raises UsageError: where several patterns match it.
+        :raises UsageError: if several patterns match the name.
         """
         exact = [tolerance.value for tolerance in self.given if tolerance.pattern == name]
         if exact:
@@ -107,9 +107,9 @@ class Tolerances:
 
     def check(self, names: Iterable[str]) -> None:
         """
-        Make sure that every pattern is one and means something.
+        Make sure that every pattern is valid and matches something.
 
-        :raises UsageError: where one is no regular expression, or matches nothing.
+        :raises UsageError: if a pattern is not a regular expression, or matches nothing.
         """
         listed = list(names)
         for tolerance in self.given:

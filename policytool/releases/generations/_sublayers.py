@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _cells(*, to_tf25: bool = False) -> Mapping[str, tuple[SubLayer, ...]]:
-    """Return the cells that recurrent layers make, with their own dtype."""
+    """Return the cells that each recurrent layer creates, which have their own dtype."""
     cells_by_layer = {}
     for name in classes_of(Category.RECURRENT):
         facts = layer_facts(name)
@@ -42,7 +42,7 @@ def _cells(*, to_tf25: bool = False) -> Mapping[str, tuple[SubLayer, ...]]:
 
 def _projections(policy: SubPolicy, *, private: bool = False) -> Mapping[str, tuple[SubLayer, ...]]:
     """
-    Return the projections that attention layers make.
+    Return the projections that each attention layer creates.
 
     :param private: whether the names of all attributes begin with an underscore, as in Keras 2;
         Keras 3 walks attributes by name, and finds MultiHeadAttention's public properties first

@@ -61,7 +61,7 @@ def is_pure_class_of(module: str, name: str) -> bool:
 
 
 def left_out(name: str) -> str | None:
-    """Return why a class that Keras resolves is not on the list; None for all others."""
+    """Return why a class that Keras resolves is not on the list; None for all other classes."""
     reason: str | None = data.read("pure_classes")["left_out"].get(name)
     return reason
 

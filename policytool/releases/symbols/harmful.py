@@ -103,8 +103,8 @@ def is_own(registered: str) -> bool:
 
 def op(name: str) -> HarmfulOp | None:
     """
-    Return what an op does to files, the network or Python wherever it stands in a graph; None for
-    all others.
+    Return what an op does to files, the network or Python, in any place of a graph; None for
+    harmless ops.
     """
     if name in data.read("hazards")["readers"]:
         return HarmfulOp(name=name, what="reads files whose names the graph computes")

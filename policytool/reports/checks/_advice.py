@@ -24,7 +24,9 @@ def command(check: Check) -> tuple[str, ...]:
 
 
 def unfit_sentence(check: Check) -> str:
-    """Return that the policy does not suit the model, and which one does; empty if it does."""
+    """
+    Return that the policy does not suit the model, and which policy does; empty if it suits it.
+    """
     search = check.advice
     if search is None or not search.is_unfit:
         return ""
@@ -41,7 +43,7 @@ def unfit_sentence(check: Check) -> str:
 
 
 def advice(check: Check) -> Iterator[str]:
-    """Yield what the trials of a failed check found."""
+    """Yield the results of the trials that followed a failed check."""
     search = check.advice
     if search is None:
         return

@@ -44,8 +44,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     """
     Return the answer of a run.
 
-    :param findings: what causes an error, and on synthetic inputs what shows it
-    :param limits: what is close to the end of a dtype, or comes there with larger inputs
+    :param findings: the causes of an error, and on synthetic inputs the evidence for it
+    :param limits: values close to the limit of a dtype, now or with larger inputs
     """
     answer = run.answer
     where = f" in {check.candidate.policy}" if check.candidate.policy else ""
@@ -70,7 +70,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
 
 
 def _blind(run: CheckRun) -> Iterator[str]:
-    """Yield which outputs show nothing."""
+    """Yield why an output shows nothing, for each such output."""
     for output_answer in run.answers:
         if output_answer.why in _NOTHING:
             yield _NOTHING[output_answer.why].format(output_answer.name)
@@ -86,7 +86,7 @@ def _only_rounding(run: CheckRun) -> str:
 
 def said_of(answer: OutputAnswer, metric: str) -> str:
     """
-    Return what shows the answer of one output.
+    Return the reason for the answer of one output.
 
     :param metric: the name of the metric
     """
@@ -145,7 +145,9 @@ def _of_kind(result: KindAnswer, answer: Answer) -> str:
     elif not change.value:
         text = f"no {counted[0]}"
     else:
-        of = "" if answer is Answer.SAFE else f"{result.samples:,} "  # which are said before
+        of = (
+            "" if answer is Answer.SAFE else f"{result.samples:,} "
+        )  # which the sentence names already
         text = f"{_share(change.value)} of {of}{counted[1]}"
     if answer is Answer.NOT_SAFE:
         return f"{text} (at least {_share(change.lower)}, {CONFIDENCE})"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def caveats(check: Check) -> list[str]:
-    """Return what the check leaves open, with the run if not all of them do."""
+    """Return the limits of the check, each with its run unless all runs have it."""
     caveats_by_run = [list(run_caveats(check, run)) for run in check.runs]
     shared = (
         [text for text in caveats_by_run[0] if all(text in other for other in caveats_by_run)]
@@ -97,7 +97,7 @@ def _quantized(check: Check) -> Iterator[str]:
 
 
 def _other_backends(check: Check) -> Iterator[str]:
-    """Yield that a model was written with another backend than that which runs it."""
+    """Yield that a model was written with another backend than the one that runs it."""
     for path in dict.fromkeys((check.reference.path, check.candidate.path)):
         side = next(
             compared_side
@@ -112,7 +112,7 @@ def _other_backends(check: Check) -> Iterator[str]:
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
-    """Yield for each output how many values are not finite in the reference."""
+    """Yield, for each output, how many values of the reference are not finite."""
     for output in run.outputs:
         metrics = output.accumulated
         lost = (

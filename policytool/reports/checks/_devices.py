@@ -36,7 +36,9 @@ def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 
 def _ops(title: str, missing_kernels: Sequence[MissingKernel], *, everything: bool) -> Section:
-    """Return ops by layer, those alike counted."""
+    """
+    Return the table of ops without a kernel by layer; equal ops are one row with their number.
+    """
     counts: dict[tuple[str, str, str, bool], int] = {}
     for kernel in missing_kernels:
         key = (

@@ -27,7 +27,9 @@ _TYPES: Final = 4
 
 
 def sides(check: Check) -> Iterator[tuple[str, str]]:
-    """Yield a label and a text for each of the two models, and for what loaded them."""
+    """
+    Yield a label and a text for each of the two models, and for the libraries that loaded them.
+    """
     both = check.reference, check.candidate
     libraries = list(dict.fromkeys(side.library for side in both if side.library))
     for label, side in zip(("reference", "candidate"), both, strict=True):
@@ -103,7 +105,7 @@ def _because(side: CheckSide, reason: str) -> str:
 
 
 def device(tf_device: TensorFlowDevice) -> Iterator[str]:
-    """Yield what a device is."""
+    """Yield the properties of a device."""
     yield tf_device.name
     if tf_device.model:
         yield tf_device.model
@@ -121,7 +123,7 @@ def device(tf_device: TensorFlowDevice) -> Iterator[str]:
 
 
 def rewrite(changes: GraphRewrite) -> str:
-    """Return what TensorFlow's own automatic mixed precision changed."""
+    """Return what TensorFlow's automatic mixed precision changed."""
     if changes.unchanged is not None:
         return f"{changes.said}; {changes.unchanged}"
     types = sorted(changes.by_type.items(), key=lambda item: (-item[1], item[0]))
@@ -141,7 +143,7 @@ def rewrite(changes: GraphRewrite) -> str:
 
 
 def inputs(feed: CheckInputs) -> str:
-    """Return what both models were fed with."""
+    """Return a description of the inputs of both models."""
     kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
     size = (
         f"{many(feed.batches, 'batch') if feed.batches == 1 else f'{feed.batches:,} batches'} "

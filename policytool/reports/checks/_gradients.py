@@ -21,8 +21,8 @@ _VARIABLES: Final = 5
 
 def sections(gradients: Gradients) -> Iterator[Section]:
     """
-    Yield what all gradients lost under each scale with what follows from it, and the variables that
-    lose most.
+    Yield the losses of all gradients under each loss scale with the conclusions from them, and the
+    variables that lose most.
     """
     scales = _scales(gradients)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
@@ -41,8 +41,8 @@ def sections(gradients: Gradients) -> Iterator[Section]:
 
 def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
     """
-    Return what was tried under no scale, under the recorded one and under a dynamic one, in that
-    order, each scale once.
+    Return the trials without a scale, with the recorded one and with a dynamic one, in that order,
+    each scale once.
     """
     labels: dict[float, list[str]] = {}
     for label, scale in (
@@ -77,8 +77,8 @@ def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
 
 def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
     """
-    Yield the variables of which elements are lost, each with the share of its gradient that is
-    under each scale.
+    Yield the variables that lose elements, each with the share of its gradient that is lost under
+    each scale.
     """
     first = scales[0][1].variables
     order = sorted(
@@ -121,7 +121,7 @@ def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterato
 
 
 def _lost_shares(trial: Trial, place: int) -> str:
-    """Return the share of a gradient that underflows, and that which overflows where any does."""
+    """Return the share of a gradient that underflows, and the share that overflows if any does."""
     variable = trial.variables[place]
     over = f"{share(variable.overflow_share)} over" if variable.overflow else ""
     under = share(variable.underflow_share) if variable.underflow or not over else ""

@@ -22,12 +22,15 @@ _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of Tens
 
 
 def computing(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
-    """Yield the scopes with ops that compute; the others only pass values on."""
+    """Yield the scopes whose ops compute; the others only pass values on."""
     yield from (kept_scope for kept_scope in graph_rewrite.kept if _ops(kept_scope))
 
 
 def facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
-    """Yield a label and a text for scopes in float32, and for those of which a part is."""
+    """
+    Yield a label and a text for the scopes that stay in float32 as a whole, and for those that do
+    in part.
+    """
     for label, is_whole in (("kept", True), ("kept in part", False)):
         by_reason: dict[str, list[str]] = {}
         for kept_scope in computing(graph_rewrite):
@@ -38,7 +41,7 @@ def facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
 
 
 def reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
-    """Return why ops of a scope stay in float32, by TensorFlow's lists."""
+    """Return why ops of a scope stay in float32, according to TensorFlow's lists."""
     ops = _ops(kept)
     lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
     listed = [

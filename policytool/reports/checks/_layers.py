@@ -96,7 +96,7 @@ def _rank(metrics: Metrics | None) -> float:
 
 def calls_by_error(run: CheckRun) -> list[Measured]:
     """
-    Return every call with how it was judged, the worst first; those alike in the order of the
+    Return every call with its judgement, the worst first; equally bad calls in the order of the
     model.
     """
     judged = {
@@ -121,7 +121,7 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
 
 
 def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
-    """Yield the calls of layers that matter, or every one."""
+    """Yield the table of layer calls: the relevant ones, or all with ``everything``."""
     measured_calls = [
         measured
         for measured in calls_by_error(run)
@@ -159,7 +159,8 @@ def _left(more: int, missed: int) -> str:
 
 def _fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
     """
-    Yield the columns, each with what makes its cells; those without any measurement are left out.
+    Yield the columns, each with the function that makes its cells, without columns that have no
+    measurement.
     """
     outputs = [measured.worst for measured in calls if measured.worst is not None]
     yield (

@@ -19,7 +19,7 @@ _DIGITS: Final = 5
 
 
 def sentence(task_metric: TaskMetric) -> str:
-    """Return what becomes of the metric: of the output for which it gets worse by most."""
+    """Return how the metric changes in the output where it gets worse by most."""
     worst = task_metric.worst
     of_output = f" of output {worst.output}" if len(task_metric.outputs) > 1 else ""
     text = change_words(f"metric {task_metric.name}{of_output}", worst)

@@ -51,7 +51,8 @@ def outputs(run: CheckRun) -> Iterator[Section]:
 
 def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
     """
-    Yield the columns, each with what makes its cells; those without any measurement are left out.
+    Yield the columns, each with the function that makes its cells, without columns that have no
+    measurement.
     """
     yield (
         Column(title="output", minimum=14, is_name=True),

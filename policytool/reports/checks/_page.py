@@ -126,7 +126,7 @@ _MS: Final = 1000
 
 
 def charts(run: CheckRun) -> Iterator[Chart]:
-    """Yield the charts of what was measured."""
+    """Yield the charts of the measurements."""
     calls = [call for call in run.calls if not call.is_model and call.outputs]
     curves = [
         Curve(label=label, values=tuple(_largest(call, side) for call in calls))

@@ -27,10 +27,10 @@ _LEAST: Final = 0.001
 
 def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
     """
-    Yield what else shows in one output of a call, measured by itself where that was done, and from
-    end to end otherwise.
+    Yield further remarks on one output of a call. They are from its isolated measurement if there
+    is one, otherwise from the accumulated one.
 
-    :param far: whether the two values that are farthest apart are told.
+    :param far: whether to include the two values that are farthest apart.
     """
     alone, along = output.isolated, output.accumulated
     measurements = [metrics for metrics in (alone, along) if metrics is not None]
@@ -71,7 +71,7 @@ def _not_finite(metrics: Metrics) -> Iterator[str]:
 
 
 def error(metrics: Metrics | None, *, missed: bool = False) -> Cell:
-    """Return how far apart two tensors are; nothing where that was not measured."""
+    """Return the error between two tensors; an empty cell if it was not measured."""
     if metrics is None:
         return Cell(text="")
     return (
@@ -96,7 +96,7 @@ def tolerance_cell(judgement: Judgement | None) -> Cell:
 
 
 def dtype(reference: str | None, candidate: str | None) -> Cell:
-    """Return the candidate's dtype, behind the reference's if they differ."""
+    """Return the candidate's dtype, after the reference's if they differ."""
     text = candidate or ""
     if reference is not None and reference != candidate:
         text = f"{reference}{ARROW.strip()}{text}"

@@ -41,7 +41,7 @@ def verdict(check: Check, run: CheckRun) -> str:
 
 
 def overall(check: Check) -> str:
-    """Return what several runs come to together."""
+    """Return the answer of several runs together."""
     if not check.runs:
         return "Undecided: there is nothing to compare"
     if check.is_equal:
@@ -56,7 +56,7 @@ def overall(check: Check) -> str:
 
 
 def headline(check: Check) -> str:
-    """Return what a check comes to: the answer of its only run, or of all runs together."""
+    """Return the answer of a check: that of its only run, or of all runs together."""
     sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
     if unfit := unfit_sentence(check):
         sentences.append(unfit)
@@ -75,7 +75,7 @@ def place(run: CheckRun) -> str:
 
 
 def _missing(run: CheckRun) -> Iterator[str]:
-    """Yield what has no kernel; the rest is listed below."""
+    """Yield the ops that have no kernel; the details are in a table."""
     ops = list(
         dict.fromkeys(
             kernel.type + (f" in {kernel.dtype}" if kernel.dtype else "") for kernel in run.missing
@@ -143,7 +143,7 @@ def origin(run: CheckRun, cause: Origin) -> str:
 
 
 def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
-    """Yield why a call of a layer overflowed, if its values in the reference show it."""
+    """Yield why a call of a layer overflowed, if its values in the reference explain it."""
     for call in run.calls:
         if call.place == path:
             for output in call.outputs:
@@ -159,7 +159,7 @@ def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
 
 
 def _margins(run: CheckRun) -> Iterator[str]:
-    """Yield where values come near the end of their dtype, and where many become zero."""
+    """Yield the layer with the least headroom, and the layer in which most values become zero."""
     lows: list[tuple[float, str, str]] = []
     losses: list[tuple[float, str]] = []
     for call in run.calls:

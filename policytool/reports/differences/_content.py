@@ -200,8 +200,8 @@ def rows_of(
     named_cells: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool
 ) -> Iterator[Row]:
     """
-    Yield the rows of each entry; of many that differ in the same way only the first, with how many
-    there are.
+    Yield the rows of each entry. If many entries differ in the same way, only the first has rows,
+    and their number follows.
     """
     counts = Counter(cells for _, cells in named_cells)
     printed: set[tuple[Cells, ...]] = set()
@@ -243,7 +243,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
         )
         changes = [
             change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
-        ]  # the paths say it
+        ]  # the row above has both paths
     yield from _change_rows(changes, everything=everything)
     yield from _variables(layer.variables, everything=everything)
     if everything and not layer.differs and not layer.variables and not layer.changes:

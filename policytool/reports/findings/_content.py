@@ -65,8 +65,8 @@ def rules_of(audit: Audit) -> Mapping[str, Rule]:
 
 def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     """
-    Return the findings of a model by rule, the worst first; rules and findings stay in their order
-    otherwise.
+    Return the findings of a model by rule and severity, the most severe first; within a severity,
+    in the order of the findings.
     """
     by: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in audited.findings:
@@ -88,7 +88,7 @@ def layer_message(finding: Finding) -> str:
 
 
 def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what is said of layers, and the paths of all of which it is said."""
+    """Return each message about layers, with the paths of the layers that have it."""
     by: dict[str, list[str]] = {}
     for finding in findings:
         paths = by.setdefault(layer_message(finding), [])
@@ -187,7 +187,7 @@ def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
 
 
 def left(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
-    """Return what was not fixed, by rule and reason."""
+    """Return the findings that were not fixed, by rule and reason."""
     by: dict[tuple[str, str], list[Finding]] = {}
     for unfixed in done.left:
         by.setdefault((unfixed.finding.rule, unfixed.reason), []).append(unfixed.finding)
@@ -204,7 +204,7 @@ def places(findings: Iterable[Finding]) -> str:
 
 
 def totals(audit: Audit) -> Totals:
-    """Return how many there are of what."""
+    """Return the numbers of models, findings, fixes and failures."""
     clean = suppressed = 0
     severities = Counter[Severity]()
     fixes, within_reach = Counter[Fix](), Counter[Fix]()
@@ -227,7 +227,7 @@ def totals(audit: Audit) -> Totals:
 
 
 def summary(audit: Audit) -> str:
-    """Return the totals in a sentence or several; nothing where there is nothing to count."""
+    """Return the totals in one or more sentences; empty if there is nothing to count."""
     count = totals(audit)
     sentences = []
     if count.models:

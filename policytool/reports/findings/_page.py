@@ -58,7 +58,7 @@ _SHOWN: Final = 8
 
 
 def page(audit: Audit, view: View) -> Page:
-    """Return the page; models without anything to report are only counted."""
+    """Return the page; models without anything to report are only in the totals."""
     done = {fixed.path: fixed for fixed in audit.fixed}
     visible_models = [
         audited
@@ -126,7 +126,7 @@ def _of_several(text: str, count: int) -> str:
 
 
 def _suppressed(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
-    """Yield what is suppressed, by rule and reason."""
+    """Yield the suppressed findings by rule and reason."""
     by: dict[tuple[str, str, str], list[str]] = {}
     for suppressed in suppressed_findings:
         by.setdefault((suppressed.finding.rule, suppressed.by, suppressed.reason), []).append(
@@ -161,7 +161,7 @@ _MOST: Final = 20
 
 
 def charts(audit: Audit) -> Iterator[Bars]:
-    """Yield the charts of what has findings; the second one if there are several models."""
+    """Yield the chart of findings by rule, and by model if there are several models."""
     known = rules_of(audit)
     rules, models = Counter[str](), Counter[str]()
     worst: dict[str, Severity] = {}

@@ -27,7 +27,9 @@ _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severi
 
 
 def pieces(audit: Audit, _view: View) -> Iterator[str]:
-    """Yield a command a line: files that could not be read, then findings, the worst first."""
+    """
+    Yield one command per line: files that could not be read, then findings, the most severe first.
+    """
     for failure in audit.failures:
         yield _command("error", failure.path, failure.code, failure.message)
     rules = rules_of(audit)

@@ -126,7 +126,7 @@ def _largest(values: Iterator[float | None]) -> float | None:
 
 
 def _decades(values: Sequence[float | None]) -> tuple[int, int]:
-    """Return the powers of ten that hold all values that have one."""
+    """Return the powers of ten that enclose all values that can be plotted on a log scale."""
     plotted_values = [
         value for value in values if value is not None and value > 0 and not math.isinf(value)
     ]
@@ -192,7 +192,7 @@ class DrawnProfile(NamedTuple):
 
 
 def profile(chart: Profile) -> DrawnProfile:
-    """Return the places of points; values that are infinite are at the top."""
+    """Return the positions of the points; infinite values are at the top."""
     low, high = _decades([chart.limit, *(point.value for point in chart.points)])
     points = tuple(
         DrawnPoint(point=point, x=_percent(point.share), y=_height(point.value, low, high))

@@ -54,7 +54,7 @@ class ShownTable(NamedTuple):
 
 
 def prepare(table: Table) -> ShownTable:
-    """Return a table without the columns in which no row has a text."""
+    """Return the table without columns that have no text in any row."""
     indices = table.shown
     is_searched = len(table.rows) >= _SEARCHED
     return ShownTable(
@@ -66,7 +66,9 @@ def prepare(table: Table) -> ShownTable:
 
 
 def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
-    """Yield the rows; one without a label has that of the row before, which a search may hide."""
+    """
+    Yield the rows. A row without a label gets that of the row before, which a search may hide.
+    """
     label = Cell(text="")
     for row in table.rows:
         first = row.cells[0]
@@ -82,7 +84,10 @@ def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
 
 
 def _filters(table: Table, indices: list[int]) -> list[Filter]:
-    """Return the filters of the columns that have several texts, but few: no measurements."""
+    """
+    Return the filters of the columns that have a few different texts; columns of measurements have
+    none.
+    """
     filters = []
     for place, index in enumerate(indices[1:], start=1):
         texts = sorted({row.cells[index].text for row in table.rows} - {""})

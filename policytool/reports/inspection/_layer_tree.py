@@ -46,8 +46,8 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     """
     Return the table of layers.
 
-    :param variables: whether each variable has a row of its own
-    :param whole: whether equal blocks are shown, too
+    :param variables: whether each variable has its own row
+    :param whole: whether to show equal blocks as well
     """
     fields = STORED_TABLE if is_stored_alone(layers) else LAYER_TABLE
     nodes = _nodes(layers, fields)
@@ -87,7 +87,7 @@ class _Node(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """A node, or the first of several blocks that are like another one."""
+    """A node of the table, or the first of several blocks that are equal to an earlier block."""
 
     node: _Node
     names: tuple[str, str] = ("", "")
@@ -209,7 +209,10 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
 
 
 def _prefix(name: str, level: int) -> str:
-    """Return the beginning of a name up to its first number but ``level``; nothing without one."""
+    """
+    Return the beginning of a name up to and including a part with a number: the first such part, or
+    the one at index ``level``; empty if there is none.
+    """
     numbered = (part for part in _PART.finditer(name) if any(map(str.isdecimal, part[0])))
     number_match = next(islice(numbered, level, None), None)
     return name[: number_match.end()] if number_match is not None else ""

@@ -215,7 +215,7 @@ def signature_words(signature: Signature) -> str:
 
 
 def attention(model: Model) -> list[str]:
-    """Return what the reader should know or do, most pressing first."""
+    """Return what the reader should know or do, the most urgent first."""
     sentences = contradictions(model)
     deprecated = sum(layer.deprecated for layer in model.layers)
     if deprecated:

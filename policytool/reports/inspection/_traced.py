@@ -73,11 +73,11 @@ def declared_dtypes(model: Model) -> Declared:
 
 def contradiction(by: Declared, signature: Signature) -> str | None:
     """
-    Return how a signature contradicts its layers; None where it does not, where its graph was not
-    read, or where no layer declares anything.
+    Return how a signature contradicts its layers; None if it does not, if its graph was not read,
+    or if no layer declares a dtype.
 
-    It does where layers with variables declare a 16-bit dtype that none of its ops compute in, or
-    where its ops compute in one that no layer declares.
+    It does if layers with variables declare a 16-bit dtype that no op computes in, or if ops
+    compute in a 16-bit dtype that no layer declares.
     """
     computed = signature.compute_dtypes
     if not computed or not by.by_any:
@@ -101,10 +101,7 @@ def computes_words(by: Declared, signature: Signature) -> str:
 
 
 def contradictions(model: Model) -> list[str]:
-    """
-    Return a sentence for the signatures that contradict the layers, one for all that do it in the
-    same way.
-    """
+    """Return a sentence for each way in which signatures contradict the layers."""
     by = declared_dtypes(model)
     names_by_words: dict[str, list[str]] = {}
     for signature in model.signatures:
@@ -121,8 +118,8 @@ def contradictions(model: Model) -> list[str]:
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
     """
-    Return ops by the list that has them: ``allow 12 MatMul float32, 3 Conv2D float32; deny 1
-    Softmax float32``.
+    Return ops by the list of mixed precision that contains them: ``allow 12 MatMul float32, 3
+    Conv2D float32; deny 1 Softmax float32``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
     return "; ".join(

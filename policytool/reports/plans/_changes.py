@@ -142,7 +142,7 @@ def _place(edit: Edit) -> str:
 
 def _words(edit: Edit, value: Json | Absent) -> str:
     """
-    Return a JSON value in a few words: a policy by its class and name, an optimizer by its class.
+    Return a short text for a JSON value: a policy by its class and name, an optimizer by its class.
     """
     if value is ABSENT:
         return "not set" if edit.address.pointer.endswith("/dtype") else "nothing"

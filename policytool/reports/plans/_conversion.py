@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 def changes(conversion: Conversion, most: int | None) -> Section | None:
     """
-    Return what is written differently, each once with the layers that it is done to; None if
-    nothing is.
+    Return the changes of a conversion, each once with its layers; None if nothing changes.
 
     :param most: how many layers are named of each change; None for all
     """
@@ -50,9 +49,9 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
 
 def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
     """
-    Yield what the new file holds, and how well such conversions are tested.
+    Yield the content of the new file, and how well such conversions are tested.
 
-    :param matching: the releases that load the new file and predict with it what the target does
+    :param matching: the releases that load the new file and make the target's predictions with it
     """
     content = conversion.content
     container = TITLES.get(content.container, content.container)

@@ -35,7 +35,7 @@ _NOTES: Final = {NoteSeverity.WARNING: Tone.CAUTION}
 
 
 def facts(migration: Migration) -> Iterator[Fact]:
-    """Yield the facts, those that may need a decision first."""
+    """Yield the facts, starting with those that may need a decision."""
     plan = migration.plan
     yield from (
         Fact(label="problem", text=refusal.message, tone=Tone.BAD) for refusal in plan.refusals

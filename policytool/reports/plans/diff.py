@@ -66,10 +66,7 @@ def _of_file(migration: Migration) -> Iterator[str]:
 
 
 def _of_conversion(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
-    """
-    Yield how the config of a file that is written anew differs from the source's, compared line by
-    line.
-    """
+    """Yield how the config of the new file differs from that of the source, line by line."""
     for part, value in migration.parts.items():
         before, after = (
             json.dumps(config, indent=2, ensure_ascii=False).splitlines()
@@ -86,7 +83,7 @@ def _of_conversion(migration: Migration, conversion: Conversion, target: str) ->
 
 
 def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
-    """Return the lines of a config as runs that are the same and runs that change."""
+    """Return a config as runs of lines: unchanged ones and changed ones."""
     marked = copy.deepcopy(value)
     for position, edit in enumerate(edits):
         holder, key = place(marked, edit.address.pointer)

@@ -142,7 +142,10 @@ def _reasons(releases: Sequence[ReleaseCount], most: int | None) -> Section:
 
 
 def _release_reasons(release: ReleaseCount, most: int | None) -> Iterator[Item]:
-    """Yield the most frequent reasons, those of models that fail first, and count the others."""
+    """
+    Yield the most frequent reasons, those for incompatible models first, and the number of the
+    others.
+    """
     name = generation_words(release.release)
     frequent, others = release.reasons[:most], release.reasons[len(release.reasons[:most]) :]
     for loading, words in _WORDS.items():

@@ -36,7 +36,7 @@ _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
 
 def written(migration: Migration) -> Iterator[Fact]:
-    """Yield what became of the model."""
+    """Yield the facts about the output model."""
     status = migration.status
     tone = Tone.GOOD if status is Status.WRITTEN else Tone.BAD if status in _FAILED else Tone.PLAIN
     words = plans.headline(migration)

@@ -84,7 +84,7 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 
 def _kept_paths(tuning: Tuning) -> frozenset[str]:
-    """Return the layers in float32 of the set that was found, or else of the closest one."""
+    """Return the layers in float32 of the best set, or of the closest one if none was found."""
     trial = tuning.best or tuning.closest
     return frozenset(trial.kept if trial is not None else ())
 

@@ -46,7 +46,10 @@ def goals(tuning: Tuning) -> Iterator[str]:
 
 
 def allowed_error(objective: Objective) -> float | None:
-    """Return the relative error that is allowed of every output; None if there is no such one."""
+    """
+    Return the relative error that is allowed for every output; None if outputs differ or none is
+    set.
+    """
     tolerances = objective.tolerances.given if objective.tolerances is not None else ()
     return (
         tolerances[-1].value
@@ -56,13 +59,13 @@ def allowed_error(objective: Objective) -> float | None:
 
 
 def is_error_only(objective: Objective) -> bool:
-    """Return whether one relative error for all outputs is the whole objective."""
+    """Return whether the objective is only one relative error for all outputs."""
     others = (objective.agreement, objective.metric, objective.gradients or None)
     return allowed_error(objective) is not None and all(part is None for part in others)
 
 
 def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
-    """Yield what a trial reaches of each part of the objective."""
+    """Yield the result of a trial for each part of the objective."""
     if trial.failure is not None:
         yield f"the model fails to run: {trial.failure}"
         return

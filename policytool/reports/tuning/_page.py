@@ -54,7 +54,7 @@ def caveats(tuning: Tuning) -> Iterator[str]:
 
 
 def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
-    """Yield how an incomplete search continues, and what to do if no set of layers was found."""
+    """Yield how to continue an incomplete search, and what to do if no set of layers was found."""
     if tuning.ending in _INCOMPLETE and (tuning.kept or not tuning.passed):
         yield _continuation(tuning.ending, is_recorded=_is_recorded(tunings.arguments))
     if not tuning.passed and is_error_only(tuning.objective):

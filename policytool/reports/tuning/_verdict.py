@@ -116,7 +116,10 @@ _DONE: Final = frozenset({Status.WRITTEN, Status.UNCHANGED, Status.BLOCKED})
 
 
 def command(tunings: Tunings) -> tuple[str, ...]:
-    """Return the words of the command; nothing if the model is written, or no set was found."""
+    """
+    Return the words of the command that applies the result; empty if the model is already written,
+    or if no set was found.
+    """
     tuning, migration = tunings.tuning, tunings.migration
     if tuning is None or not tuning.passed or tuning.options is None:
         return ()

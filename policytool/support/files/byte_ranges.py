@@ -24,7 +24,7 @@ class Range:
 
 
 def equal(first: Range, second: Range) -> bool:
-    """Return whether two ranges hold the same bytes."""
+    """Return whether two ranges have the same bytes."""
     if first.size != second.size:
         return False
     for offset in range(0, first.size, _COMPARED):
@@ -38,9 +38,9 @@ def equal(first: Range, second: Range) -> bool:
 
 def same_bytes(path: Path, other_path: Path) -> bool:
     """
-    Return whether two files hold the same bytes.
+    Return whether two files have the same bytes.
 
-    :raises OSError: where one cannot be read.
+    :raises OSError: if a file cannot be read.
     """
     with opening.regular_file(path) as first, opening.regular_file(other_path) as second:
         ranges = [

@@ -56,7 +56,7 @@ class Listing:
 
 def listing(directory: Path) -> Listing:
     """
-    Return what is in a directory now.
+    Return the current content of a directory.
 
     :raises OSError: if it cannot be read.
     """

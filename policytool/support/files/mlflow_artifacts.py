@@ -127,13 +127,13 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def _entry(self, place: str, file: Json) -> Entry:
         """
-        Return an entry of the server as fsspec has it.
+        Return an entry of the server in the form of fsspec.
 
-        :raises ModelFileError: if its name may lead out of the directory, or its size is none.
+        :raises ModelFileError: if its name may lead out of the directory, or its size is invalid.
         """
         values = file if isinstance(file, dict) else {}
         name = values.get("path")
-        size = str(values.get("file_size", 0))  # of an empty file there is none
+        size = str(values.get("file_size", 0))  # the server omits the size of an empty file
         if not isinstance(name, str) or not _is_name(name) or not _SIZE.fullmatch(size):
             raise self.server.misunderstood()
         return {
@@ -208,7 +208,7 @@ class ArtifactReader:
         with closing(
             request(self._path, lambda: self._artifacts.open_response(place, {}))
         ) as response:
-            left = self._size + 1  # one that has more is not the one that was listed
+            left = self._size + 1  # a longer file is not the listed one
             while left and (block := self._next_block(response, min(left, _BLOCK))):
                 left -= len(block)
                 _write(self._path, file, block)

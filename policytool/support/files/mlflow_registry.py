@@ -69,7 +69,7 @@ def _host(server: MlflowServer) -> str:
 
 
 def _location(registry: MlflowServer, tracking: MlflowServer) -> str:
-    """Return the address of a model's directory that is no further name in MLflow."""
+    """Return the address of a model's directory, after all MLflow names in it are resolved."""
     try:
         place = _registered_location(registry)
         for _ in range(_MOST_STEPS):
@@ -90,7 +90,7 @@ def _location(registry: MlflowServer, tracking: MlflowServer) -> str:
 
 
 def _registered_location(registry: MlflowServer) -> str:
-    """Return what the registry has as the place of a model's files."""
+    """Return the location of a model's files in the registry."""
     name = registry.path.registered
     if _LOGGED_MODEL.fullmatch(name):
         return name
@@ -106,7 +106,7 @@ def _registered_location(registry: MlflowServer) -> str:
 
 
 def _text(server: MlflowServer, answer: Mapping[str, Json], *keys: str) -> str:
-    """Return a text in an answer, by its keys from the outside in."""
+    """Return the text in an answer under nested keys, the outermost first."""
     node: Json = dict(answer)
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None

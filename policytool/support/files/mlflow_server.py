@@ -45,9 +45,9 @@ class MlflowServer:
 
     def answer(self, endpoint: str, values: Mapping[str, str]) -> dict[str, Json]:
         """
-        Return the JSON object that the server answers.
+        Return the JSON object in the server's answer.
 
-        :raises ModelFileError: if the answer is none, or is too large.
+        :raises ModelFileError: if the answer is not a JSON object, or is too large.
         :raises Exception: of requests or MLflow, if the request fails.
         """
         most = limits.JSON_BYTES.value + 1

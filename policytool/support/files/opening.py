@@ -69,7 +69,7 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """More than a limit; ``beyond`` is the end of a sentence that says how much and which."""
+    """The file exceeds a limit; ``excess`` is the end of a sentence with its size and the limit."""
 
     def __init__(self, path: AnyPath | str, excess: str) -> None:
         super().__init__(errno.EFBIG, f"it has {excess}", str(path))
@@ -189,7 +189,7 @@ def read_bounded(path: AnyPath, limit: Limit) -> bytes:
     """
     Return the bytes of a regular file, or a remote one.
 
-    :raises TooLargeError: beyond the limit, by the file's size or by what is read.
+    :raises TooLargeError: if the size of the file, or the number of bytes read, exceeds the limit.
     :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: as :func:`open_regular`.
     """
@@ -450,7 +450,7 @@ def identity(path: AnyPath) -> Identity | RemoteIdentity:
     Return the identity of the file that a path leads to.
 
     :raises ModelFileError: as :func:`regular_stream`.
-    :raises OSError: where there is none.
+    :raises OSError: if there is no such file.
     """
     if isinstance(path, RemotePath):
         status = _existing(path)

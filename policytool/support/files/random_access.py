@@ -62,8 +62,8 @@ def positioned_read(stream: BinaryIO) -> PositionedRead:
 
 def member_start(read: PositionedRead, header: int) -> int | None:
     """
-    Return where the bytes of a zip member begin, which only its local header knows; None if there
-    is none at ``header``.
+    Return the offset of a zip member's bytes, which only its local header gives; None if there is
+    no local header at ``header``.
     """
     local_header = read(_LOCAL_HEADER.size, header)
     if len(local_header) < _LOCAL_HEADER.size or not local_header.startswith(_LOCAL_SIGNATURE):

@@ -123,7 +123,9 @@ class RangeWindows:
         )
 
     def _expected(self, size: int) -> tuple[int, int]:
-        """Return how many bytes are needed before and after a place that is read in this size."""
+        """
+        Return how many bytes are needed before and after a place that is first read in this size.
+        """
         kind = self._kinds[size]
         latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
         known = [*kind[:-_LATEST], *latest][-_LEARNED:]
@@ -158,8 +160,8 @@ class RangeWindows:
 
 def best_extent(needed: Sequence[int]) -> int:
     """
-    Return how many bytes to request on one side of a place, by those that were needed on this side
-    of other places: the number for which bytes and further requests cost the least.
+    Return how many bytes to request on one side of a place: the number that costs least, given the
+    bytes that other places needed on this side.
     """
     return min(
         sorted(set(needed)),

@@ -95,9 +95,9 @@ class Session:
 
     def children(self, path: RemotePath) -> tuple[RemotePath, ...]:
         """
-        Return what lies directly in a directory, in name order; nothing for a web address.
+        Return the paths directly in a directory, in name order; nothing for a web address.
 
-        :raises ModelFileError: if the server cannot be asked, or lists more than is read.
+        :raises ModelFileError: if the request fails, or the server lists too many names.
         :raises FileNotFoundError: if there is no such directory.
         """
         if path.is_web:
@@ -126,9 +126,9 @@ class Session:
 
     def matches(self, path: RemotePath, home: RemotePath) -> tuple[RemotePath, ...]:
         """
-        Return what a glob matches below a directory, in name order.
+        Return the paths that match a glob below a directory, in name order.
 
-        :raises ModelFileError: if the server cannot be asked, or lists more than is read.
+        :raises ModelFileError: if the request fails, or the server lists too many names.
         """
         try:
             system = self.system(path)
@@ -263,7 +263,9 @@ class Session:
 
 
 def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, int], bytes]:
-    """Return what reads the bytes of a file from a place up to another, in one request or more."""
+    """
+    Return the function that reads the bytes of a file between two offsets, in one request or more.
+    """
     system = session.system(path)
     if path.protocol == ZIP:
         local = member_fetcher(session.own, path, system.zip)

@@ -22,7 +22,7 @@ def archive_system(path: RemotePath, opened: BinaryIO | SeekableStream) -> Any: 
     """
     Return the file system of an open archive, which has a member of this path.
 
-    :raises ModelFileError: if it is damaged, or has more members than are read.
+    :raises ModelFileError: if the archive is damaged, or has too many members.
     """
     from fsspec.implementations.zip import ZipFileSystem
 
@@ -41,10 +41,10 @@ def member_fetcher(
     own: Callable[[BinaryIO], BinaryIO], path: RemotePath, archive: zipfile.ZipFile
 ) -> Callable[[int, int], bytes]:
     """
-    Return what reads a member of an archive: where it stands, or of a temporary file without a name
-    where it is compressed, which ``own`` closes later.
+    Return the function that reads a member of an archive. A compressed member is read from a
+    temporary file without a name, which ``own`` closes later.
 
-    :raises ModelFileError: if it is damaged, or would expand beyond the bounds.
+    :raises ModelFileError: if it is damaged, or would expand beyond the limits.
     """
     info = archive.getinfo(path.location)
     stream = cast("BinaryIO", archive.fp)

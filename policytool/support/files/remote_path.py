@@ -123,8 +123,8 @@ def check_local(path: str, before: str) -> None:
     Make sure that a path is not a URL.
 
     :param before: the beginning of the message, up to the path, such as ``--cache`` and a space
-    :raises UsageError: for a URL, which is shown without its credentials, and for text that
-        contains one: later messages may show a part of it, which does not resemble a URL.
+    :raises UsageError: for a URL, and for text that contains one: later messages may show a part of
+        it that does not resemble a URL. The message shows the URL without its credentials.
     """
     safe_path = without_secrets(path)
     if is_url(path) or safe_path != path:
@@ -351,7 +351,7 @@ def parse(url: str) -> RemotePath:
     """
     Return the path that a URL names.
 
-    :raises UsageError: for a protocol that is not read, and for a URL that names no file.
+    :raises UsageError: for an unsupported protocol, and for a URL that names no file.
     """
     safe_url = without_secrets(url)
     if "\0" in url:
@@ -406,7 +406,7 @@ def _registered_place(url: str, safe_url: str) -> str:
 
 
 def _archive(inner: str, safe_url: str) -> str:
-    """Return the path or the URL of an archive, which cannot lie in another one."""
+    """Return the path or the URL of an archive, which cannot be in another archive."""
     if not inner:
         raise UsageError(
             f"the URL {safe_url} has no archive; add it, as in zip://MEMBER::ARCHIVE.zip"

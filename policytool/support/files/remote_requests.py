@@ -351,7 +351,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def http_status(error: BaseException) -> int | None:
-    """Return the HTTP status of a backend's error, where the backend tells it."""
+    """Return the HTTP status of a backend's error, if the error has one."""
     status = next(
         (getattr(error, name) for name in _STATUSES if hasattr(error, name)),
         None,

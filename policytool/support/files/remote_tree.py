@@ -19,8 +19,8 @@ def tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
     Yield each file and directory below a directory: the path relative to it, the path, and whether
     it is a directory.
 
-    :raises ModelFileError: if the server cannot be asked, lists more than is read, or gives a name
-        that leads out of the directory.
+    :raises ModelFileError: if a request fails, the server lists too many names, or a name leads out
+        of the directory.
     """
     pending, count = [root], 0
     while pending:

@@ -93,9 +93,9 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
 
 def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
     """
-    Write a local file to a new object, or in the place of one, and see that all of it has arrived.
+    Write a local file to a new object, or replace an object, and check that it arrived completely.
 
-    Where the backend supports it, the server itself refuses to replace an object.
+    If the backend supports it, the server itself refuses to replace an object.
 
     :raises FileExistsError: if there is one and ``overwrite`` is false.
     :raises ModelFileError: if the server does not store it; there is then no new object.

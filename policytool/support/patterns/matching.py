@@ -98,7 +98,9 @@ class Matcher:
         return compiled.match(text, position) is not None
 
     def is_full(self, kept: int) -> bool:
-        """Count numbers that are kept, and return whether there are too many: all are dropped."""
+        """
+        Add ``kept`` to the count of kept numbers. If there are too many, drop all and return True.
+        """
         self._kept += kept
         if self._kept <= _MOST_KEPT:
             return False

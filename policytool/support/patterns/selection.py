@@ -37,10 +37,10 @@ _MOST_ALTERNATIVES: Final = 8
 def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tuple[str, ...]:
     """
     Return few patterns that select the chosen things and none of the others: names as they are, or
-    regular expressions of which no two match the same thing.
+    regular expressions, no two of which match the same thing.
 
-    The largest group is taken first (greedy set cover), and each pattern is matched with all names
-    before it is taken. There are never more patterns than things.
+    The largest group is chosen first (greedy set cover), after its pattern was matched with all
+    names. There are never more patterns than things.
     """
     left = dict(enumerate(chosen))
     placed_patterns: list[tuple[int, str]] = []
@@ -65,7 +65,10 @@ def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tupl
 def _disjoint(
     left: Mapping[int, Names], outside: Sequence[Names], names: set[str], matcher: Matcher
 ) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield patterns that select at least two things each and nothing twice, the largest first."""
+    """
+    Yield patterns that select at least two things each, and no thing twice; the largest groups
+    first.
+    """
     groups = _groups(left, outside)
     taken: set[int] = set()
     for pattern in sorted(
@@ -92,7 +95,7 @@ def _disjoint(
 
 
 def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, set[int]]:
-    """Return patterns with the things that each selects; only those that select several."""
+    """Return the patterns that select several things, with the indices of these things."""
     groups: defaultdict[str, set[int]] = defaultdict(set)
     numbered: defaultdict[tuple[str, str], _Numbers] = defaultdict(_Numbers)
     for index, name in (

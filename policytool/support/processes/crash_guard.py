@@ -154,13 +154,13 @@ def _unwatch() -> None:
 @contextmanager
 def lean(most: int | None = None) -> Iterator[None]:
     """
-    Give this process no more than :data:`limits.LIBRARY_BYTES` beside what it has, so that a
-    library that takes ever more is told that there is none.
+    Allow this process only :data:`limits.LIBRARY_BYTES` more memory than it uses, so that a library
+    that allocates without end gets a memory error.
 
     :param most: fewer bytes, if a call is known to need no more
 
-    Only in a process of the command (:func:`is_own`), and on Linux, which says what it has and
-    keeps to the bound.
+    It has an effect only in a process of the command (:func:`is_own`), and on Linux, which reports
+    the memory in use and enforces the limit.
     """
     taken = used_memory() if _process.is_own else None
     if taken is None:

@@ -152,8 +152,8 @@ def handle_no_more() -> None:
 @contextmanager
 def deferred() -> Iterator[None]:
     """
-    Let :func:`interrupt` raise nothing until the block ends, so that the block is done as a whole,
-    unless that takes too long.
+    Defer the exception of :func:`interrupt` until the block ends, so that the block completes
+    unless it takes too long.
     """
     before, _state.deferring = _state.deferring, True
     earlier_arrival = _state.arrived

@@ -45,9 +45,9 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
     """
     Return a value as one line of JSON.
 
-    :param nan: whether NaN and infinities are written as Python writes them, which JSON does not
-        allow; otherwise they are strings
-    :raises TypeError: for a class that has no form.
+    :param nan: whether NaN and infinities are written as Python does, which JSON does not allow;
+        otherwise they are strings
+    :raises TypeError: for a class that cannot be written as JSON.
     """
 
     def form(instance: Any) -> Any:  # noqa: ANN401
@@ -81,7 +81,9 @@ def _form(cls: type) -> Form:
 
 
 def _object_form(names: tuple[str, ...]) -> Form:
-    """Return the form that is an object of attributes, without those that are ``ABSENT``."""
+    """
+    Return the function that writes attributes as an object, without those that are ``ABSENT``.
+    """
 
     def form(value: object) -> dict[str, Any]:
         return {
@@ -111,10 +113,10 @@ def _with_names(value: Any) -> Any:  # noqa: ANN401
 
 def read(cls: type[Value], json_value: object) -> Value:
     """
-    Return the value of a class that JSON values stand for.
+    Return a JSON value as an instance of a class.
 
-    :raises KeyError: if a field is missing that has no default.
-    :raises TypeError: if a value has another type, or the class has a field without a form.
+    :raises KeyError: if a field without a default is missing.
+    :raises TypeError: if a value has another type, or a field's type cannot be read from JSON.
     :raises ValueError: if an enum has no such value.
     """
     hint: Any = cls
@@ -125,9 +127,9 @@ def read(cls: type[Value], json_value: object) -> Value:
 @cache
 def reader(hint: object) -> Read:
     """
-    Return what reads the values of a type.
+    Return the function that reads the JSON values of a type.
 
-    :raises TypeError: for a type that has no form.
+    :raises TypeError: for a type that cannot be read from JSON.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in {typing.Union, types.UnionType}:
@@ -150,7 +152,7 @@ def reader(hint: object) -> Read:
 
 def _class(cls: type) -> Read:
     if cls in _WORDS:
-        kinds = (int, float) if cls is float else cls  # a number that is whole comes as it was
+        kinds = (int, float) if cls is float else cls  # an integer stays an integer
         return lambda json_value: (
             json_value if type(json_value) is cls else _check(json_value, kinds, _WORDS[cls], cls)
         )
@@ -169,9 +171,9 @@ def _check(
     json_value: Value, kinds: type | tuple[type, ...], words: str, cls: type | None = None
 ) -> Value:
     """
-    Return a value that is of a kind; a truth value is no number.
+    Return a value that has one of the types; a bool is not a number.
 
-    :raises TypeError: for any other.
+    :raises TypeError: for any other value.
     """
     if not isinstance(json_value, kinds) or (isinstance(json_value, bool) and cls is not bool):
         raise TypeError(f"expected {words}")
@@ -223,14 +225,16 @@ def _mapping(key: object, value: object) -> Read:
         return lambda json_value: {
             name: read_value(entry) for name, entry in _check(json_value, dict, "an object").items()
         }
-    # an empty one looks like any other
+    # an empty mapping is written as an object, whatever its keys
     return lambda json_value: {
         read_key(name): read_value(entry) for name, entry in json_value or ()
     }
 
 
 def _union(members: tuple[Any, ...]) -> Read:
-    """Return what reads one type among several, which its JSON has to tell apart."""
+    """
+    Return the function that reads a union of types, whose JSON values have to be distinguishable.
+    """
     others = [member for member in members if member not in {type(None), Absent}]
     if Json in others:
         return reader(Json)
@@ -243,7 +247,7 @@ def _union(members: tuple[Any, ...]) -> Read:
     if len(others) == 1:
         only = reader(others[0])
         return lambda json_value: None if json_value is None else only(json_value)
-    if Path in others:  # a text, and so none of the other forms
+    if Path in others:  # a path is a string, the others are not
         read_path, read_other = (
             reader(Path),
             _union(tuple(member for member in others if member != Path)),

@@ -95,8 +95,8 @@ def apply(text: str, edits: Sequence[Change]) -> str:
 
 def same(first: Json | Absent, second: Json | Absent) -> bool:
     """
-    Return whether two JSON values are equal, types included: True is not 1, 1 is not 1.0, and NaN
-    is NaN.
+    Return whether two JSON values are equal, including their types: True is not 1, 1 is not 1.0,
+    and NaN equals NaN.
     """
     if isinstance(first, Absent) or isinstance(second, Absent):
         return first is second
@@ -272,7 +272,7 @@ def _is_removal(change: Change) -> bool:
 
 
 def _check(change: Change, place: _Place, text: str) -> Json:
-    """Return the value that stands at ``place``, which has to be the one expected."""
+    """Return the value at ``place``, which has to be the expected one."""
     old_value: Json = _DECODER.raw_decode(text, place.start)[0]
     if not same(old_value, change[1]):
         raise EditError(
@@ -304,8 +304,8 @@ def _resize_object(
     place: _Place, removed: Collection[str], new: Sequence[str], style: _Style
 ) -> Iterator[_Splice]:
     """
-    Yield the splices that remove keys from an object, each time they stand there, and add members
-    at its end.
+    Yield the splices that remove keys from an object, every occurrence of them, and add members at
+    its end.
     """
     members = place.members or []
     between = style.between(place)

@@ -50,11 +50,11 @@ class JsonError(ValueError):
 
 def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     """
-    Return the value and the names of keys that stand twice in one object (the last one counts, as
-    in Python and so in Keras).
+    Return the value, and the keys that occur twice in one object (the last one counts, as in Python
+    and so in Keras).
 
     :raises JsonError: with code ``json-limit`` or ``invalid-json``.
-    :raises ModelFileError: beyond the steps of the current file.
+    :raises ModelFileError: if the steps of the current file exceed their limit.
     """
     if excess := limits.JSON_BYTES.exceeded_message(len(text)):
         raise JsonError("json-limit", f"is JSON of {excess}")
@@ -105,7 +105,7 @@ def _too_deep() -> JsonError:
 
 def text_at(holder: Mapping[str, Any], key: str) -> str | None:
     """
-    Return the text under a key; None where there is none, or something else, which may not even be
+    Return the text under a key; None if it is missing or is another type, which may not even be
     hashable.
     """
     text = holder.get(key)
@@ -156,10 +156,10 @@ def place(value: Json, path: str) -> tuple[Any, Any]:
 
 def value(document: Json, path: str) -> Json:
     """
-    Return what a JSON Pointer leads to.
+    Return the value at a JSON Pointer.
 
-    :raises LookupError: where it leads nowhere; TypeError and ValueError where it leads through
-        what is no object or list.
+    :raises LookupError: if there is no such value; TypeError and ValueError if the pointer leads
+        through a value that is not an object or list.
     """
     node: Any = document
     for step in steps(path):

@@ -227,10 +227,10 @@ class MessagesError(Exception):
 
 def parse(name: str, data: bytes) -> Any:  # message classes made at run time have no static type
     """
-    Return the message ``name`` that ``data`` holds.
+    Return the message ``name`` in ``data``.
 
     :raises ValueError: for bytes that are not such a message.
-    :raises MessagesError: for more messages within it than are read.
+    :raises MessagesError: if it contains too many messages.
     """
     most = limits.PROTO_MESSAGES.value
     if len(data) > _LEAST * most and (
@@ -245,10 +245,10 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
 
 def _count(name: str, data: bytes, most: int) -> int:
     """
-    Return how many messages there are in one, as far as they are declared, and until there are more
-    than ``most``.
+    Return how many messages a message contains, itself included, as far as their types are
+    declared; stop above ``most``.
 
-    What is no message at all is left to the parser to find.
+    Invalid bytes are left for the parser to report.
     """
     count, pending = 1, [(name, 0, len(data))]
     try:

@@ -122,9 +122,9 @@ def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> 
 
 def the_span(data: bytes | memoryview, number: int, within: Span | None = None) -> Span | None:
     """
-    Return where the value of a field is that stands once; None where it is missing.
+    Return the span of the value of a field that may occur once; None if the field is missing.
 
-    :raises WireError: where it stands several times, which a parser would merge.
+    :raises WireError: if the field occurs several times, which a parser would merge.
     """
     occurrences = list(spans(data, number, within))
     if len(occurrences) > 1:
@@ -134,8 +134,8 @@ def the_span(data: bytes | memoryview, number: int, within: Span | None = None) 
 
 def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
     """
-    Return what replaces the values at the ends of these chains, the lengths around them included;
-    in order, and apart from each other.
+    Return the splices that replace the last value of each chain and update the lengths of the
+    fields around it; sorted, without overlap.
     """
     grown: dict[Span, int] = {}
     replacements = []

@@ -369,7 +369,7 @@ def _invalid(problem: str) -> YamlError:
 
 
 def _key(node: YamlNode, line: int) -> str:
-    """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` spells it."""
+    """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` writes it."""
     content = node.content
     if content.kind != "scalar":
         raise YamlError(

@@ -42,12 +42,12 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
     Set the devices up for a check; to be called right after TensorFlow's import, before its first
     op.
 
-    GPUs take memory as it is needed, so that checks can run side by side. TF32 is off, and so is
-    soft placement: an op stays where it was put, or fails. ``wanted["deterministic"]`` makes every
-    op give the same result twice, and seeds the random ones, which have to be seeded then.
-    ``wanted["logical"]`` is how many CPU devices this machine is divided into, for tests; None
-    leaves it as it is. Another job in the same process may ask for the same again, and for other
-    determinism; the number of devices was decided by the first.
+    GPUs allocate memory as it is needed, so that checks can run in parallel. TF32 is off, and so is
+    soft placement: an op runs on its device, or fails. ``options["deterministic"]`` makes every op
+    deterministic, and sets the random seed, which is then required. ``options["logical"]`` is the
+    number of CPU devices into which this machine is divided, for tests; None leaves it unchanged.
+    Another job in the same process may change determinism, but not the number of devices, which the
+    first job sets.
     """
     try:
         for device in tf.config.list_physical_devices("GPU"):
@@ -150,11 +150,11 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
 
 def list_devices(tf: Any) -> list[dict[str, Any]]:
     """
-    Return the devices that there are, CPUs first.
+    Return the available devices, CPUs first.
 
-    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is all that the device has, in bytes; ``driver``,
-    ``cuda`` and ``cudnn`` are versions, the last two those that TensorFlow was built for. What is
-    not known is None.
+    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is the memory of the device in bytes; ``driver``,
+    ``cuda`` and ``cudnn`` are versions, the last two those that TensorFlow was built for. Unknown
+    facts are None.
     """
     cpu = {
         "kind": "cpu",
@@ -190,12 +190,12 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
 
 def choose_devices(tf: Any, choice: str) -> list[str]:
     """
-    Return TensorFlow's names of the devices that are meant: ``["/device:GPU:0"]``.
+    Return TensorFlow's names of the chosen devices: ``["/device:GPU:0"]``.
 
-    ``auto`` is the first GPU, or the CPU where there is none; ``cpu``, ``gpu``, ``cpu:N`` and
-    ``gpu:N`` are one device; ``all`` is every GPU, or every CPU device where there is no GPU.
+    ``auto`` is the first GPU, or the CPU if there is no GPU; ``cpu``, ``gpu``, ``cpu:N`` and
+    ``gpu:N`` are one device; ``all`` is every GPU, or every CPU device if there is no GPU.
 
-    :raises Refused: with what there is, where a device is not there.
+    :raises Refused: if a device does not exist; the message lists the available ones.
     """
     names_by_kind = {
         kind: [device.name for device in tf.config.list_logical_devices(kind)]

@@ -80,8 +80,8 @@ class _Search:
 
     def below(self, node: Any) -> list[tuple[str, Any]]:
         """
-        Return the node itself and those of the functions that it calls, with their names, where
-        they have no kernel.
+        Return the nodes without a kernel, with their names: of the node itself and of the functions
+        that it calls.
         """
         inner_nodes = [
             (node.name + "/" + name, inner)
@@ -158,8 +158,8 @@ class _Kernels:
 
     def blamed(self, node: Any, kind: str) -> str | None:
         """
-        Return the dtype that none of the kernels takes where it stands; a float one first, and any
-        of the node's where each is taken somewhere.
+        Return a dtype of the node that no kernel supports for its attribute, preferably a float
+        dtype; if every dtype is supported by some kernel, any dtype of the node.
         """
         kernels = self._of(node, kind)
         own = {

@@ -61,8 +61,8 @@ def time_calls(
 
 def _wait(tf: Any, results: Any) -> None:
     """
-    Return when the device is done: a GPU does its work in order, so the last result's first element
-    comes after all of it.
+    Wait until the device is done: a GPU works in order, so the first element of the last result is
+    available only after all other results.
     """
     tensors = tf.nest.flatten(results, expand_composites=True)
     if tensors:

@@ -130,8 +130,8 @@ class Pair:
         self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
     ) -> Measured:
         """
-        Return the reductions of every comparison over all batches. Extra batches do not count for
-        the changes of outputs. ``metrics`` gets the outputs: labels belong to the user's inputs,
+        Return the reductions of every comparison over all batches. The changes of outputs do not
+        include extra batches. ``metrics`` gets the outputs: labels belong to the user's inputs,
         which have no extra batches.
         """
         changes: list[OutputChanges] = []
@@ -223,7 +223,7 @@ class Pair:
         ]
 
     def _both(self, inputs: Any) -> Any:
-        """Call both models, and return every comparison and how the models' own outputs agree."""
+        """Call both models; return all comparisons, the histograms, and both models' outputs."""
         first = Tape(self.libraries[0], self.reference, named(self.reference))
         with first.watching(), self.libraries[0].under(self.policies[0]):
             model_calls.call(self.reference, inputs)
@@ -241,7 +241,7 @@ class Pair:
         last = self._last()
         self.only = (_missing(first, second), _missing(second, first))
         self._tapes, self.graph = [first, second], first.graph
-        if _in_step(first, second):  # else one would wait for what waits for it
+        if _in_step(first, second):  # else the models would wait for each other
             self._steps.hold(self.tf, self.graph.get_operations(), end)
         return (
             self.tf.stack(self._comparisons.vectors),
@@ -259,7 +259,7 @@ class Pair:
 
     def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
         """
-        Make a call of the candidate's, compare it with the reference's, and return what it made.
+        Make a call of the candidate, compare it with the reference's call, and return its outputs.
         """
         other = first.calls.get(call.key)
         if other is None or (
@@ -310,7 +310,7 @@ class Pair:
         return len(self._histograms) - 1
 
     def _describe(self, row: Row) -> None:
-        """Note what the two calls take and give."""
+        """Record the dtypes and shapes of the inputs and outputs of the two calls."""
         tensors, call = self._comparisons.tensors, row.candidate
         row.inputs = sorted(
             {
@@ -331,10 +331,10 @@ class Pair:
 
     def _last(self) -> Row:
         """
-        Return the models' own calls, which end after all others: each of their outputs has to be
-        compared, because a verdict is about them.
+        Return the calls of the models themselves, which end after all others. All of their outputs
+        must be compared, because the verdict is about them.
 
-        :raises Refused: where there are none, or others in number or shape.
+        :raises Refused: if the models have no outputs, or outputs that differ in number or shape.
         """
         last = self.rows[-1]
         if not last.accumulated or None in last.accumulated:
@@ -355,8 +355,8 @@ class Pair:
 
 def _in_step(tape: Tape, other: Tape) -> bool:
     """
-    Return whether two models make the calls that both of them make in one order; Keras 3 casts
-    between layers under some policies alone.
+    Return whether two models make their common calls in the same order; Keras 3 casts between
+    layers only under some policies.
     """
     return [key for key in tape.calls if key in other.calls] == [
         key for key in other.calls if key in tape.calls
@@ -365,8 +365,8 @@ def _in_step(tape: Tape, other: Tape) -> bool:
 
 def _missing(tape: Tape, other: Tape) -> list[str]:
     """
-    Return the layers that one model calls and the other does not; not the casts that Keras 3 puts
-    between them.
+    Return the layers that one model calls and the other does not, without the casts that Keras 3
+    adds between them.
     """
     return sorted(
         {call.path for call in tape.calls.values() if id(call.layer) in tape.names}

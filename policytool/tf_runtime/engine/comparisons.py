@@ -27,7 +27,7 @@ class Comparisons:
 
     def tensors(self, outputs: Any) -> list[Any]:
         """
-        Return the tensors of what a call gives; of a ragged or sparse one those that it is made of.
+        Return the tensors of a call's outputs; a ragged or sparse tensor is split into its parts.
         """
         return [
             tensor
@@ -37,8 +37,8 @@ class Comparisons:
 
     def each(self, reference: Any, candidate: Any) -> list[int | None]:
         """
-        Return the numbers of the comparisons of what two calls give; None for two shapes, and
-        nothing for other numbers of tensors.
+        Return the numbers of the comparisons of the outputs of two calls: None for tensors of
+        different shapes, and an empty list if the calls return different numbers of tensors.
         """
         pairs = self.tensors(reference), self.tensors(candidate)
         return (
@@ -56,11 +56,11 @@ class Comparisons:
         return self.tf.cast(tensor, self.tf.float32) if is_narrow else tensor
 
     def number(self, reference: Any, candidate: Any) -> int | None:
-        """Return the number of the comparison of two tensors; None for two shapes."""
+        """Return the number of the comparison of two tensors; None if their shapes differ."""
         if not reference.shape.is_compatible_with(candidate.shape):
             return None
         key = (id(reference), id(candidate))
-        if key not in self._known:  # a model gives what its last layer gives
+        if key not in self._known:  # a model returns the tensors of its last layer
             self.vectors.append(tensor_errors.compare_tensors(self.tf, reference, candidate))
             self._held += [reference, candidate]
             self._known[key] = len(self.vectors) - 1

@@ -62,8 +62,8 @@ def _called(operation: Any) -> list[Any]:
 
 def _turns(operation: Any) -> int:
     """
-    Return how often a loop turns: once for each element of the longest list that it goes through,
-    which is an RNN's sequence.
+    Return the number of iterations of a loop: one for each element of the longest list that it
+    iterates over, such as an RNN's sequence.
     """
     lists = [tensor.op for tensor in operation.inputs if tensor.op.type == _LIST]
     return max(

@@ -46,7 +46,7 @@ class Diagnosis:
         """Tensors by name, with the row of the innermost call that made each."""
 
     def entering(self, row: Row) -> Trace:
-        """Return what enters a call, before it is made."""
+        """Return the trace of a call's inputs, before the call is made."""
         trace = Trace()
         reference_inputs, candidate_inputs = (
             self._comparisons.tensors((call.args, call.kwargs))
@@ -80,7 +80,7 @@ class Diagnosis:
             trace.own = self._comparisons.each(rounded, alone)
 
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
-        """Return the rows that made tensors, or what code made them of."""
+        """Return the rows whose outputs these tensors are, or are computed from."""
         row_numbers: set[int] = set()
         seen: set[Any] = set()
         pending = list(tensors)

@@ -17,7 +17,7 @@ _BIAS = 127
 
 def count(tf: Any, tensor: Any) -> Any:
     """
-    Return how many values have which exponent, as a float64 vector; within a ``tf.function``.
+    Return the number of values for each exponent, as a float64 vector; within a ``tf.function``.
 
     Counted on the CPU: GPUs have no deterministic kernel for it.
     """

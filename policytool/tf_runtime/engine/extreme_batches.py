@@ -20,12 +20,12 @@ def measured(
     fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """
-    Yield what ``run`` makes of each extra batch, and note in ``fed`` which of them
-    were left out: those for which the reference has NaN or infinity in a tensor that is finite for
-    the random batches.
+    Yield the result of ``run`` for each extra batch, and record in ``fed`` which batches were left
+    out: those for which the reference has NaN or infinity in a tensor that is finite for the random
+    batches.
 
-    ``usual`` is a vector for each comparison over the random batches, and ``vectors`` returns those
-    of what ``run`` makes.
+    ``usual`` has a vector for each comparison over the random batches; ``vectors`` returns the same
+    from a result of ``run``.
     """
     kept, dropped = [], []
     waiting = list(fed.extremes)
@@ -44,9 +44,9 @@ def measured(
 
 def is_worse(usual: Any, extra: Any) -> bool:
     """
-    Return whether the reference has NaN or infinity in a tensor that is finite otherwise.
+    Return whether the reference has NaN or infinity in a tensor that is finite for random batches.
 
-    Where it has them for the random batches, too, they belong to the model, such as the negative
+    If it has them for the random batches too, they belong to the model, such as the negative
     infinity of an attention mask.
     """
     before, after = (

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 def again(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -> Any:
     """
-    Return what a layer gives for the tensors that another call got, in the dtypes that its own call
-    gets; None where that cannot be.
+    Return the outputs of a candidate's layer for the input tensors of the reference's call, cast to
+    the dtypes of its own inputs; None if the two calls have different numbers of tensors.
 
-    All other arguments are its own: Keras 2 passes ``training`` and ``mask`` on where Keras 3 does
-    not, and Keras 3 an absent mask under some policies alone.
+    All other arguments are those of its own call: Keras 2 passes ``training`` and ``mask`` on where
+    Keras 3 does not, and Keras 3 passes an absent mask only under some policies.
     """
     nest, is_tensor = tf.nest, tf.is_tensor
     flat = nest.flatten((candidate.args, candidate.kwargs))
@@ -36,8 +36,8 @@ def again(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -
 
 def again_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
     """
-    Return what a reference's layer gives for its own inputs, rounded to the dtypes that another
-    call gets; None if nothing is rounded, or the calls get other numbers of tensors.
+    Return the outputs of a reference's layer for its own inputs, rounded to the dtypes of the
+    candidate's inputs; None if nothing is rounded, or the calls have different numbers of tensors.
     """
     nest, is_tensor = tf.nest, tf.is_tensor
     flat = nest.flatten((reference.args, reference.kwargs))
@@ -66,10 +66,10 @@ def is_rounded(leaf: Any, other: Any) -> bool:
 
 def can_be_called_again(tape: Tape, call: Call) -> bool:
     """
-    Return whether a second call of a layer tells something, and changes nothing.
+    Return whether a second call of a layer is useful and has no side effects.
 
-    A model is measured by its layers. A layer that carries a state from call to call would make
-    something else of the next batch.
+    Models are excluded: their layers are measured. A layer that keeps a state between calls would
+    return other values for the next batch.
     """
     operations = tape.graph.get_operations()[call.start : call.stop]
     remembers = getattr(call.layer, "stateful", False) or any(
@@ -80,14 +80,14 @@ def can_be_called_again(tape: Tape, call: Call) -> bool:
 
 def _like(tf: Any, tensor: Any, own: Any, masks: Mapping[int, Any]) -> Any:
     """
-    Return a tensor in another's dtype, with the mask that it had when a layer was called with it.
+    Return a tensor cast to another tensor's dtype, with the mask that it had as a layer's input.
     """
     like = tensor if tensor.dtype == own.dtype else tf.cast(tensor, own.dtype)
     return _masked(like, tensor, masks)
 
 
 def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
-    """Return a tensor that was rounded to a dtype, in its own dtype."""
+    """Return a tensor in its own dtype, with its values rounded to another dtype."""
     return _masked(tf.cast(tf.cast(tensor, dtype), tensor.dtype), tensor, masks)
 
 

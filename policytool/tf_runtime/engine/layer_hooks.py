@@ -159,8 +159,8 @@ class Tape:
 
     def _is_symbolic(self, arguments: Any) -> bool:
         """
-        Return whether a layer is called to put a model together, as a Sequential without an input
-        shape does within its own call.
+        Return whether a layer is called with symbolic tensors to build a model, as a Sequential
+        without an input shape does within its own call.
         """
         flat = self.library.tf.nest.flatten(arguments)
         return any(
@@ -251,12 +251,12 @@ def inlined(library: Library, model: Any) -> Iterator[None]:
 
 def named(model: Any, like: Any = None) -> dict[int, str]:
     """
-    Return the path of each layer of a model, by its identity; those that ``like``, a model of the
-    same layers, has too get its paths.
+    Return the path of each layer of a model by the layer's id. With ``like``, a model of the same
+    layers, layers that both models have get the paths that they have in ``like``.
 
-    Layers that a class makes by itself get numbers in their names that count up with every model of
-    the process, and some releases of Keras 3 load the layers of a model in another order each time.
-    Models are called alike, and a layer that the other model lacks goes by its own name.
+    Layers that a class creates itself have numbers in their names that increase with every model of
+    the process, and some releases of Keras 3 load the layers of a model in varying order. The model
+    gets the name of ``like``, and a layer that ``like`` lacks keeps its own name.
     """
     own = paths(model)
     if like is None:
@@ -275,8 +275,8 @@ def named(model: Any, like: Any = None) -> dict[int, str]:
 
 def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
     """
-    Return the pairs of what two layers hold: by place where the classes are the same and the names
-    are not, else by name, and of the rest by class.
+    Return the pairs of corresponding child layers of two layers: by position if the classes are the
+    same and the names are not; else by name and class, and the rest by class.
     """
     first, second = (
         {(str(layer.name), type(layer).__name__): layer for layer in side}

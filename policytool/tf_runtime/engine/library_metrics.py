@@ -143,8 +143,8 @@ class LibraryMetric:
 
     def _fitted(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """
-        Return arrays that the metric compares element by element, or one class with the scores of
-        all: NumPy's rules would also combine others.
+        Return arrays whose shapes the metric can compare: element by element, or a class with the
+        scores of all classes. NumPy's broadcasting would also combine other shapes.
         """
         if any(array.dtype.kind not in "biuf" for array in (labels, predictions)):
             text = "the metric {} of output {} needs numbers, not {} and {}"
@@ -170,12 +170,12 @@ def _suited(kind: str, labels: Any, predictions: Any) -> str:
 
 
 def _shape(shape: Any) -> str:
-    """Return the shape of a batch, whose rows may be of any number."""
+    """Return the shape of a batch as text; the number of rows may vary."""
     return "({})".format(", ".join(["rows", *map(str, shape[1:])]))
 
 
 def _listed(module: Any, kind: Any) -> dict[str, Any]:
-    """Return what a module has of a kind, by names that do not depend on how they are written."""
+    """Return the members of a module that satisfy ``kind``, by normalized name."""
     members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return {_key(name): value for name, value in members.items() if kind(value)}
 

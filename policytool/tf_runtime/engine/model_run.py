@@ -84,7 +84,7 @@ class Running:
 
     @property
     def lacking(self) -> list[dict[str, Any]]:
-        """The ops that no device has a kernel for: with them nothing runs."""
+        """The ops that no device has a kernel for; with them, the model cannot run."""
         return [op for op in self.missing if not op["elsewhere"]]
 
     def compare(self) -> Measured | None:
@@ -108,8 +108,8 @@ class Running:
 
     def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
-        Return the device's run, with what is asked for besides; ``about`` is the device, as
-        :func:`..devices.available.list_devices` has it.
+        Return the device's run as JSON, with the additional measurements of the job; ``about`` is
+        the device, as :func:`..devices.available.list_devices` returns it.
         """
         report = {
             "device": about,
@@ -209,7 +209,7 @@ class Running:
         ]
 
     def _share_weights(self) -> None:
-        """Give the candidate the weights that were drawn for the reference."""
+        """Set the random weights of the reference on the candidate."""
         try:
             weights = self.reference.get_weights()
             if [array.shape for array in weights] != [
@@ -223,7 +223,7 @@ class Running:
             self.candidate.set_weights(weights)
         except Refused:
             raise
-        except Exception as error:  # a table of words, which no random number stands for
+        except Exception as error:  # such as a vocabulary table, which has no random values
             text = (
                 "the architecture contains no weights, and random weights cannot be created for "
                 "it ({}); specify a weights file with --weights"
@@ -264,7 +264,7 @@ class Running:
 
     def _probe(self, measured: Measured) -> dict[str, Any] | None:
         """
-        Return how much larger synthetic inputs may be; the user's have the size that they have.
+        Return the factor by which synthetic inputs may be scaled; the user's inputs are not scaled.
         """
         if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
             return None

@@ -170,7 +170,7 @@ class OutputChanges:
         }
 
     def _look(self, reference: Any) -> None:
-        """Note whether samples of the reference differ."""
+        """Record whether samples of the reference differ."""
         if self.varies or not len(reference):
             return
         if self._first is None:
@@ -180,7 +180,7 @@ class OutputChanges:
         )
 
     def _describe(self, reference: Any) -> None:
-        """Note what the values of the reference look like; all of them are finite."""
+        """Record properties of the reference's values, all of which are finite."""
         if not reference.size:
             return
         ends = [float(reference.min()), float(reference.max())]
@@ -313,7 +313,7 @@ class Moments:
         self._samples = 0
 
     def update(self, reference: Any, candidate: Any) -> None:
-        """Add a batch; if it has another number of channels, they are one from then on."""
+        """Add a batch; if its number of channels differs, all channels are joined from then on."""
         if self.channels != 1 and self.channels != reference.shape[-1]:
             self._join()
         first, second = self._flat(reference), self._flat(candidate)

@@ -94,9 +94,10 @@ class Trials:
 
     def measure(self, candidate: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         """
-        Return what was measured of a candidate, a run for each half of the inputs.
+        Measure a candidate; return a run for each half of the inputs.
 
-        :raises Refused: if it cannot be loaded or called, or has other outputs.
+        :raises Refused: if it cannot be loaded or called, or its outputs differ from the
+            reference's in number or shape.
         """
         self.sides.job = self.job = {**self.job, "candidate": candidate}
         gc.collect()  # the model and the graph of the last trial
@@ -246,7 +247,7 @@ class Trials:
     def _told(
         self, measured: Measured, metrics: TaskMetrics | None, gradients: Any
     ) -> dict[str, Any]:
-        """Return the numbers of one half, as a run of a check without calls of layers."""
+        """Return the measurements of one half as a run of a check, without calls of layers."""
         activations = last_activations(self.reference, len(self.names))
         return {
             "device": self.about,

@@ -51,10 +51,11 @@ def compute_unquantized(library: Library, model: Any) -> int:
 
 def weight_rounding(reference: Any, candidate: Any) -> float:
     """
-    Return the relative error that the rounding of stored weights explains, of two layers with those
-    within them: 0 where both have the same integers.
+    Return the relative error that the rounding of stored weights explains, for two layers and their
+    child layers; 0 if both have the same integers.
 
-    Rounding to integers is off by the root of 1/12 in the mean, whatever they are multiplied by.
+    The root-mean-square error of rounding to integers is the square root of 1/12, whatever the
+    scale is.
     """
     stored = [_integers(layer) for layer in (reference, candidate)]
     if len(stored[0]) == len(stored[1]) and all(map(np.array_equal, *stored)):

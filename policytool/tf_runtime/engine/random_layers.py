@@ -23,8 +23,8 @@ def draws(kind: str) -> bool:
 
 def layers(pair: Pair) -> list[str]:
     """
-    Return the paths of the layers that draw what is compared; a GRU of Keras 3 draws masks that it
-    then leaves unused.
+    Return the paths of the layers that draw random numbers on which the compared outputs depend; a
+    GRU of Keras 3 also draws masks that it does not use.
     """
     needed = _needed(pair.graph)
     drawing = (

@@ -44,11 +44,13 @@ class Steps:
 
     def hold(self, tf: Any, operations: Sequence[Any], end: int) -> None:
         """
-        Let each of the reference's layers wait until the one some places before it was compared.
+        Let each layer of the reference wait until the layer ``AHEAD`` places before it was
+        compared.
 
-        ``end`` is where the reference's operations end. It is traced first, when there is nothing
-        yet to wait for. TensorFlow runs what has effects, such as assertions, in the order of the
-        trace: all of the reference's come first, and what leads to them cannot wait.
+        ``end`` is the number of the reference's operations. The reference is traced first, when
+        there is nothing to wait for. TensorFlow runs operations with side effects, such as
+        assertions, in the order of the trace: those of the reference come first, and the operations
+        before them cannot wait.
         """
         last = max(
             (

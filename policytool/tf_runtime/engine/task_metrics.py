@@ -192,7 +192,7 @@ class TaskMetrics:
             place = end
 
     def _count(self, name: str) -> None:
-        """Add the rows that wait to the metric over all rows, and to all but their block's."""
+        """Add waiting rows to the metric over all rows, and to those that omit another block."""
         if not self._kept[name][0]:
             return
         rows, *arrays = (np.concatenate(kept) for kept in self._kept[name])
@@ -208,7 +208,7 @@ class TaskMetrics:
                     metric.update(rows, array)
 
     def _called(self) -> dict[str, Any]:
-        """Return what the user's function makes of each model's predictions."""
+        """Return the results of the user's function for each model's predictions."""
         sides = [
             {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
             for place in range(1 + len(SIDES))

@@ -93,13 +93,12 @@ def to_json(vector: Any) -> dict[str, float | int | None]:
 @functools.lru_cache(maxsize=None)
 def _function(tf: Any, first: Any, second: Any) -> Any:
     """
-    Return the reductions of a pair of dtypes as a function of its own, which is called where it
-    stands.
+    Return the function that computes the reductions for a pair of dtypes; it is not inlined.
 
-    It is traced once, for tensors of any shape, not for each of hundreds of comparisons. Were it
-    inlined, Grappler would take minutes over a model's graph: 40 s for 270 comparisons, 3 s as
-    calls (measured with TensorFlow 2.21). Where a release cannot be told, that is what it costs:
-    time.
+    It is traced once, for tensors of any shape, not for each of hundreds of comparisons. If it were
+    inlined, Grappler would need much longer for a model's graph: 40 s for 270 comparisons, 3 s as
+    calls (measured with TensorFlow 2.21). A release that cannot turn inlining off only takes
+    longer.
     """
     pair = [tf.TensorSpec(None, first), tf.TensorSpec(None, second)]
     called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))

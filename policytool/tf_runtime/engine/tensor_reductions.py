@@ -48,12 +48,12 @@ _LARGEST, _ERROR = 11, 13
 
 def quick(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
     """
-    Return the vector, in a few passes over the tensors, and whether it is right: where it is not,
-    :func:`exact` tells.
+    Return the vector, computed in a few passes over the tensors, and whether it is valid; if it is
+    not, use :func:`exact`.
 
-    It is right where everything is finite and no sum of squares left the range of the dtype that it
-    is summed in. Sums in float32 are then right to 1e-7 where values vary, and to 3e-6 where all
-    are the same (Eigen of TensorFlow 2.21, up to 40 million elements; 1.3e-5 in 2.2).
+    It is valid if all values are finite and no sum of squares left the range of the dtype in which
+    it is summed. The relative error of float32 sums is then at most 1e-7 if values vary, and 3e-6
+    if all are equal (Eigen of TensorFlow 2.21, up to 40 million elements; 1.3e-5 in 2.2).
     """
     wide = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
 
@@ -147,10 +147,10 @@ def _by_parts(
     tf: Any, reference: Any, candidate: Any, add_part: Callable[[Any, Any, Any], Any]
 ) -> Any:
     """
-    Return the vector of two tensors, to which each part of them was added in turn.
+    Return the vector of two tensors, computed part by part.
 
-    What is computed of one part stays in a CPU's cache until it is added up: about half the
-    time of passes over whole tensors, and no memory for tensors that are as large as these.
+    The intermediate values of a part stay in the CPU's cache until they are added up. This takes
+    about half the time of passes over whole tensors, and no memory for tensors of their size.
     """
     length = GPU_PART if tf.config.list_physical_devices("GPU") else CPU_PART
     first, second = tf.reshape(reference, [-1]), tf.reshape(candidate, [-1])
@@ -215,11 +215,11 @@ def _lost(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
 
 def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
     """
-    Return which values are zero, and which are zero or subnormal, told from their bits: CPU kernels
-    take subnormal numbers for zero.
+    Return which values are zero, and which are zero or subnormal, derived from their bits: CPU
+    kernels treat subnormal numbers as zero.
 
-    The bits of longer floats become floats that nobody takes for zero: an exponent with no
-    fraction, and a fraction with the exponent of 1.
+    For longer floats, the bits are made into floats that no kernel treats as zero: an exponent
+    with no fraction, and a fraction with the exponent of 1.
     """
     name, fraction, exponent = BITS[tensor.dtype.name]
     integers = getattr(tf, name)

@@ -21,7 +21,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     Return the reductions of each output of each call, by the call's key and the output's place.
 
     Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
-    all activations of a batch are held meanwhile.
+    all activations of a batch stay in memory meanwhile.
     """
     tf = library.tf
     keys: list[Any] = []

@@ -118,7 +118,7 @@ def hidden_path(path: str) -> str:
 
 
 def _storable(array: Any) -> Any:
-    """Return an array in a dtype that NumPy's files hold."""
+    """Return an array in a dtype that NumPy's files support."""
     if array.dtype.name in FLOAT32_DTYPES:
         return array.astype("float32")
     if array.dtype.kind != "O":
@@ -134,9 +134,9 @@ def _storable(array: Any) -> Any:
 
 def arrays_of(path: str) -> dict[str, Any]:
     """
-    Return what a file holds by name; the array of a file with one has no name.
+    Return the arrays of a file by name; the only array of an .npy file has an empty name.
 
-    :raises Refused: where it cannot be read, or is larger than the memory.
+    :raises Refused: if the file cannot be read, or is larger than the memory.
     """
     try:
         with open(path, "rb") as stream:

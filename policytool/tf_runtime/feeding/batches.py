@@ -48,19 +48,19 @@ class FedInputs:
 
         self.batch_size = batch_size
         self.size = SIZES[0]
-        """What stands for open dimensions."""
+        """The size used for open dimensions."""
 
         self.recipes: list[Recipe] = []
-        """How each input was drawn; nothing for the user's."""
+        """How each input was drawn; empty for the user's inputs."""
 
         self.told = dict(report)
-        """What the report says of it, as JSON."""
+        """The entry in the report, as JSON."""
 
         self.extremes: list[extremes.ExtremeBatch] = []
         """The extra batches."""
 
         self.save: Callable[[Sequence[Any]], None] | None = None
-        """What writes batches for the user; None where nobody asked for it."""
+        """Writes batches to the user's file; None if the user did not request it."""
 
     def add_extremes(self, beside: Sequence[extremes.ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
@@ -71,8 +71,8 @@ class FedInputs:
         self, kept: Sequence[extremes.ExtremeBatch], dropped: Sequence[extremes.ExtremeBatch]
     ) -> None:
         """
-        Keep some of the extra batches, and note the others, for which the reference itself returns
-        NaN or infinity.
+        Keep some of the extra batches, and add notes about the dropped ones, for which the
+        reference itself returns NaN or infinity.
         """
         self.extremes = list(kept)
         self._tell()
@@ -181,8 +181,8 @@ class Feeder:
 
     def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
         """
-        Return the batches of a function; those that are larger than a batch size that the user or
-        the model sets are cut.
+        Return the batches of a function; they are cut to the batch size if the user or the model
+        sets one.
         """
         most, name = self.wanted["batches"], self.wanted["function"]
         batches: list[Any] = []
@@ -274,7 +274,7 @@ class Feeder:
         ranges: Sequence[Any] = (),
         others: Sequence[Any] = (),
     ) -> FedInputs:
-        """Return what is fed; the specs also fit the extra batches ``others``."""
+        """Return the inputs; their specs also fit the extra batches ``others``."""
         packed = [self._packed(arrays) for arrays in batches]
         flat = [self.library.tf.nest.flatten(batch) for batch in (*packed, *others)]
         shapes, all_shapes = (
@@ -336,7 +336,7 @@ class Feeder:
         )
 
     def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
-        """Return what was fed, by name and with the batches one after the other."""
+        """Return the inputs by name, with the batches concatenated."""
         arrays_by_name: dict[str, list[Any]] = {slot.name: [] for slot in self.slots}
         for batch in batches:
             for slot, tensor in zip(self.slots, self.library.tf.nest.flatten(batch)):

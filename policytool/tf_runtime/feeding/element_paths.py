@@ -51,12 +51,12 @@ def elements_of_input(shape: Any) -> Any:
 
 def elements_after(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], shape: Any) -> Any:
     """
-    Return the array of what a layer or operation makes; None where it cannot be told.
+    Return the array of element indexes of the output of a layer or operation; None if unknown.
 
-    :param call: the operation that it is, in lower case and without underscores, which is empty
-        for a layer; and the node that holds the arguments of the call, None if nothing does
-    :param given: the array of each tensor that is passed to it; None if that is unknown
-    :param shape: that of the tensor that it makes
+    :param call: the operation's name, in lower case and without underscores, empty for a layer;
+        and the node with the arguments of the call, None if there is none
+    :param arrays: the array of each input tensor; None if it is unknown
+    :param shape: the shape of the output tensor
     """
     sizes = open_as_one(shape)
     if sizes is None or not arrays or any(array is None for array in arrays):

@@ -71,7 +71,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _fitted(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any, str]:
-    """Return an array as an input takes it, and how it was taken."""
+    """Return an array in the dtype of the input, and how it was converted."""
     _check_shape(array, slot, source)
     if slot.dtype == "string":
         return _strings(array, slot, source), "given"
@@ -131,8 +131,8 @@ def _check_shape(array: Any, slot: Slot, source: Source) -> None:
 
 def _check_range(array: Any, slot: Slot, dtype: Any, source: Source) -> None:
     """
-    Refuse values that the input's dtype has not: integers would come round, and floats become
-    infinite.
+    Reject values outside the range of the input's dtype: integers would wrap around, and floats
+    become infinite.
     """
     if array.dtype.kind == "b" or dtype.kind == "b":
         return

@@ -36,10 +36,10 @@ class Batch:
 
 def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:
     """
-    Yield the batches of ``wanted["function"]``, as many as ``wanted["batches"]`` says or all.
+    Yield the batches of ``options["function"]``: ``options["batches"]`` of them, or all.
 
-    The function runs in ``wanted["directory"]``, the user's own. ``wanted["most"]`` has the bounds
-    of all batches together: how many there may be, how many bytes, and what to say of more.
+    The function runs in ``options["directory"]``, the user's directory. ``options["most"]`` has the
+    limits for all batches together: their number, their bytes, and the messages for exceeding them.
 
     :raises Refused: if the function fails, returns something else, or returns more than that.
     """

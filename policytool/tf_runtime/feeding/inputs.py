@@ -38,14 +38,14 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
     """
     Return inputs for ``model(inputs, training=False)``.
 
-    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
-    absolute. Of a file all rows are taken: ``batches`` and ``seed`` are about what is drawn. In
-    place of a file there may be a ``function``, with its bounds in ``most``; ``batches`` may end
-    it. With ``extremes``, :mod:`.extremes` adds to what is drawn. With ``halves``, what is given is
-    cut into at least two batches. A model with dimensions that are
-    open is called once or more, to find a size that it takes. With ``like``, what
-    :attr:`FedInputs.told` says of the inputs of the other of two files of one model, the file holds
-    that one's.
+    ``options`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
+    absolute. All rows of a file are used: ``batches`` and ``seed`` apply to drawn inputs. Instead
+    of a file, there may be a ``function``, with its limits in ``most``; ``batches`` limits it too.
+    With ``extremes``, :mod:`.extremes` adds extra batches to drawn inputs. With ``halves``, the
+    user's inputs are cut into at least two batches. A model with open dimensions is called once or
+    more, to find a size that it accepts. ``like`` is the entry ``inputs`` of
+    :attr:`FedInputs.told` for another file of the same model; the file then has the inputs of that
+    model.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file``, ``user-function``
         and ``not-callable``.
@@ -74,11 +74,11 @@ def feed_signature(
     library: Library, signature: Any, loaded: Any, options: Mapping[str, Any]
 ) -> FedInputs:
     """
-    Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of
-    variables.
+    Return inputs for ``signature(**inputs)``, of which only the specs and the names of variables
+    are known.
 
-    If it has open dimensions or takes ids, it is called once or more with synthetic values, to find
-    the sizes and the ids that it takes.
+    If it has open dimensions or accepts ids, it is called once or more with synthetic values, to
+    find sizes and ids that it accepts.
 
     :raises Refused: as :func:`feed_model`.
     """
@@ -104,10 +104,10 @@ def feed_known_signature(
     library: Library, signature: Any, model: Any, options: Mapping[str, Any], size: int
 ) -> FedInputs:
     """
-    Return inputs for ``signature(**inputs)`` in the range of what the inputs of ``model`` with the
-    same names take; ``size`` stands for open dimensions.
+    Return inputs for ``signature(**inputs)`` in the range that the inputs of ``model`` with the
+    same names accept; ``size`` is used for open dimensions.
 
-    It is not called: nothing could reset a state that the signature keeps.
+    The signature is not called, because a state that it keeps could not be reset.
 
     :raises Refused: as :func:`feed_model`.
     """
@@ -120,11 +120,11 @@ def feed_known_signature(
 
 def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
     """
-    Give inputs the dtypes that those of another model have, and where any name is another, the
-    names as well, in their order.
+    Set the dtypes of the slots to those of another model's inputs and, if any name differs, the
+    names as well, in order.
 
-    What has no input layer does not say its dtype, and the one library guesses otherwise than the
-    other.
+    A model without an input layer does not record the dtype of its input, and the two libraries
+    assume different ones.
     """
     if len(slots) != len(like):
         raise Refused(
@@ -152,8 +152,8 @@ def forget_states(model: Any) -> None:
 
 def _smallest_table(signature: Any, loaded: Any) -> int:
     """
-    Return how many rows the smallest table has among the variables that are called embeddings: a
-    GPU gives zeros for ids beyond it, and no error.
+    Return the number of rows of the smallest table among the variables named embeddings: for ids
+    out of range, a GPU returns zeros and no error.
     """
     variables = [
         variable

@@ -30,9 +30,9 @@ class Statistics(NamedTuple):
 
 def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | None:
     """
-    Return the statistics of an input; None if no layer that its values come to has any.
+    Return the statistics of an input; None if no layer that its values reach has any.
 
-    Elements that come to no such layer have a mean of 0 and a variance of 1.
+    Elements that reach no such layer have a mean of 0 and a variance of 1.
     """
     sizes = open_as_one(slot.shape)
     if sizes is None:
@@ -59,14 +59,14 @@ def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | Non
 
 def _of_layer(slot: Slot, reached: Reached) -> tuple[Any, Any, Any] | None:
     """
-    Return the means and standard deviations of what a layer gets, as they are in the input, and
-    which of the input's elements each is of; None for a layer that tells nothing of them.
+    Return the means and standard deviations of a layer's input values, converted to the model's
+    input, and the input's element to which each belongs; None for a layer without statistics.
     """
     if not has_statistics(reached.layer):
         return None
     is_batch_layer = category(reached.layer) == "normalization"
     if is_batch_layer and reached.way == CHANGED:
-        return None  # they are of what an operation or a class of someone else's made
+        return None  # they describe values that an operation or a custom class computed
     elements = reached.elements
     if elements is None:
         sizes = open_as_one(slot.shape) or ()
@@ -92,8 +92,8 @@ def _array(value: Any) -> Any:
 
 def _axis(reached: Reached, sizes: Sequence[int]) -> int:
     """
-    Return the axis of a BatchNormalization's features, with the batch as the first. If the
-    shape that it gets is unknown, as in a TimeDistributed, the shape of the input does not tell.
+    Return the axis of a BatchNormalization's features, counting the batch as the first. If the
+    shape of the layer's input is unknown, as in a TimeDistributed, the last axis is assumed.
     """
     if reached.elements is None:
         return len(sizes)

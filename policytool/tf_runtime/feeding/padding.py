@@ -24,11 +24,11 @@ def pad_tails(array: Any, parts: Any, padding: float) -> None:
 
 def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: int) -> None:
     """
-    Pad each row in one of the ways, in turn: masks of one row are the same for all inputs in four
-    rows, and another for each input in the next four.
+    Pad the rows in the different ways in turn. In ``WAYS`` rows, all inputs have the same mask; in
+    the next ``WAYS`` rows, each input has another mask.
 
-    ``first`` is the number of the first row over all batches, ``place`` that of the input among
-    those that are padded. Ids of several sentences end early within a sentence, too.
+    ``first`` is the number of the first row over all batches, ``place`` the number of the input
+    among the padded inputs. In ids of several sentences, every other sentence also ends early.
     """
     for row in range(array.shape[0]):
         number = first + row

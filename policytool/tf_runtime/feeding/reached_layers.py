@@ -60,7 +60,7 @@ _MASK = "mask"
 
 
 class Passed(NamedTuple):
-    """What became of an input's values on their way to a layer."""
+    """How an input's values were changed on their way to a layer."""
 
     way: int
     """WHOLE, PART or CHANGED."""
@@ -84,7 +84,7 @@ class Passed(NamedTuple):
 
 
 class Reached:
-    """A layer that values of an input come to."""
+    """A layer that values of an input reach."""
 
     def __init__(
         self,
@@ -131,8 +131,7 @@ def has_statistics(layer: Any) -> bool:
 
 def ids(layer: Any) -> int | None:
     """
-    Return how many ids a layer takes, or the layers in it where it has none of its own; None where
-    it takes none.
+    Return the number of ids that a layer, or a layer within it, accepts; None if it accepts none.
     """
     counts: list[Any] = [len(layer.get_vocabulary())] if _is_inverted(layer) else []
     counts += [
@@ -150,8 +149,8 @@ def _is_inverted(layer: Any) -> bool:
 
 def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     """
-    Return what each input comes to, in the order of the model's inputs; None for a model whose
-    calls nobody recorded.
+    Return the layers that each input reaches, in the order of the model's inputs; None for a model
+    without a graph of its calls.
     """
     functional = graph(model)
     if functional is None:
@@ -177,7 +176,7 @@ class _Walk:
         self.flatten = library.tf.nest.flatten
 
     def through(self, functional: Any, flows: Sequence[Flow]) -> list[Flow]:
-        """Follow flows into the inputs of a graph; return those that come out of it."""
+        """Follow flows through a graph from its inputs; return the flows of its outputs."""
         flows_by_tensor = {id(tensor): flow for tensor, flow in zip(functional.inputs, flows)}
         for depth in sorted(functional._nodes_by_depth, reverse=True):  # noqa: SLF001  # the order in which both generations run their graphs
             for node in functional._nodes_by_depth[depth]:  # noqa: SLF001  # as above
@@ -210,7 +209,7 @@ class _Walk:
         ]
 
     def masks(self, layer: Any, flows: Sequence[Flow]) -> None:
-        """Note that flows come to a layer as masks."""
+        """Record that flows reach a layer as masks."""
         for flow in flows:
             for position, passed in flow.items():
                 self.found[position].append(Reached(layer, passed.way, None, is_mask=True))
@@ -219,9 +218,9 @@ class _Walk:
         self, layer: Any, node: Any, call_inputs: Sequence[_Given], shapes: Sequence[Any]
     ) -> list[Flow]:
         """
-        Note that flows come to a layer; return what comes out of it as it went in.
+        Record that flows reach a layer; return the flows of its outputs.
 
-        :param shapes: those of what the layer makes
+        :param shapes: the shapes of the layer's outputs
         """
         inner = graph(layer)
         if inner is not None and len(inner.inputs) == len(call_inputs):
@@ -261,7 +260,7 @@ class _Given(NamedTuple):
         return None if sizes is None else np.full(sizes, NOTHING)
 
     def unfollowed(self) -> _Given:
-        """Return the same, with no places of values."""
+        """Return the same input without the places of its values."""
         return self._replace(
             flow={place: passed._replace(elements=None) for place, passed in self.flow.items()}
         )
@@ -288,7 +287,7 @@ def _followed(
 
 
 def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
-    """Return what a layer makes of flows; nothing if it computes other values."""
+    """Return the flow after a layer; empty if the layer computes other values."""
     if "scaling" in facts(layer):
         scale, offset = (
             np.asarray(getattr(layer, name), dtype="float64") for name in facts(layer)["scaling"]
@@ -366,7 +365,7 @@ def _symbol(layer: Any) -> str:
 
 
 def _depth(layer: Any, node: Any) -> int | None:
-    """Return how many ids a one-hot operation tells apart."""
+    """Return the number of classes of a one-hot operation."""
     arguments = list(getattr(node, "call_args", None) or [])
     named = getattr(node, "call_kwargs", None) or {}
     depth = getattr(

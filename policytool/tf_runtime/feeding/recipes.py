@@ -91,10 +91,10 @@ def recipe(
     slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int | None = None
 ) -> Recipe:
     """
-    Return how an input is drawn.
+    Return the recipe by which an input is drawn.
 
-    ``reached`` are the layers that it comes to, None where nobody knows: then what holds for every
-    layer of the model holds for the input. ``few`` is how many ids there are where no layer says
+    ``reached`` are the layers that the input reaches. None means that they are unknown: the input
+    then has to suit every layer of the model. ``few`` is the number of ids if no layer determines
     it.
     """
     layers = _everything(model) if reached is None else reached
@@ -110,10 +110,10 @@ def recipe(
 
 def _masked_value(slot: Slot, reached: Reached, *, sure: bool) -> float | None:
     """
-    Return the value of an input that a layer masks; None if it masks none, or sees other values.
+    Return the input value that a layer masks; None if it masks none, or gets changed values.
 
-    If nobody knows which layers the input comes to, ids are those of an Embedding, and a Masking
-    sees sequences of features.
+    If the layers that the input reaches are unknown (``sure`` is false), ids are assumed to belong
+    to an Embedding, and sequences of features to a Masking.
     """
     if sure and (reached.way == CHANGED or reached.scaling != UNSCALED):
         return None
@@ -131,7 +131,7 @@ def _masked_value(slot: Slot, reached: Reached, *, sure: bool) -> float | None:
 
 def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
     """
-    Return a recipe whose values are none that mean the end of a sequence, where there are others.
+    Return a recipe that does not draw the padding value, if other values are possible.
     """
     draw = recipe.draw
     other = padding + 1 if has_others else padding
@@ -161,8 +161,8 @@ def _everything(model: Any) -> list[Reached]:
 
 def _of_dtype(slot: Slot, reached: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
     """
-    Return how an input of a dtype is drawn; ``unknown`` is a model of which nobody knows what its
-    inputs come to.
+    Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
+    layers its inputs reach, else None.
     """
     sure = unknown is None
     if slot.dtype == "string":
@@ -187,7 +187,7 @@ def _of_dtype(slot: Slot, reached: Sequence[Reached], unknown: Any, few: int | N
 
 
 def _values(slot: Slot, reached: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
-    """Return how an input is drawn that holds numbers, and no IDs of a layer."""
+    """Return the recipe for an input of numbers that are not IDs of a layer."""
     is_integer = "int" in slot.dtype
     lookup = _first(reached, vocabulary_dtype="int64")
     if lookup is not None and is_integer:
@@ -209,7 +209,7 @@ def _values(slot: Slot, reached: Sequence[Reached], few: int | None, *, sure: bo
 
 
 def _first(reached: Sequence[Reached], *properties: str, **values: str) -> Reached | None:
-    """Return the first layer with these facts that is no inverted lookup; None without any."""
+    """Return the first layer with these facts that is not an inverted lookup, else None."""
     return next(
         (
             reached_layer
@@ -224,8 +224,8 @@ def _first(reached: Sequence[Reached], *properties: str, **values: str) -> Reach
 
 def _carries_ids(slot: Slot, reached: Reached) -> bool:
     """
-    Return whether a float input holds ids: before a class of someone else's that embeds, only a
-    sequence of single values does.
+    Return whether a float input contains ids: before a custom class that embeds, only a sequence of
+    single values does.
     """
     return (
         takes_ids(reached.layer)
@@ -314,8 +314,8 @@ def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
 
 def _is_mask(slot: Slot, reached: Sequence[Reached]) -> bool:
     """
-    Return whether an input is a mask, by its name or by the argument of a layer that it is passed
-    to: random bits, or numbers, are none that a model was made for.
+    Return whether an input is a mask, by its name or by the layer argument to which it is passed.
+    Models are not made for masks of random bits or numbers.
     """
     is_named = "mask" in slot.name.lower() and (slot.dtype == "bool" or "int" in slot.dtype)
     return is_named or any(reached_layer.is_mask for reached_layer in reached)
@@ -335,8 +335,8 @@ def _numbers(layer: Any) -> Recipe:
 
 def _words(reached: Sequence[Reached]) -> Recipe:
     """
-    Draw words of a vocabulary, several at a time where a layer splits them, with some that it does
-    not hold where it takes such.
+    Draw words of a vocabulary: texts of several words if a layer splits texts, and also an unknown
+    word if the layer accepts unknown words.
     """
     words_first = sorted(
         reached, key=lambda reached_layer: "splits_texts" in facts(reached_layer.layer)
@@ -406,7 +406,7 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
 
 def _learnt(slot: Slot, reached: Sequence[Reached]) -> Recipe | None:
     """
-    Draw from the mean and the variance that layers learnt; None where none of them are of the
+    Draw from the mean and the variance that layers learnt; None if no layer has statistics of the
     input's values.
     """
     statistics = input_statistics(slot, reached)
@@ -434,9 +434,9 @@ def _learnt(slot: Slot, reached: Sequence[Reached]) -> Recipe | None:
 
 def _scaled(slot: Slot, layer: Any) -> Recipe | None:
     """
-    Draw what a Rescaling maps to numbers up to 1, from 0 or from its own offset: pixels of what has
-    the shape of an image. None for one that makes numbers larger, which is part of what the model
-    computes.
+    Draw values that a Rescaling maps to numbers up to 1, from 0 or from its offset; pixels if the
+    input has the shape of an image. None for a Rescaling that makes numbers larger, which is part
+    of the model's computation.
     """
     scale, offset = (
         np.asarray(getattr(layer, name, 0.0), dtype="float64") for name in facts(layer)["scaling"]

@@ -62,9 +62,8 @@ def draw_inputs(
     """
     Return one tensor for each spec.
 
-    The same seed and the same shapes and dtypes in the same order give the same values in every
-    process, as long as the names by which the specs are found among the model's inputs stay the
-    same.
+    The same seed, shapes and dtypes in the same order result in the same values in every process,
+    as long as the names by which specs match the model's inputs do not change.
     """
     reached_by_name = layers_reached_by_name(library, model)
     tensors = []
@@ -96,7 +95,7 @@ def sizes(specs: Sequence[Slot]) -> Iterator[int]:
 
 
 def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[Reached]]:
-    """Return what each of the model's inputs comes to, by name; nothing where nobody knows."""
+    """Return the layers that each input of the model reaches, by name; empty if unknown."""
     try:
         slots = model_inputs(library, model).slots if model is not None else []
     except Refused:

@@ -98,7 +98,7 @@ def signature_inputs(library: Library, signature: Any) -> Taken:
 
 def graph(model: Any) -> Any:
     """
-    Return what has the nodes of a functional model or of a Sequential; None for any other layer.
+    Return the object with the nodes of a functional model or Sequential; None for other layers.
     """
     inner = getattr(model, "_functional", None)  # a Sequential of Keras 3
     for candidate in (model, inner):
@@ -113,10 +113,10 @@ def graph(model: Any) -> Any:
 
 def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     """
-    Return whether an input of a shape may hold ids, for all that a model tells that is no graph.
+    Return whether an input of a shape may contain ids, for a model without a graph.
 
-    It does where an Embedding was built with that shape, or where none tells what it was built
-    with: numbers of ids do no harm in other layers.
+    It may if an Embedding was built with that shape, or if no Embedding records its build shape:
+    ids do no harm as inputs of other layers.
     """
     tables = [layer for _, layer in paths(model) if is_embedding(layer)]
     built = [_built_with(layer) for layer in tables]
@@ -158,8 +158,7 @@ def _called(model: Any) -> Any:
 
 def _built(model: Any) -> Any:
     """
-    Return slots from the shapes that a model, or the first of its layers that has any, was built
-    with.
+    Return slots from the build shapes of the model, or of its first layer that has any.
     """
     needed = [
         parameter
@@ -181,8 +180,8 @@ def _built(model: Any) -> Any:
 
 def _shaped(shapes: Any, model: Any) -> Any:
     """
-    Return slots in place of shapes; nothing says their dtypes, so that what has the shape that an
-    Embedding was built with is taken for its ids.
+    Return slots for shapes. Their dtypes are not recorded, so an input with the build shape of an
+    Embedding is assumed to contain its ids.
     """
     if hasattr(shapes, "as_list"):
         shapes = shapes.as_list()
@@ -201,7 +200,7 @@ def _shaped(shapes: Any, model: Any) -> Any:
 
 
 def _built_with(layer: Any) -> Any:
-    """Return the shapes that a layer was built with; None where it does not tell."""
+    """Return the build shapes of a layer; None if it does not record them."""
     shapes = getattr(layer, "_build_shapes_dict", None)
     build_shapes: Any = (
         next(iter(shapes.values()))
@@ -213,8 +212,8 @@ def _built_with(layer: Any) -> Any:
 
 def _recorded(nested: Any, *, casts: bool) -> Any:
     """
-    Return slots for the specs of a call; Keras 2 notes them after it has cast to 16 bits what a
-    model under a mixed policy was given.
+    Return slots for the specs of a call; Keras 2 records them after it has cast the inputs of a
+    model with a mixed policy to 16 bits.
     """
     if isinstance(nested, dict):
         return {key: _recorded(inner, casts=casts) for key, inner in nested.items()}

@@ -30,7 +30,7 @@ _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (
 )
 
 
-def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and who hears of it
+def gradients(  # noqa: PLR0917  # two models, their inputs, the options and the progress callback
     library: Library,
     reference: Any,
     candidate: Any,
@@ -39,10 +39,10 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     step: Callable[[str], None],
 ) -> dict[str, Any]:
     """
-    Return how the gradients of the candidate's variables are apart from the reference's, for each
-    loss scale that was tried.
+    Return the differences between the gradients of the candidate's variables and the reference's,
+    for each loss scale that was tried.
 
-    ``batches`` are inputs as the models take them. ``wanted`` has the recorded ``loss`` and
+    ``batches`` are inputs of the models. ``options`` has the recorded ``loss`` and
     ``loss_weights``, the loss scale that the file records (``recorded``), and a ``seed`` for the
     targets.
     """
@@ -72,8 +72,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
         except (Refused, MemoryError, library.tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:
-            # gradients that nobody has written, kernels that are missing, and whatever the code of
-            # a class raises
+            # ops without gradients, missing kernels, and any error in the code of a custom class
             text = "TensorFlow cannot compute the gradients of {}: {}"
             raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
     report.update(trials.told())
@@ -232,7 +231,7 @@ class _Trials:
         nest = self.library.tf.nest
         self.plain, self.scaled = (
             Step(self.library, model, variables) for model, variables in self.sides
-        )  # a function that failed once is of no more use
+        )  # a function that failed once cannot be used again
         for side in (self.plain, self.scaled):
             losses.compiled(self.library, side.model, outputs[0], self.parts)
         prepared, values, unit_scale = [], [], self.library.tf.constant(1.0)

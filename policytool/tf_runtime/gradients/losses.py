@@ -107,10 +107,10 @@ def parts(
     library: Library, names: Sequence[str], outputs: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Part]:
     """
-    Return the loss of each output: the recorded one where it can be built.
+    Return the loss of each output: the recorded loss if it can be built, else a substitute.
 
-    ``outputs`` are tensors, or specs, of what the model returns. An output that is not of floats
-    has none.
+    ``outputs`` are the tensors that the model returns, or their specs. An output that is not a
+    float tensor has no loss.
     """
     count = len(outputs)
     why = "the file does not record a loss" if options.get("loss") is None else None
@@ -169,8 +169,8 @@ def drawn(part: Part, output: Any, random: Any) -> Any:
 
 def compiled(library: Library, model: Any, outputs: Any, parts: Sequence[Part]) -> None:
     """
-    Give a model its losses as ``compile`` does, and an optimizer that is never asked; ``outputs``
-    are what the model returns, nested as it does.
+    Compile a model with its losses, and with an optimizer that is not used; ``outputs`` are the
+    nested outputs of the model.
     """
     losses: Any = [part.loss for part in parts]
     weights: Any = [1.0 if part.weight is None else part.weight for part in parts]
@@ -185,7 +185,7 @@ def compiled(library: Library, model: Any, outputs: Any, parts: Sequence[Part]) 
     options = {"jit_compile": False} if library.family == KERAS3 else {}
     library.keras.Model.compile(
         model, optimizer="sgd", loss=losses, loss_weights=weights, **options
-    )  # a class's own compile may take anything
+    )  # not the class's own ``compile``, which may have other arguments
 
 
 def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any) -> Any:
@@ -208,8 +208,8 @@ def built(library: Library, recorded_loss: Any) -> tuple[Any, str]:
     """
     Return a recorded loss, a function or an object, and its name.
 
-    :raises Unbuildable: for what the library does not have, or what is more than a name and plain
-        values.
+    :raises Unbuildable: if the library does not have the loss, or the loss is more than a name and
+        plain values.
     """
     name, config = name_and_config(recorded_loss)
     if not isinstance(name, str):
@@ -229,8 +229,8 @@ def built(library: Library, recorded_loss: Any) -> tuple[Any, str]:
 
 def _spread(recorded: Any, names: Sequence[str]) -> list[Any]:
     """
-    Return what each output has of a recorded loss, or of recorded weights: one for all, one for
-    each, or by name.
+    Return the recorded loss, or weight, of each output; the file has one for all outputs, a list
+    with one for each, or a dict by name.
     """
     recorded = items_of(recorded)
     if isinstance(recorded, dict) and not is_serialized(recorded):
@@ -261,15 +261,15 @@ def _instance(library: Library, loss_class: Any, config: Any) -> Any:
         )
     try:
         return loss_class(**options)
-    except Exception as error:  # the constructor of a class of someone else's can raise anything
+    except Exception as error:  # the constructor of a custom class can raise anything
         text = "the recorded {} cannot be built: {}"
         raise Unbuildable(text.format(loss_class.__name__, sentence(error))) from error
 
 
 def _plain(value: Any) -> bool:
     """
-    Return whether a value is of numbers, texts and lists of them: objects would be looked up, and
-    code of the file would run.
+    Return whether a value consists only of numbers, strings and lists of them; Keras would look up
+    other objects, and run code of the file.
     """
     if isinstance(value, (list, tuple)):
         return all(_plain(element) for element in value)

@@ -52,8 +52,8 @@ class Variable:
         """TensorFlow's own variable."""
         self.flow: str | None = None
         """
-        The dtype that its gradient came in before it was cast to the variable's; None until a step
-        was traced, and where there is no gradient.
+        The dtype of its gradient before the cast to the variable's dtype; None until a step was
+        traced, and if there is no gradient.
         """
 
     def told(self) -> dict[str, Any]:
@@ -70,8 +70,8 @@ class Variable:
 
 def trainable(library: Library, model: Any) -> list[Variable]:
     """
-    Return the variables that training changes, each once, in the model's order, with the path of
-    the innermost layer that has it.
+    Return the trainable variables of a model, each once, in the model's order, with the path of the
+    innermost layer that owns it.
     """
     owners: dict[int, str] = {}
     for path, layer in paths(model):
@@ -154,11 +154,11 @@ class Reducer:
 
 def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -> Any:
     """
-    Return the reductions of a candidate's gradient before and after it is unscaled; ``normal`` is
-    the smallest normal number where it flowed.
+    Return the reductions of a candidate's gradient before and after unscaling; ``normal`` is the
+    smallest normal number of the dtype in which it was computed.
 
-    Squares are of values relative to the largest reference: gradients are small, and in float32 the
-    squares of what is below 1e-19 are zero.
+    Values are divided by the largest reference value before they are squared: gradients are small,
+    and in float32 the squares of values below 1e-19 are zero.
     """
     scaled, unscaled_values = candidate
     reference = (

@@ -46,8 +46,8 @@ class Step:
 
     def outputs(self, inputs: Any) -> Any:
         """
-        Return what the model makes of a batch in training: tensors, or nothing but their dtypes and
-        shapes where tracing tells them.
+        Return the model's outputs for a batch in training: their specs if tracing determines all
+        shapes, else the tensors.
         """
         traced_outputs = self.forward.get_concrete_function(inputs).structured_outputs
         known = all(
@@ -58,8 +58,8 @@ class Step:
 
     def gradients(self, scale: Any, inputs: Any, targets: Any) -> tuple[float, list[Any]]:
         """
-        Return the loss, and the gradients of the loss times the scale as vectors; None for what it
-        does not depend on.
+        Return the loss, and the gradients of the scaled loss as vectors; None for a variable on
+        which the loss does not depend.
         """
         loss, vectors = self._run(self.backward, scale, inputs, targets)
         return float(loss.numpy()), vectors
@@ -107,7 +107,7 @@ class Step:
 @contextlib.contextmanager
 def quiet(model: Any) -> Iterator[list[str]]:
     """
-    Let the layers that draw numbers run as in inference within the context, and yield their paths.
+    Run the layers that draw random numbers as in inference within the context; yield their paths.
     """
     drawing_layers = [
         (path, layer)
@@ -118,7 +118,7 @@ def quiet(model: Any) -> Iterator[list[str]]:
     ]
     had = [vars(layer).get("call") for _, layer in drawing_layers]
     for _, layer in drawing_layers:
-        object.__setattr__(layer, "call", _inferring(layer.call))  # past the tracking of attributes
+        object.__setattr__(layer, "call", _inferring(layer.call))  # no attribute tracking
     try:
         yield [path for path, _ in drawing_layers]
     finally:
@@ -156,8 +156,8 @@ def _inferring(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _drawing(graph: Any) -> list[str]:
     """
-    Return the kinds of ops that draw what a graph's outputs depend on; a layer of Keras 3 draws
-    masks that it then leaves unused.
+    Return the types of the ops that draw random numbers on which a graph's outputs depend; a GRU of
+    Keras 3 also draws masks that it does not use.
     """
     definition = graph.as_graph_def()
     bodies = {function.signature.name: function for function in definition.library.function}

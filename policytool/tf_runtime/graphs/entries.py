@@ -41,10 +41,10 @@ def loaded(tf: Any, path: str, tags: Any) -> Any:
 
 def named(tf: Any, root: Any) -> dict[str, Any]:
     """
-    Return the signatures by name; where there are none, the functions of the root object, each as
-    it was first traced without training.
+    Return the signatures by name; if there are none, the functions of the root object, each with
+    its first trace that is not for training.
 
-    :raises Refused: for a file that holds no graph.
+    :raises Refused: if the file contains no graph.
     """
     signatures = {
         str(name): signature
@@ -70,8 +70,8 @@ def named(tf: Any, root: Any) -> dict[str, Any]:
 
 def _by_keywords(tf: Any, function: Any) -> Any:
     """
-    Return a function that takes tensors among other values as one that takes them by name, as
-    signatures do.
+    Return a function that accepts its tensors by name, as signatures do, for one that accepts them
+    nested among other values.
     """
     structure = function.structured_input_signature
     flat = tf.nest.flatten(structure)

@@ -43,18 +43,18 @@ def measure_graph(
     step: Callable[[str], None],
 ) -> dict[str, Any]:
     """
-    Return, for each signature of a SavedModel, what the rewrite changed and how far its tensors and
-    outputs then are from the plain graph's.
+    Return, for each signature of a SavedModel, the changes by the rewrite and the differences of
+    its tensors and outputs from those of the original graph.
 
-    A signature has the keys of a run (:mod:`..engine.model_run`) but its device, with scopes of the
-    graph as calls, ``rewrite``, ``refused`` where it cannot run, and ``aliases``, the names of
+    A signature has the keys of a run (:mod:`..engine.model_run`) except its device, with scopes of
+    the graph as calls; and ``rewrite``, ``refused`` if it cannot run, and ``aliases``, the names of
     signatures with the same graph.
 
-    :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
-        ``signatures`` (names) and ``tags``.
-    :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by
-        keyword, as :func:`..feeding.inputs.feed_signature` makes them.
-    :raises Refused: where nothing can be measured at all.
+    :param options: ``policy``, ``device`` (``cpu``, ``gpu:0``), and optionally ``signatures``
+        (names) and ``tags``.
+    :param inputs_for: returns the inputs, tensors by keyword, for a signature (a concrete function)
+        and the root object, as :func:`..feeding.inputs.feed_signature` does.
+    :raises Refused: if nothing can be measured.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
     ignored = mixed_precision.undisturbed()
@@ -102,11 +102,11 @@ def _told(
     how: tuple[Sequence[Any], str],
     inputs_for: Callable[[Any], FedInputs],
 ) -> dict[str, Any]:
-    """Return what there is to say of one signature; what it cannot do is ``refused``."""
+    """Measure one signature; if it cannot run, ``refused`` has the reason."""
     rewrites, kind = how
     try:
         fed = inputs_for(signature)
-        state.reset()  # a signature may have been tried with them
+        state.reset()  # ``inputs_for`` may have called the signature
         pair = _Pair(tf, signature, rewrites, state)
         missing = pair.missing(kind)
         lacking = [op for op in missing if not op["elsewhere"]]
@@ -141,10 +141,10 @@ def _told(
 
 def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
     """
-    Return a signature's graph, plain and rewritten, and the rewrite: the first that does not fail.
+    Return a signature's graph, plain and rewritten, and the first rewrite that does not fail.
 
-    Loops are written out, as they are where TensorFlow runs the pass by itself. Where the pass
-    fails on that, as ``auto_mixed_precision_cpu`` does, they stay functions, which it rewrites too.
+    Loops are lowered, as they are when TensorFlow runs the pass itself. If the pass fails on that,
+    as ``auto_mixed_precision_cpu`` does, they stay functions, which the pass rewrites too.
     """
     failed = []
     for rewrite in rewrites:
@@ -207,8 +207,8 @@ class _Pair:
 
     def compared(self, fed: FedInputs) -> dict[str, Any]:
         """
-        Return the differences of layers and outputs, over all batches. Extra batches do not count
-        for the changes of outputs.
+        Return the differences of layers and outputs over all batches. The changes of outputs do not
+        include extra batches.
         """
 
         def run(batch: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -237,8 +237,7 @@ class _Pair:
 
     def _traced(self, *tensors: Any) -> Any:
         """
-        Return the comparisons of all tensors that are looked at, one a row, and both values of each
-        output.
+        Return the comparisons of all watched tensors, one per row, and both values of each output.
         """
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
@@ -308,8 +307,8 @@ def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]
 
 def _call(scope: str, reference: Any, candidate: Any, op: Any, depth: int) -> dict[str, Any]:
     """
-    Return what is known of a scope, in the words of a layer's call; ``op`` is the rewritten
-    graph's.
+    Return the facts of a scope, with the keys of a layer's call; ``op`` is the op in the rewritten
+    graph.
     """
     rounded = candidate.op is not op
     inputs = {
@@ -331,7 +330,7 @@ def _call(scope: str, reference: Any, candidate: Any, op: Any, depth: int) -> di
 
 
 def _tensor(reference: Any, candidate: Any) -> dict[str, Any]:
-    """Return what is known of a tensor before it is compared."""
+    """Return the facts of a tensor before it is compared."""
     shape = reference.shape.as_list() if reference.shape.rank is not None else []
     dtypes = {"dtype_reference": reference.dtype.name, "dtype_candidate": candidate.dtype.name}
     return {"shape": shape, **dtypes, "accumulated": None, "isolated": None, "tf32": None}

@@ -73,17 +73,17 @@ def knows(option: str) -> bool:
 
 def inlined(function: Any, *, loops: bool) -> Any:
     """
-    Return the graph of a concrete function with the functions that it calls written out; its
-    variables stay inputs.
+    Return the graph of a concrete function with the functions that it calls inlined; its variables
+    stay inputs.
 
-    :param loops: whether loops and branches are written out as well, as they are before TensorFlow
-        itself runs mixed precision; else they stay one op each.
+    :param loops: whether loops and branches are lowered as well, as they are before TensorFlow
+        itself runs mixed precision; else each stays one op.
     """
     graph_def = function.graph.as_graph_def()
     for library_function in graph_def.library.function:
         if (
             "api_implements" in library_function.attr
-        ):  # another implementation for GPUs, which would be taken instead of what was traced
+        ):  # another implementation for GPUs, which would replace the traced one
             del library_function.attr["api_implements"]
     if not loops:
         for node in nodes(graph_def):
@@ -169,7 +169,7 @@ def sort(body: Any) -> None:
 
 
 def _cluster(kind: str) -> Any:
-    """Return a machine of one CPU, and of one GPU where the pass is for it."""
+    """Return a virtual cluster with one CPU, and one GPU if the pass is for GPUs."""
     properties = _module("core.protobuf.device_properties_pb2")
     devices = []
     for device_kind in (CPU,) if kind == CPU else (CPU, GPU):

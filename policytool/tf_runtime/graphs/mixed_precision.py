@@ -77,7 +77,7 @@ class Rewrite:
         """Its name in RewriterConfig."""
 
         self.device = device
-        """The kind of device that it is told of."""
+        """The type of the device for which the pass runs."""
 
         self.said = description
 
@@ -89,8 +89,8 @@ class Rewrite:
 
 def undisturbed() -> list[str]:
     """
-    Take the variables out of the environment by which a user changes a pass, and return their
-    names: what is measured is TensorFlow's own.
+    Remove the environment variables by which a user changes a pass, and return their names:
+    TensorFlow's default behavior is measured.
     """
     names = sorted(name for name in os.environ if name.startswith(_MEDDLING))
     for name in names:
@@ -102,7 +102,7 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
     """
     Return the passes that rewrite to a policy for a device (``cpu``, ``gpu:0``), the best first.
 
-    :raises Refused: where there is none, with what would do.
+    :raises Refused: if there is none; the message suggests what would work.
     """
     on_gpu = device.lower().startswith("gpu")
     if policy not in (FLOAT16, BFLOAT16):
@@ -150,11 +150,11 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
 
 def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> frozenset[str]:
     """
-    Return the names of the ops that the emulating pass has in float16, of those that give floats.
+    Return the names of the ops with float outputs that the emulating pass runs in float16.
 
-    Its casts do not tell: an op that stays float32 has them on both sides where its neighbours do
-    not. So each op gets one more user that has to stay as it is, and what the pass puts before that
-    one is the op's own.
+    The pass's casts do not show this: an op that stays float32 has casts on both sides if its
+    neighbours are float16. So each op gets an additional user that has to stay unchanged; if the
+    pass puts a cast before that user, the op runs in float16.
     """
     probed = type(graph_def)()
     probed.CopyFrom(graph_def)
@@ -197,8 +197,8 @@ def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
 
 def _works(tf: Any, rewrite: Rewrite) -> bool:
     """
-    Return whether the pass takes a small graph to 16 bits; not its matrix products alone, which is
-    all it does without its device's kernels.
+    Return whether the pass rewrites a small graph to 16 bits, and not only its matrix products,
+    which is all that it does without kernels for its device.
     """
     if not grappler.knows(rewrite.option):
         return False
@@ -212,8 +212,7 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
             graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device
         )
     except Exception:
-        # a pass that this build lacks raises what its bindings make of it; what that means is told
-        # by the caller
+        # the error of a pass that this build lacks depends on its bindings; the caller reports it
         return False
     casts = any(node.name.endswith(SUFFIX) for node in rewritten_graph.node)
     relu = next(node for node in rewritten_graph.node if node.op == "Relu")

@@ -30,7 +30,7 @@ def groups(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str
 
 def _key(signature: Any) -> Any:
     """
-    Return what two signatures have alike if they compute the same; None for a graph with loops of
+    Return a key that is equal for signatures that compute the same; None for a graph with loops of
     TF 1, whose ops have no order.
     """
     graph_def = grappler.inlined(signature, loops=False)

@@ -154,9 +154,9 @@ def kept(
     Return the scopes with ops that a rewrite left float32, in the order of the graph, each with
     these ops by type, and whether it changed none of the scope's.
 
-    Only ops that depend on what a signature is given count; what is in functions is left out.
+    Only ops that depend on a signature's inputs count; ops in functions are left out.
 
-    :param given: names of the placeholders that the signature takes.
+    :param placeholders: names of the placeholders of the signature's inputs.
     :param changed: names of ops that the rewrite changed.
     """
     nodes = type(graph_def)()
@@ -188,13 +188,13 @@ def watched(
     inner: Mapping[str, bool],
 ) -> list[tuple[str, Any]]:
     """
-    Return, for each scope in the order of the graph, the tensor that stands for it.
+    Return, for each scope in the order of the graph, the tensor that represents it.
 
-    It is the last float one of the scope that depends on what the signature is given, and that
+    It is the last float tensor of the scope that depends on the signature's inputs, and that
     another scope uses or whose op the rewrite changed.
 
-    :param ops: those of the plain graph, each after its inputs.
-    :param given: the tensors that the signature takes.
+    :param ops: the ops of the plain graph, each after its inputs.
+    :param input_tensors: the input tensors of the signature.
     :param changed: full names of ops that the rewrite changed.
     :param inner: as :func:`within` returns it.
     """
@@ -224,11 +224,11 @@ def watched(
 
 def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> list[int]:
     """
-    Return how many terms are added up for each tensor that is looked at, one reduction after the
-    other.
+    Return the reduction depth of each watched tensor: the number of terms added up, one reduction
+    after the other.
 
-    An op counts for the tensor whose scope has most in common with its own, the next in the graph
-    of several; what runs in a loop counts once.
+    An op counts for the tensor whose scope has the longest common prefix with its own; of several,
+    for the next one in the graph. Ops in a loop count once.
     """
     ends = [tensor.op.name for _, tensor in scoped_tensors]
     groups: list[list[Any]] = [[] for _ in scoped_tensors]
@@ -271,20 +271,20 @@ def within(ops: Sequence[Any]) -> dict[str, bool]:
 
 
 def own(name: str) -> str:
-    """Return an op's name in the graph that was imported."""
+    """Return an op's name in the imported graph."""
     return name.partition("/")[2]
 
 
 def alone(name: str) -> str:
     """
-    Return what an op that is in no scope is looked at as: its name in the graph that was imported,
-    without those of the calls of functions.
+    Return the scope that is used for an op outside all scopes: its name in the imported graph,
+    without the names of function calls.
     """
     return path(own(name), loop=True)
 
 
 def _common(scope: str, other: str) -> int:
-    """Return how many names two scopes begin with alike."""
+    """Return the number of leading names that two scopes have in common."""
     return sum(
         1
         for _ in itertools.takewhile(
@@ -294,7 +294,7 @@ def _common(scope: str, other: str) -> int:
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
-    """Return every node by its function, which is nothing for the graph itself, and its name."""
+    """Return every node by its function (empty for the graph itself) and its name."""
     nodes = {("", node.name): node for node in graph_def.node}
     nodes.update(
         {
@@ -335,7 +335,7 @@ def _downstream(ops: Sequence[Any], tensors: Iterable[Any]) -> set[str]:
     reached = {tensor.op.name for tensor in tensors}
     names: set[str] = set()
     before = -1
-    while before < len(names):  # again for what comes round a loop
+    while before < len(names):  # repeat, because loops have cycles
         before = len(names)
         names.update(
             op.name

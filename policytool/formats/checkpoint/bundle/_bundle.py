@@ -111,13 +111,13 @@ class Bundle:
 
 def open_bundle(prefix: AnyPath) -> Bundle:
     """
-    Return the checkpoint of this prefix, its path without ``.index``.
+    Return the checkpoint with this prefix, its path without ``.index``.
 
-    Every block of the index is verified, and every shape, size and place is held against the
-    others; a shard is opened when it is read.
+    Every block of the index is verified, and all shapes, sizes and offsets are checked for
+    consistency. A shard is opened when it is read.
 
-    :raises BundleError: for what is no checkpoint that can be read, with a code and a sentence.
-    :raises OSError: where the index cannot be read.
+    :raises BundleError: if there is no readable checkpoint, with a code and a message.
+    :raises OSError: if the index cannot be read.
     """
     path = prefix.with_name(prefix.name + INDEX)
     name = path.name

@@ -72,8 +72,8 @@ def parse(
     Return an entry of the index ``name``, without parts, and the extents of its slices: a start and
     a length in each dimension.
 
-    :raises ValueError: for what cannot be an entry.
-    :raises BundleError: for one beyond the bounds.
+    :raises ValueError: for an invalid entry.
+    :raises BundleError: for an entry that exceeds a limit.
     """
     if excess := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
         raise BundleError("checkpoint-limit", f"{name} has an entry of {excess}")
@@ -112,11 +112,11 @@ def whole(
     stored: Mapping[bytes, Entry],
 ) -> Entry:
     """
-    Return a partitioned variable's entry with its parts, which ``stored`` has by the keys of
+    Return a partitioned variable's entry with its parts, which ``stored`` contains by the keys of
     slices.
 
-    :raises ValueError: where the parts are not there, or do not make the variable when put one
-        after another along one axis.
+    :raises ValueError: if parts are missing, or if concatenating them along one axis does not give
+        the variable.
     """
     parts: list[Part] = []
     for extents in slices:

@@ -79,7 +79,7 @@ def _partners(
 
 
 def _edges(node: Trackable) -> dict[str, tuple[int, int]]:
-    """Return the place and the node of each edge by its name; the first of those that share it."""
+    """Return the place and the node of each edge by its name; of equal names, the first."""
     steps.spend(len(node.children), walk="edges of objects")
     edges: dict[str, tuple[int, int]] = {}
     for place, (name, child) in enumerate(node.children):

@@ -74,8 +74,8 @@ def parse(data: bytes) -> ObjectGraph:
     """
     Return the object graph; edges to nodes that do not exist are left out.
 
-    :raises ValueError: for what is no object graph.
-    :raises BundleError: for one beyond the bounds.
+    :raises ValueError: for data that is not an object graph.
+    :raises BundleError: for an object graph that exceeds a limit.
     """
     if excess := limits.CHECKPOINT_GRAPH_BYTES.exceeded_message(len(data)):
         raise BundleError("checkpoint-limit", f"its object graph has {excess}")

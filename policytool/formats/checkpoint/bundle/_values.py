@@ -90,7 +90,7 @@ class _Shard:
     size: int
 
     def check(self, entry: Entry) -> None:
-        """Raise where an entry's place is not in the shard."""
+        """Raise an error if an entry lies outside the shard."""
         if entry.offset + entry.size > self.size:
             if failed_download := base.download(self.read(4096, 0)):
                 raise BundleError(failed_download[0], f"{self.name} {failed_download[1]}")
@@ -166,7 +166,7 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
 
 
 def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
-    """Return the elements of a string tensor, as :meth:`Bundle.strings` promises."""
+    """Return the elements of a string tensor; see :meth:`Bundle.strings`."""
     data, lengths, position = _verified_strings(shards, entry)
     elements = []
     for length in lengths:
@@ -230,9 +230,9 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     """
     Return a string tensor's stored bytes, the lengths of its elements, and where the first begins.
 
-    Stored are the lengths as varints, a checksum of the lengths as fixed numbers, and the text; the
-    entry's checksum is of the fixed numbers, that checksum and the text (``WriteStringTensor`` in
-    tensor_bundle.cc).
+    The file stores the lengths as varints, a checksum of the lengths as fixed-width integers, and
+    the text. The entry's checksum covers the fixed-width integers, the first checksum and the text
+    (``WriteStringTensor`` in tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
     if excess := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):

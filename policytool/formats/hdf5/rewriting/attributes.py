@@ -67,10 +67,10 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
 
 def names(item: Object) -> list[bytes]:
     """
-    Return the names of an object's attributes, listed in one pass: HDF5 reads all of them again to
-    open one by its index.
+    Return the names of an object's attributes, listed in one pass: to open an attribute by its
+    index, HDF5 reads all of them again.
 
-    :raises WriteError: for more than can be copied one by one.
+    :raises WriteError: if there are too many to copy one by one.
     """
     if excess := limits.H5_ATTRIBUTES.exceeded_message(h5a.get_num_attrs(item)):
         raise WriteError("not-rewritable", f"an HDF5 object has {excess}")
@@ -115,7 +115,7 @@ def freeze(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
 
 
 def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None:
-    """Copy the attributes of an object, but for some."""
+    """Copy the attributes of an object, except those in ``without``."""
     for name in names(source):
         if name in without:
             continue
@@ -160,7 +160,7 @@ def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
 
 
 def stored_text(group: h5g.GroupID, name: bytes) -> bytes | None:
-    """Return the bytes of a text attribute; None where there is none."""
+    """Return the bytes of a scalar text attribute; None if the group does not have one."""
     if not h5a.exists(group, name):
         return None
     attribute = h5a.open(group, name)
@@ -185,7 +185,7 @@ def is_variable(group: h5g.GroupID, name: bytes) -> bool:
 
 
 def same_kind(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
-    """Return whether two texts have the same kind of length, character set and padding."""
+    """Return whether two texts have the same kind of length, character set, padding and shape."""
     first, second = attribute.get_type(), other.get_type()
     if first.get_class() != h5t.STRING or second.get_class() != h5t.STRING:
         return False

@@ -61,7 +61,7 @@ class _Comparison:
         self._met: set[int] = set()
 
     def root(self, old: h5g.GroupID, new: h5g.GroupID, changes: Rebuild) -> None:
-        """Compare everything but for groups that are made anew."""
+        """Compare everything except the groups that are rebuilt."""
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
         self._attributes(old, new, (), without=texts)
         for name, value in texts.items():
@@ -80,7 +80,7 @@ class _Comparison:
             )
 
     def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[StateSlot, ...]) -> None:
-        """Compare the optimizer's state with its slots: these datasets, and no others."""
+        """Check that the optimizer's state consists of exactly its slots, with their values."""
         groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
         expected = {slot.tensor for slot in slots} | groups
         stored_paths = {
@@ -203,7 +203,7 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
 
 
 def _is_stored_alike(old: Placed, new: Placed) -> bool:
-    """Return whether two datasets of one type and shape are stored alike and hold the same."""
+    """Return whether two datasets of one type and shape have the same storage and values."""
     old_properties, new_properties = old[0].get_create_plist(), new[0].get_create_plist()
     layout = old_properties.get_layout()
     if layout != new_properties.get_layout() or _filters(old_properties) != _filters(
@@ -217,7 +217,7 @@ def _is_stored_alike(old: Placed, new: Placed) -> bool:
     ):
         return bool(
             old_properties.equal(new_properties)
-        )  # the values lie in other files, which are not opened
+        )  # the values are in other files, which are not opened
     if layout == h5d.CHUNKED and old_properties.get_chunk() != new_properties.get_chunk():
         return False
     if not attributes.is_plain(old[0].get_type()):
@@ -277,7 +277,7 @@ def _range(placed: Placed, start: int, size: int) -> Range:
 
 
 def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
-    """Return the chunks by where they begin in the dataset."""
+    """Return the chunks by their offset in the dataset."""
     chunks: dict[tuple[int, ...], Chunk] = {}
     dataset.chunk_iter(
         lambda info: chunks.update(

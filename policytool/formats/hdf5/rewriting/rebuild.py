@@ -51,9 +51,10 @@ class Rebuild:
 
 def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict[int, Cast]:
     """
-    Return the casts by the object they are about, so that all hard links to it show the same.
+    Return the casts by the address of their dataset, so that all hard links to it get the same
+    cast.
 
-    :raises WriteError: where a dataset is not there, or two casts of one dataset differ.
+    :raises WriteError: if a dataset is missing, or if two casts of one dataset differ.
     """
     casts_by_object: dict[int, Cast] = {}
     for path, cast in casts.items():
@@ -142,8 +143,8 @@ class _Work:
         self, old: h5g.GroupID, new: h5g.GroupID, link: Link, path: tuple[bytes, ...]
     ) -> tuple[h5g.GroupID, h5g.GroupID] | None:
         """
-        Make one link; return the old and the new group where it leads to a group that is yet to be
-        filled.
+        Copy one link; if it leads to a group that must still be filled, return the old and the new
+        group.
         """
         if link.kind == h5l.TYPE_SOFT:
             new.links.create_soft(link.name, old.links.get_val(link.name), lcpl=link.properties)
@@ -192,7 +193,8 @@ class _Work:
 
     def _group(self, path: tuple[str, ...]) -> h5g.GroupID:
         """
-        Return the group at a path of the new file, made like that of the source where there is one.
+        Return the group at a path of the new file. A group that is created copies the properties
+        and attributes of the source's group at that path, if there is one.
         """
         group = self._new
         for depth, step in enumerate(path, start=1):

@@ -45,10 +45,10 @@ _LARGEST_COMPACT: Final = 64_000
 
 def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast) -> Counts:
     """
-    Make a dataset that holds the values of ``source`` in another dtype, with its layout, filters
+    Create a dataset with the values of ``source`` in another dtype, and with its layout, filters
     and attributes.
 
-    :raises WriteError: where the source is not what the plan says.
+    :raises WriteError: if the source does not match the plan.
     """
     check(source, cast)
     properties, space = source.get_create_plist(), source.get_space()
@@ -92,7 +92,7 @@ def measure(source: h5d.DatasetID, cast: Cast) -> Counts:
 
 
 def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
-    """Return whether a dataset holds, bit by bit, the cast values of another, in its layout."""
+    """Return whether a dataset contains exactly the cast values of ``source``."""
     if (
         stored_dtype(dataset) != cast.after
         or dataset.shape != source.shape
@@ -109,7 +109,7 @@ def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
 
 
 def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
-    """Make a dataset of one value."""
+    """Create a scalar dataset."""
     is_bfloat16 = dtype == casting.BFLOAT16
     array = (
         np.array(value, dtype=casting.DTYPES[dtype]).view("V2")
@@ -126,7 +126,7 @@ def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
 
 
 def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
-    """Return whether a dataset is the one value that :func:`scalar` makes."""
+    """Return whether a dataset is a scalar with this dtype and value."""
     if dataset.shape != ():
         return False
     if dtype == casting.BFLOAT16:
@@ -145,9 +145,9 @@ def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
 
 def check(source: h5d.DatasetID, cast: Cast) -> None:
     """
-    Make sure that a dataset is the one that the plan speaks of.
+    Check that a dataset matches the plan and can be cast.
 
-    :raises WriteError: where it has another dtype, or keeps its values elsewhere.
+    :raises WriteError: if it has another dtype, stores its values elsewhere, or is too large.
     """
     where = "/".join(cast.tensor)
     dtype = stored_dtype(source)

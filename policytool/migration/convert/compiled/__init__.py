@@ -78,7 +78,7 @@ def compile_config(
     """
     Return the training configuration of a converted model.
 
-    :param root: the model as the target has it
+    :param root: the converted model
     :param weights: its variables in the order of the target's ``weights``, each with its source
     """
     place = optimizer_config.optimizer_place(context.loaded.document)
@@ -213,7 +213,8 @@ def _state(
     weights: Sequence[Placement],
 ) -> tuple[Placement, ...]:
     """
-    Return the optimizer's variables where the target restores them; a warning where they are lost.
+    Return the optimizer's variables at the places where the target restores them; none, with a
+    warning, if they are lost.
     """
     target, log = context.target, context.log
     try:
@@ -279,9 +280,9 @@ def _had_state(context: ConversionContext) -> bool:
 
 def _state_obstacle(new_optimizer: ConvertedOptimizer, target: Target) -> str | None:
     """
-    Return why a target does not restore the state of an optimizer; None where it does.
+    Return why a target does not restore the state of an optimizer; None if it does.
 
-    Measured with every release: Keras 3 reads no slots from HDF5, and no Keras 2 those of
+    Measured with every release: Keras 3 reads no slots from HDF5, and Keras 2 reads no slots of
     ``LossScaleOptimizerV3`` (``fixtures/training_state.json``).
     """
     if target.container == "h5":
@@ -317,8 +318,8 @@ def _in_archive(
     target: Target,
 ) -> tuple[Placement, ...]:
     """
-    Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has
-    four of its own before them.
+    Return the variables with numbered paths. The variables of a wrapped optimizer are stored for
+    the wrapper as well, where Keras 3 has four variables of its own before them.
     """
     if not new_optimizer.wrapped:
         return _number_paths(_VARS, variables)

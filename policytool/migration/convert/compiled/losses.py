@@ -41,8 +41,8 @@ CLASSES: Final = {
 
 def name_in(target: Target, kind: str, name: str) -> str | None:
     """
-    Return the name that a target finds a function by: the one given, else another of its names;
-    None where it finds none.
+    Return a name by which a target finds a function: ``name``, else one of its aliases; None if the
+    target finds none of them.
     """
     family = next((family for family in ALIASES if name.lower() in family), (name,))
     return next(
@@ -57,8 +57,7 @@ def name_in(target: Target, kind: str, name: str) -> str | None:
 
 def class_of(target: Target, kind: str, name: str) -> str | None:
     """
-    Return the class that computes what a function of that name does; None where the target has
-    none.
+    Return the class that computes the same as a function; None if the target does not have it.
     """
     canonical = next((family[0] for family in ALIASES if name.lower() in family), name)
     class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
@@ -147,8 +146,8 @@ class LossWriter:
 
     def metrics(self, value: Json) -> Json:
         """
-        Return metrics in their structure, without those that the target has not; these are told as
-        ``metric-lost``.
+        Return metrics in their structure, without those that the target lacks; a missing metric is
+        reported as ``metric-lost``.
         """
         if isinstance(value, list):
             return [metric for item in value if (metric := self.metrics(item)) is not None]
@@ -195,7 +194,8 @@ class LossWriter:
 
     def _spell_function(self, function: str, name: str) -> Json:
         """
-        Return a function; the name that a metric had in reports is kept where a class can carry it.
+        Return a function as the target writes it. A metric keeps its name in reports if the target
+        can represent it by a class.
         """
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
         if self.kind == METRICS and function in by_shape:

@@ -95,7 +95,7 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
     """
     Return a file's optimizer.
 
-    :raises LostError: for what no release writes.
+    :raises LostError: if there is none, or if no release writes optimizers in its format.
     """
     try:
         stored_optimizer = optimizer_variables.read_optimizer(context.loaded, value)
@@ -129,10 +129,10 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
 
 def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> ConvertedOptimizer:
     """
-    Return the optimizer with the keys that a target takes; what changes training is told as a
-    warning.
+    Return the optimizer with the keys that a target accepts. Changes that affect training are
+    logged as warnings.
 
-    :raises LostError: where the target does not have it, or its learning rate.
+    :raises LostError: if the target does not have the optimizer or its learning rate schedule.
     """
     style = _style(optimizer, target)
     if not known_arguments.is_known(_KIND, optimizer.class_name):
@@ -186,7 +186,7 @@ def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Conve
 
 def serialize(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Json:
     """
-    Return the optimizer as a target's container has it, in its wrapper where it scales losses.
+    Return the optimizer in the format of the target's container, wrapped if it scales losses.
     """
     name = (
         f"Custom>{optimizer.class_name}"
@@ -273,8 +273,8 @@ def _convert_decay(
     optimizer: ConvertedOptimizer, config: dict[str, Json], style: Style, log: Log
 ) -> dict[str, Json]:
     """
-    Return the config with a decay as the style has it: the old one has a key for it, the new one a
-    schedule that is the same.
+    Return the config with the decay in the target's style: old optimizers have the key ``decay``,
+    new ones an equivalent schedule.
     """
     own = optimizer.class_name == optimizer_config.WITH_OWN_DECAY
     if own and "schedule_decay" in config:
@@ -368,7 +368,7 @@ def place_state(
     Return the variables of the optimizer itself in the order of the release that reads them, each
     with a path of one part: its name in HDF5.
 
-    :raises UnmappedError: where the target keeps what the source has not.
+    :raises UnmappedError: if the source lacks a variable that the target requires.
     """
     if optimizer.class_name == WITH_SCHEDULE and optimizer.style is not source_style:
         reason = _SCHEDULES_APART[frozenset({optimizer.style, source_style})]

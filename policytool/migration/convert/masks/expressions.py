@@ -167,7 +167,7 @@ class MaskOperations:
         }
 
     def attention(self, reference: Reference) -> set[tuple[str, Mask]]:
-        """Return the places and masks that the argument ``attention_mask`` is made of."""
+        """Return the masks that the argument ``attention_mask`` combines, with their places."""
         placed_masks: set[tuple[str, Mask]] = set()
         pending, seen = [reference], {reference}
         while pending:
@@ -203,7 +203,7 @@ class MaskOperations:
         return source if isinstance(source, Reference) else reference
 
     def _in_order(self) -> Iterator[str]:
-        """Yield the operations, each behind those that it takes."""
+        """Yield the names of the operations, each after the operations that it depends on."""
         seen: set[str] = set()
         for first, unit in self.units.items():
             pending = [(first, False)] if unit.role is Role.OPERATION else []
@@ -225,7 +225,7 @@ class MaskOperations:
         return unit if called_once and unit is not None and unit.role is Role.OPERATION else None
 
     def _mask(self, unit: Unit | None) -> Mask | None:
-        """Return what an operation says, those that it takes being known."""
+        """Return the mask that an operation computes; the masks of its operands are known."""
         args = _arguments(unit)
         if unit is not None and _joins(unit):
             return self._steps_joined(unit)
@@ -246,7 +246,7 @@ class MaskOperations:
         return self.mask(args[0]) if unit.class_name == _COPY else None
 
     def _steps_joined(self, unit: Unit) -> Mask | None:
-        """Return the mask that :class:`MaskBuilder` makes of several along the steps."""
+        """Return the mask that :class:`MaskBuilder` concatenates along the steps."""
         items = next(iter(_arguments(unit)), None)
         if not isinstance(items, list | tuple) or unit.config.get("axis") != 1:
             return None
@@ -394,11 +394,11 @@ def fully_masked_result(
     unit: Unit, arguments: Mapping[str, Argument], release: str
 ) -> FullyMaskedResult | None:
     """
-    Return what a release gives for the steps of an attention that may attend to none.
+    Return what an attention computes in a release for its fully masked steps.
 
-    In float64 a MultiHeadAttention of Keras 2 weights all steps by their ``scores`` there, as those
-    outlast the large number that it subtracts for a mask (``Softmax.call`` in
-    tf_keras/src/layers/activation/softmax.py).
+    In float64, a MultiHeadAttention of Keras 2 weights all steps by their ``scores`` there: the
+    scores stay significant beside the large number that it subtracts for a mask (``Softmax.call``
+    in tf_keras/src/layers/activation/softmax.py).
     """
     result = masks.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
@@ -426,7 +426,9 @@ def read_masks(
     """
     Return the masks that change a call's values, with the numbers of their inputs.
 
-    Where a release cannot call a layer on such masks, they do if other masks of the layer do.
+    If a release cannot call the layer on these masks, they count if the layer reads any masks.
+
+    :param input_masks: the mask of each input; None for an input without a mask
     """
     subset = _subset(input_masks)
     may_read = rule is None or bool(rule.reads and subset in rule.errors)
@@ -438,7 +440,7 @@ def read_masks(
 
 
 def fails(rule: MaskRule | None, input_masks: Sequence[Mask | None]) -> bool:
-    """Return whether a release cannot call a layer on such masks, but for inputs of some sizes."""
+    """Return whether calling a layer on such masks fails, except for some input sizes."""
     return rule is not None and any(input_masks) and _subset(input_masks) in rule.errors
 
 
@@ -452,7 +454,7 @@ def output_masks(
     """
     Return the masks of a call's outputs.
 
-    :param words: what a rule says of them; None if there is no rule
+    :param words: a rule's words for the outputs, by the masked inputs; None if there is no rule
     :param call: the name of the layer and the number of the call
     """
     if not any(input_masks):
@@ -492,7 +494,10 @@ def _output_mask(
 
 
 def _subset(input_masks: Sequence[Mask | None]) -> str:
-    """Return which inputs are masked, as the rules say it; of more inputs as of three."""
+    """
+    Return which inputs are masked in the rules' notation, a digit per input; more than three inputs
+    are written as three.
+    """
     digits = "".join("0" if mask is None else "1" for mask in input_masks)
     if len(digits) <= _MEASURED_INPUTS:
         return digits

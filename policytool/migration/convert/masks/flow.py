@@ -185,7 +185,7 @@ class MaskFlow:
             self.used[key] = self._attention_masks(unit, arguments, inputs, rule)
         elif self._ignores_masks(unit, arguments):
             self.used[key] = frozenset()
-        elif is_softmax(unit):  # a rule for masks of steps says nothing of one that it is given
+        elif is_softmax(unit):  # rules describe masks of steps, not a Softmax's mask argument
             self.used[key] = read_masks(None, masks.run)
         else:
             self.used[key] = read_masks(rule, masks.run)
@@ -219,7 +219,7 @@ class MaskFlow:
     def _input_masks(
         self, unit: Unit, arguments: Mapping[str, Argument], inputs: Sequence[Reference]
     ) -> _InputMasks:
-        """Return the masks that a call gets by its argument or with its inputs."""
+        """Return the masks that a call gets: by its argument ``mask``, else with its inputs."""
         value = arguments.get("mask")
         if value is not None:
             argument_masks = tuple(
@@ -262,8 +262,8 @@ class MaskFlow:
         rule: MaskRule | None,
     ) -> Used:
         """
-        Return the masks that a MultiHeadAttention computes with. Keras 2 casts the query of a call
-        and nothing else, and what it has cast has no mask.
+        Return the masks that a MultiHeadAttention computes with. Keras 2 casts only the query of a
+        call, and a tensor that was cast has no mask.
         """
         placed_masks: set[tuple[str, Mask]] = set()
         for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
@@ -331,7 +331,7 @@ class MaskFlow:
                 self._lose(tensor)
 
     def _casts(self, network: Network, inputs: Sequence[Reference]) -> list[bool]:
-        """Return which of the tensors that a nested model is called on it casts."""
+        """Return for each input of a nested model whether the model casts it."""
         expected_dtypes = [*entry_dtypes(network), *[None] * len(inputs)]
         actual_dtypes = (of_network(self._network).of(tensor) for tensor in inputs)
         return [
@@ -400,7 +400,7 @@ def makes_mask(unit: Unit) -> bool:
 
 
 def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
-    """Return the tensors of a call whose masks may count."""
+    """Return the tensors of a call whose masks may affect it."""
     if is_attention(unit):
         named = [arguments.get(name) for name in _ATTENTION_INPUTS]
         return [argument for argument in named if isinstance(argument, Reference)]
@@ -409,6 +409,6 @@ def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Refere
 
 
 def _has_states(arguments: Mapping[str, Argument]) -> bool:
-    """Return whether a recurrent layer is given states or constants."""
+    """Return whether a recurrent layer is called with states or constants."""
     values = [value for name, value in arguments.items() if name != "mask"]
     return sum(1 for _ in tensors(values)) > 1

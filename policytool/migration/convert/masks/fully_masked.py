@@ -85,7 +85,7 @@ def differing_attentions(
 
 
 def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) -> bool:
-    """Return whether a call has fully masked steps that two releases compute otherwise."""
+    """Return whether a call has fully masked steps that two releases compute differently."""
     if unit.custom or not masks:
         return False
     arguments = named_arguments(unit, unit.calls[number])
@@ -192,13 +192,16 @@ class _Differences:
         return frozenset(self._operations.attention(source)) if source is not None else None
 
     def _operation(self, tensor: Reference | None) -> tuple[Unit | None, Reference | None]:
-        """Return the unit that a tensor comes from, and the first tensor that it takes."""
+        """Return the unit that a tensor comes from, and that unit's first input tensor."""
         unit = self._operations.units.get(tensor.layer) if tensor is not None else None
         arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
         return unit, next(references(arguments), None)
 
     def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
-        """Return where an attention differs: its queries step by step, its values where seen."""
+        """
+        Return where the output of an attention differs: at the steps where its query differs, and
+        anywhere if it attends to values that differ.
+        """
         values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
         if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
             return _ANYWHERE
@@ -251,7 +254,7 @@ def _at_masked_rows(own: Used) -> Differing:
 
 
 def _is_left_out(places: Differing, masks: set[Mask]) -> bool:
-    """Return whether masks leave out all steps that differ."""
+    """Return whether masks exclude all steps that differ."""
     implied_masks = set(masks)
     for mask in masks:
         if mask.op is MaskOp.BOTH:

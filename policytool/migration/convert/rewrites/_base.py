@@ -154,11 +154,11 @@ def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> U
 
 def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     """
-    Return the model with layers split, those of a TimeDistributed around it: what is put beside
-    them works on each element by itself.
+    Return the model with layers split. For the layer of a TimeDistributed, the wrapper is split:
+    the added layers work on each element separately.
 
-    Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
-    and so are joints and operations in a chain.
+    Layers in the config of other layers (cells, directions of a Bidirectional) are not split, nor
+    are layers in a chain if the split needs a joint or an operation.
     """
 
     def change(unit: Unit) -> Unit:
@@ -182,7 +182,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
 
 
 def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
-    """Return how a layer is split, or the one that a TimeDistributed holds."""
+    """Return the split of a layer, or of a TimeDistributed around the layer."""
     inner = unit.config.get("layer")
     if unit.class_name != _TIME_DISTRIBUTED or not isinstance(inner, Unit):
         return split(unit)
@@ -246,7 +246,7 @@ def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
 
 
 def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
-    """Return the layers of a split with their calls, each after the one before."""
+    """Return the layers of a split with their calls, connected in sequence."""
     calls = len(unit.calls)
     before: list[Unit] = []
     last: str | None = None

@@ -318,8 +318,8 @@ def _refuse_in_chains(root: Unit, context: ConversionContext) -> None:
 
 def _other_layer(unit: Unit, name: str, context: ConversionContext, *, masks: bool) -> Split | None:
     """
-    Return a layer with layers in place of an activation that the target has not; None where there
-    are none.
+    Return a layer with separate layers for an activation that the target lacks; None if no layers
+    compute it.
     """
     layers = _layers(unit, name, context)
     if layers is None or (masks and len(layers) > 1 and not context.to_keras3):

@@ -267,7 +267,8 @@ def _to_keras3(unit: Unit, call: Call, context: ConversionContext) -> Call:
 
 def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], context: ConversionContext) -> None:
     """
-    Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither.
+    Refuse a call with ``training=True``, and warn of one with ``training=False``: Keras 3 ignores
+    the argument.
     """
     log, what = context.log, f"{unit.path} ({unit.class_name})"
     if kwargs.get(_TRAINING) is True:

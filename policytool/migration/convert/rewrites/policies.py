@@ -75,8 +75,8 @@ def _quantises(mode: str, context: ConversionContext) -> bool:
 
 def _without_default(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a layer that does not say how it is quantised, where that is what releases without the
-    key do (measured with Keras 3.3, 3.6 and 3.15).
+    Return a layer without its quantization config, if the target does not have the key and always
+    quantizes this way (measured with Keras 3.3, 3.6 and 3.15).
     """
     quantization = unit.config.get(_QUANTISATION)
     if (
@@ -158,7 +158,7 @@ def _convert(unit: Unit, context: ConversionContext) -> Unit:
 
 def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str, ...]]:
     """
-    Return the policy of a layer, and the names of those of the layers that it makes by itself.
+    Return the policy of a layer, and the names of the policies of the layers that it creates.
     """
     name = loaded.layers[site].policy if site is not None else None
     if site is None or name is None or loaded.layers[site].quantization is not None:

@@ -287,7 +287,7 @@ def _as_variables(
 ) -> Unit:
     left = unit.without("mean", "variance")
     variable_values: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
-    if len(mean) == 1:  # one value for all, whatever the axes have
+    if len(mean) == 1:  # a single value for all axes
         if not context.target.since("tf2.3"):
             context.log.refuse(
                 "argument",

@@ -36,10 +36,10 @@ def place_variables(
     root: Unit, context: ConversionContext, casts: Sequence[Cast] = ()
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     """
-    Return the groups of the new file and its variables; refusals go to the log, where a layer's
-    variables are not those of its class.
+    Return the groups of the new file and its variables. A layer whose variables are not those of
+    its class is logged as a refusal.
 
-    :param casts: what a change of policies casts, by where the source has it
+    :param casts: the casts that a change of policies requires
     """
     builder = HolderBuilder(context, Sources(context, root))
     holder = builder.holder(root)

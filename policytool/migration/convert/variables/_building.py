@@ -40,8 +40,8 @@ def assemble(
     unit: Unit, expected_slots: tuple[VariableSlot, ...], pool: dict[Key, Tensor | Assembly]
 ) -> dict[Key, Tensor | Assembly]:
     """
-    Return what makes each variable of a layer that has a layout, by its key, and take that out of
-    ``pool``; nothing where a part is missing.
+    Return the source of each variable of a layer that has a layout, by its key, and remove the used
+    tensors from ``pool``. A variable with a missing part is skipped.
     """
     assembled: dict[Key, Tensor | Assembly] = {}
     for slot in expected_slots:
@@ -99,8 +99,8 @@ class Sources:
     @cached_property
     def claimed_sites(self) -> frozenset[int]:
         """
-        The sites that units of the model stand for, and their like in the backward direction of a
-        Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
+        The sites of the model's units, and of layers without a unit: those in the backward
+        direction of a Bidirectional, the Bidirectional, and a wrapper that its layer replaces.
         """
         sites = set(self._units)
         loaded = self.context.loaded
@@ -121,14 +121,14 @@ class Sources:
 
     def of(self, site: int) -> Mapping[Key, Tensor]:
         """
-        Return the tensors of a layer and of the layers that it makes by itself, by what they are in
-        every release.
+        Return the tensors of a layer and of the layers that it creates, by keys that are the same
+        in every release.
         """
         loaded = self.context.loaded
         config = loaded.sites[site].config or {}
         plain = (
             loaded.layers[site].quantization is None
-        )  # a quantised layer has other variables, which are taken as they stand
+        )  # a quantised layer has other variables, which are used as they are
         known = (
             slots(loaded.sites[site].class_name, self.context.source_release, config)
             if plain
@@ -156,10 +156,10 @@ class Sources:
 
     def of_twin(self, site: int) -> Mapping[Key, Tensor]:
         """
-        Return the tensors of the layer that an archive of Keras 3 has in another model of the same
-        file: one that is shared is written where it is met first.
+        Return the tensors of a shared layer that a Keras 3 archive stores in another model of the
+        same file: Keras 3 writes the variables of a shared layer only once.
 
-        Its config is written in both, and no release finds it there twice (``_save_state`` in
+        The config is in both models, but the variables are only in the first (``_save_state`` in
         keras/src/saving/saving_lib.py).
         """
         own = self._units.get(site)
@@ -410,7 +410,7 @@ class HolderBuilder:
         )
 
     def _below(self, unit: Unit) -> Iterator[tuple[str, bool, Unit]]:
-        """Yield the layers directly below one, what it holds them by, and whether in a list."""
+        """Yield the attribute, whether it is a list, and the unit of each direct child layer."""
         if self._is_read_whole(unit):
             return
         if unit.network is not None:

@@ -168,7 +168,7 @@ def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str)
 
 
 def _check_own_class(layer: _StoredLayer, base: str, layers: Sequence[_StoredLayer]) -> None:
-    """Raise if a name that is no class of Keras may be one that a user gave."""
+    """Raise an error if a name that is not a Keras class may be a user's layer name."""
     similar_layers = [
         other
         for other in layers
@@ -231,7 +231,7 @@ def _place_in_list(layer: _StoredLayer) -> int:
 
 
 def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bool:
-    """Return whether variables can be those of a layer of a class of Keras."""
+    """Return whether the variables can belong to a layer of a Keras class."""
     facts = layer_facts(class_name)
     if facts.holds:
         attributes = {(attribute,) for attribute in facts.holds.values()}
@@ -374,10 +374,10 @@ def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
 
 def _repeated_class(pool: Pool) -> str | None:
     """
-    Return the class, in snake case, of which a model of Keras 2 lists several layers; None for
-    none.
+    Return a class, in snake case, of which a Keras 2 model lists several layers; None if no class
+    has several.
 
-    Of a dict, Keras 2 lists them in the order of the keys, Keras 3 in that of the items
+    Keras 2 lists the layers of a dict in the order of its keys, Keras 3 in the order of its items
     (``_DictWrapper._values`` in TensorFlow, ``Tracker`` in keras/src/utils/tracking.py).
     """
     listed = {path[1] for path, _ in pool if path[:1] == (LAYERS,) and len(path) > 1}
@@ -424,8 +424,8 @@ def _places_in_keras2(pool: Pool) -> Pool:
 
 def _attribute_without_count(pool: Pool) -> str | None:
     """
-    Return the attribute of a model of Keras 2 whose layer can be of a class that is in its list;
-    None where Keras 3 counts the list as Keras 2 does.
+    Return the attribute of a Keras 2 model whose layer may have the class of a listed layer; None
+    if there is none, so that Keras 3 numbers the listed layers as Keras 2 does.
     """
     groups: defaultdict[str, Group] = defaultdict(dict)
     listed: defaultdict[str, Group] = defaultdict(dict)

@@ -29,8 +29,8 @@ KEEP_RULES: Final[tuple[KeepRule, ...]] = (
 
 def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapping[int, str]:
     """
-    Return the sites that stay in float32 under this policy, with the reason; none for a policy that
-    computes in 32 bits or more.
+    Return the sites that stay in float32 under this policy, with the reason for each; empty for a
+    policy that computes in 32 bits or more.
     """
     reasons: dict[int, str] = {}
     if policy.compute_dtype in HALVES:

@@ -81,7 +81,7 @@ class _LookupSearch:
         return self.found[model]
 
     def wrappers(self, node: GraphNode) -> list[int]:
-        """Return the layers around a nested model, which cast what they hand on."""
+        """Return the layers that wrap a nested model; they cast the inputs that they pass to it."""
         index = node.site
         layers = []
         while (

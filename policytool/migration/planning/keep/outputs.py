@@ -105,9 +105,9 @@ class _OriginSearch:
 
     def _add(self, node: GraphNode, *, shapes: bool) -> bool:
         """
-        Note a layer, and what is in it, as one that only shapes its inputs' values or computes
-        others; return which, for a nested model and one in a TimeDistributed by what the model
-        does.
+        Record whether a layer, and the layers inside it, only shape input values or compute new
+        ones. Return True if they only shape; for a nested model, also in a TimeDistributed, follow
+        the model.
         """
         if node.site is None or self.loaded.is_input(node.site):
             return False
@@ -125,7 +125,7 @@ class _OriginSearch:
         return shapes
 
     def _is_shaping(self, node: GraphNode) -> bool:
-        """Return whether a layer, or the one in a TimeDistributed, only shapes values."""
+        """Return whether a layer, or the layer in a TimeDistributed, only shapes values."""
         sites, index = self.loaded.sites, node.site
         while index is not None and layer_facts(sites[index].class_name).wraps == "steps":
             index = next(
@@ -148,8 +148,8 @@ class _OriginSearch:
 
     def _operands(self, graph: Graph, sources: Sequence[Node]) -> list[Node]:
         """
-        Return the calls of layers whose results an operation combines; none where it combines the
-        result of another such operation, because all layers of a residual model feed its last sum.
+        Return the layer calls whose results an operation combines. The list is empty if it combines
+        the result of another such operation: in a residual model, every layer feeds the last sum.
         """
         pending = list(reversed(sources))
         seen: set[Node] = set()
@@ -186,8 +186,8 @@ class _OriginSearch:
 
     def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
         """
-        Return calls that a config refers to, each once, as far as it has the layers. Releases
-        count the calls of a nested model from 0 or from 1, so that any of them may be meant.
+        Return the calls that a config refers to, each once; skip layers that the config does not
+        contain. Releases count the calls of a nested model from 0 or from 1, so any call matches.
         """
         calls: dict[Node, None] = {}
         for name, number in references:
@@ -254,7 +254,7 @@ def _of_model(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[int, str]]:
 
 
 def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
-    """Yield a layer and what is in it: a nested model's own outputs, all of any other."""
+    """Yield the output layers of a nested model; for another layer, itself and its sublayers."""
     index = graph.nodes[name].site
     if index is None or loaded.is_input(index):
         return
@@ -273,7 +273,8 @@ def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator
 
 def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
     """
-    Yield each softmax between the last weighted layers and the outputs, and what stands behind it.
+    Yield each softmax between the last layers with weights and the outputs, and the layers after
+    it.
     """
     pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
     behind: dict[str, str | None] = {}

@@ -101,9 +101,9 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 def same_file(path: Path, other_path: Path) -> bool:
     """
-    Return whether two paths are names of one file, or of two regular files with the same bytes.
+    Return whether two paths name one file, or two regular files with the same bytes.
 
-    :raises OSError: if one cannot be read.
+    :raises OSError: if a file cannot be read.
     """
     first, second = os.lstat(path), os.lstat(other_path)
     if os.path.samestat(first, second):
@@ -116,8 +116,8 @@ def same_file(path: Path, other_path: Path) -> bool:
 
 def copy_attributes(like: Path | None, descriptor: int) -> None:
     """
-    Give a file the mode, the owner if permitted, and the extended attributes if supported of
-    ``like``; without it, the mode of a new file.
+    Copy the mode of ``like`` to a file, the owner if permitted, and the extended attributes if
+    supported; without ``like``, set the mode of a new file.
 
     :raises OSError: if the disk is full or fails.
     """
@@ -183,7 +183,9 @@ def where_supported() -> Iterator[None]:
 
 
 def _change_owner(descriptor: int, source_status: os.stat_result) -> bool:
-    """Try to give a file an owner and a group, or the group only; return whether it has both."""
+    """
+    Try to set the owner and the group of a file, or only the group; return whether it has both.
+    """
     for user in (source_status.st_uid, -1):
         if _owner_ids(os.fstat(descriptor)) != _owner_ids(source_status):
             with where_supported():

@@ -209,7 +209,7 @@ class DirectoryDraft(Publishable):
 
     def finish(self, like: Path | None) -> Path:
         """
-        Give every member its name and its attributes, and bring it to the disk.
+        Give every member its name and its attributes, and sync them to the disk.
 
         :raises OSError: if the system fails.
         """
@@ -234,7 +234,10 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _twin(new_path: Path, directory: Path, like: Path) -> Path | None:
-    """Return what gives its attributes: what has the same path in ``like``, or is of its kind."""
+    """
+    Return the path whose attributes a new path gets: the same path in ``like``, or one of the same
+    kind.
+    """
     twin = like / new_path.relative_to(directory)
     if twin.exists() or new_path.is_dir():
         return twin if twin.exists() else like

@@ -213,7 +213,7 @@ def remove(path: Path) -> None:
 
 
 def is_at(name: Path, file: os.stat_result | None) -> bool:
-    """Return whether a name is that of this file or directory."""
+    """Return whether a name leads to this file or directory."""
     status = find_status(name) if file is not None else None
     return file is not None and status is not None and os.path.samestat(status, file)
 
@@ -224,9 +224,9 @@ def _exists(name: Path) -> bool:
 
 def link(path: Path, new_path: Path) -> bool:
     """
-    Give a file a second name, and return whether its file system has second names.
+    Create a hard link, and return whether the file system supports it.
 
-    :raises FileExistsError: if something has the name.
+    :raises FileExistsError: if the new path exists.
     """
     with _copying.where_supported():
         os.link(path, new_path, follow_symlinks=False)
@@ -236,7 +236,7 @@ def link(path: Path, new_path: Path) -> bool:
 
 def link_or_copy(path: Path, new_path: Path) -> None:
     """
-    Give a file a second name, or a copy if its file system has no links; rename a directory.
+    Create a hard link, or a copy if the file system has no links; rename a directory.
 
     :raises OSError: if the system fails.
     """

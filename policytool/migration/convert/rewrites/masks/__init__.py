@@ -86,8 +86,8 @@ def _with_unattended(
     table: MaskTable,
 ) -> Unit:
     """
-    Return the model without the masks that its calls are given, and with what its attention layers
-    give for steps that may attend to none.
+    Return the model without mask arguments, and with operations that keep the source's results for
+    the fully masked steps of attention layers.
     """
     result = _without_arguments(root)
     if root.network is None:
@@ -116,8 +116,8 @@ def _with_softmaxes(
     table: MaskTable,
 ) -> tuple[Unit, dict[CallKey, Used]]:
     """
-    Return the model with what its Softmax layers give for rows without any step, and the masks that
-    calls still need.
+    Return the model with operations that keep the source's results for the fully masked rows of
+    Softmax layers, and the masks that calls still need.
     """
     zeros = gives_zeros(context.source_release)
     if zeros == gives_zeros(context.target.release) or not any(map(is_softmax, walk(root))):
@@ -141,8 +141,8 @@ def _given_unattended(
     root: Unit, scope: Scope, unit: Unit, masks: Used, context: ConversionContext
 ) -> str | None:
     """
-    Return what an attention gives in the source for steps that may attend to none; None where that
-    cannot be written for the target.
+    Return what an attention computes in the source for its fully masked steps; None if that cannot
+    be written for the target.
     """
     around = [
         _unit(root, (scope[:end], scope_part.rpartition(":")[0], 0))
@@ -158,7 +158,7 @@ def _given_unattended(
 def _differences(
     root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
 ) -> dict[CallKey, tuple[Used, Used]]:
-    """Return the calls that compute with other masks than they need, with both."""
+    """Return the calls that use other masks than they need: the needed and the used masks."""
     if root.network is None:
         return {}
     used = MaskFlow(root.network, release, table).used
@@ -178,7 +178,7 @@ def _differences(
 
 
 def _without_arguments(unit: Unit) -> Unit:
-    """Return a model whose built-in layers are given no masks as arguments."""
+    """Return a model without mask arguments in the calls of built-in layers."""
     if unit.network is None:
         return unit
     units = tuple(
@@ -245,7 +245,7 @@ def _words(masks: Used) -> str:
 
 
 def _tell_changes(before: Unit, after: Unit, context: ConversionContext) -> None:
-    """Log the layers whose calls are given other masks."""
+    """Log the layers whose calls have changed, with the reason for their masks."""
     old = {(unit.path, unit.name): unit for unit in walk(before) if unit.role is not Role.OPERATION}
     for unit in walk(after):
         previous = old.get((unit.path, unit.name))
@@ -265,7 +265,7 @@ def _tell_changes(before: Unit, after: Unit, context: ConversionContext) -> None
 
 
 def _without_unused(unit: Unit) -> Unit:
-    """Return a model without the operations of masks that nothing uses."""
+    """Return a model without mask operations that nothing uses."""
     if unit.network is None:
         return unit
     network = replace(

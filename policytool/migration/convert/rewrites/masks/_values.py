@@ -54,8 +54,8 @@ def with_merged_values(
     root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
-    Return a model in which layers that a release merges without masks get what they had with them,
-    and their calls, which need no masks any more.
+    Return a model with operations that replace the masks of merging layers whose masks a release
+    ignores, and the calls that therefore need no masks any more.
 
     :param needed: the masks that each call computes with
     """
@@ -80,7 +80,7 @@ def with_merged_values(
 
 
 def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
-    """Return a call on what the masks make of its inputs; None if that cannot be written."""
+    """Return a call on inputs with the masks applied; None if that cannot be written."""
     first = next(iter(call.args), None)
     if unit.custom or unit.class_name not in _MERGES or not isinstance(first, list | tuple):
         return None
@@ -114,7 +114,7 @@ def _steps(builder: MaskBuilder, mask: Reference | None, taker: Unit) -> Referen
 def _factors(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
-    """Return factors: 1 at masked steps, and one of them 0 where all are masked."""
+    """Return the factors: 1 at masked steps; where all are masked, the first factor is 0."""
     build = builder.operation
     factors = [
         tensor
@@ -167,11 +167,11 @@ def with_softmaxes(
     root: Unit, needed: Mapping[CallKey, Used], table: MaskTable, *, zeros: bool
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
-    Return a model whose Softmax layers give what they gave in a release that treats rows without
-    any step otherwise, and the calls of which that could be written.
+    Return a model whose Softmax layers keep the source's results for fully masked rows, which the
+    target computes differently, and the calls for which that could be written.
 
     :param needed: the masks that each call computes with
-    :param zeros: whether they gave zeros there
+    :param zeros: whether the source computes zeros for fully masked rows
     """
 
     def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
@@ -238,9 +238,9 @@ ZEROS: Final = "zeros"
 
 def can_select(unit: Unit, masks: Used, result: str) -> bool:
     """
-    Return whether what a layer gives for steps that may attend to none can be written.
+    Return whether an attention's result for fully masked steps can be written with operations.
 
-    :param given: that, such as ``zeros``
+    :param result: the result, such as ``zeros``
     """
     policy = unit.config.get("dtype")
     arguments = named_arguments(unit, unit.calls[0])
@@ -260,11 +260,11 @@ def with_selections(
     root: Unit, results: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
-    Return a model in which some attention layers give something else for steps that may attend to
-    none, and those of them that do.
+    Return a model in which some attention layers have other results for fully masked steps, and the
+    calls for which that could be written.
 
-    :param wanted: what their only calls are to give; a mask that is made outside of a nested model
-        is no tensor in it
+    :param results: the results by call. A call is left as it is if its mask comes from outside a
+        nested model, because the mask is not a tensor in that model.
     """
 
     def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
@@ -294,8 +294,8 @@ class _SelectionWriter:
 
     def units(self, unit: Unit, masks: Used, result: str) -> list[Unit]:
         """
-        Return a layer that is called twice, with the operations around it; nothing if its mask
-        cannot be made.
+        Return a layer that is called twice, with the operations around it; an empty list if its
+        mask cannot be computed by operations.
         """
         arguments = named_arguments(unit, unit.calls[0])
         query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
@@ -313,7 +313,7 @@ class _SelectionWriter:
         return [*new_units, *self._builder.take()]
 
     def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], result: str) -> Call:
-        """Return a call on the mean of all values, or on none of them, which has no mask."""
+        """Return a call without a mask on the mean of all values, or on no values for zeros."""
         values: dict[str, Argument] = {
             name: self._builder.operation("GetItem", unit, (tensor, _NO_STEPS))
             if result == ZEROS
@@ -326,7 +326,7 @@ class _SelectionWriter:
         return Call(args=(copied, values.pop("value")), kwargs=values)
 
     def _select(self, unit: Unit, mask: Reference, result: str) -> None:
-        """Give what the second call gives where a mask has a row without any step."""
+        """Select the output of the second call for the fully masked steps."""
         build = self._builder.operation
         first = Reference(layer=unit.name)
         attended = build("Any", unit, (mask,), axis=-1, keepdims=True)

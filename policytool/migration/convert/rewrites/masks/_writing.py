@@ -50,10 +50,10 @@ def change_networks(
     scope: Scope = (),
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
-    Return a model whose graphs are changed, and the calls that the changes are about.
+    Return a model with changed graphs, and the calls that changed.
 
-    The masks of a model that is called several times differ from call to call: its graph is left
-    alone, and so are chains, in which nothing can be put beside a layer.
+    The graph of a model that is called several times is not changed, because its masks differ from
+    call to call. Chains are not changed either, because no unit can be added beside a layer there.
     """
     network = unit.network
     if network is None or network.is_chain:
@@ -74,9 +74,10 @@ def put_in_place(
     network: Network, stand_ins: Mapping[Reference, Reference], keeping: AbstractSet[str]
 ) -> Network:
     """
-    Return a network in which other tensors stand for some outputs of layers.
+    Return a network in which other tensors replace some outputs of layers.
 
-    :param keeping: the operations that make them, which take the outputs as they are
+    :param stand_ins: the replacements by the replaced output
+    :param keeping: the operations that compute the replacements, which keep the original outputs
     """
     changed = rewire(network, lambda reference: stand_ins.get(reference, reference))
     units = tuple(
@@ -139,10 +140,10 @@ class MaskBuilder:
         taker: Unit,
     ) -> Reference | None:
         """
-        Return the argument ``attention_mask``, of shape (batch, queries, keys); None for masks that
-        cannot be made.
+        Return the argument ``attention_mask``, of shape (batch, queries, keys); None if a mask
+        cannot be computed by operations.
 
-        :param given: the argument that the call has already
+        :param existing_mask: the argument that the call already has
         """
         mask_tensors = [existing_mask] if isinstance(existing_mask, Reference) else []
         if not mask_tensors and not any(place in {"rows", "full"} for place, _ in parts):
@@ -212,7 +213,7 @@ class MaskBuilder:
         module: str = _NUMPY,
         **config: Value,
     ) -> Reference:
-        """Put an operation into the network, and return what it gives."""
+        """Add an operation to the network, and return its output."""
         unit = Unit(
             class_name=class_name,
             name=class_name,
@@ -241,7 +242,7 @@ def with_masks(
     """
     Return a model with the masks of some calls written into its functional graphs.
 
-    :param scopes: one for each call of the model, which has one graph for all of them
+    :param scopes: the scope of each call of the model; all calls share one graph
     """
     network = unit.network
     if network is None:
@@ -269,8 +270,8 @@ def _masks_of_all(
     wrong: Mapping[CallKey, tuple[Used, Used]],
 ) -> tuple[Used, Used] | None:
     """
-    Return the masks that a call needs and has in all calls of the models around it; None if they
-    are right, or not the same in all.
+    Return the masks that a call needs and the masks that it has, for all calls of the models around
+    it; None if they are right, or if one of several calls needs a mask.
     """
     mask_pairs = [wrong[key] for key in keys if key in wrong]
     if not mask_pairs or (len(keys) > 1 and any(needed.get(key) for key in keys)):
@@ -281,10 +282,10 @@ def _masks_of_all(
 
 def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
     """
-    Return a call that computes with the masks that it needs, or the call as it was if that cannot
+    Return a call that computes with the masks that it needs, or the unchanged call if that cannot
     be written.
 
-    :param masks: those that it needs, and those that it has
+    :param masks: the masks that it needs, and the masks that it has
     """
     needed, has = masks
     if unit.network is not None:
@@ -312,9 +313,11 @@ def _entering_call(
     unit: Unit, network: Network, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
 ) -> Call:
     """
-    Return a call of a nested model without the masks that shall not enter it. Before inputs that
-    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it. Masks that a
-    layer took off a tensor are arguments of the call.
+    Return a call of a nested model without the masks that must not enter it.
+
+    A layer is added that casts a tensor before an input that would cast it, because the tensor
+    would lose its mask in Keras 2. A mask that a layer removed from a tensor becomes an argument of
+    the call.
     """
     needed, existing = masks
     inputs = dict(enumerate(tensors(call.args[:1])))
@@ -339,8 +342,8 @@ def _entering_call(
 
 def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
     """
-    Return a call of a nested model that is given the masks that it needs, on copies of its inputs:
-    the masks would else stay on the tensors.
+    Return a call of a nested model with the masks that it needs as an argument, on copies of its
+    inputs, because the original tensors would keep their masks.
     """
     mask_by_place = {place: builder.put(mask, unit) for place, mask in needed}
     first = call.args[0] if call.args else None
@@ -357,8 +360,10 @@ def _masked_attention(
     unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
 ) -> Call:
     """
-    Return a call of a MultiHeadAttention that computes with the masks that it needs. A layer before
-    it casts its query, which would lose its mask when the attention does.
+    Return a call of a MultiHeadAttention that computes with the masks that it needs.
+
+    If the attention would cast its query, a layer before it does, because the query would lose its
+    mask otherwise.
     """
     needed, existing = masks
     unwanted = {place for place, _ in existing - needed}
@@ -387,7 +392,7 @@ def _masked_attention(
 
 
 def _copy_tensors(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
-    """Return a call with copies, which have no masks, in place of some of its tensors."""
+    """Return a call with copies of some of its tensors, because copies have no masks."""
     copies = {tensor: builder.copy(tensor, unit) for tensor in sorted(tensors, key=repr)}
 
     def change(reference: Reference) -> Argument:

@@ -173,7 +173,7 @@ def _modernize(network: Network, context: ConversionContext) -> Network:
 def _convert(
     unit: Unit, names: set[str], dtypes: TensorDtypes, context: ConversionContext
 ) -> tuple[Unit, ...]:
-    """Return what stands in a unit's place; the unit itself where it is no op."""
+    """Return the units that replace a unit; the unit itself if it is not an operation."""
     is_op = (
         unit.role is Role.OPERATION
         if not context.to_keras3
@@ -411,8 +411,8 @@ _FLAGS: Final = ("transpose_a", "transpose_b")
 
 def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]]:
     """
-    Return a network of Keras 3 whose products take the matrices before they are transposed, and by
-    the name of such a product which of them are.
+    Return a Keras 3 network whose matrix products use the matrices before their transposition, and
+    the transposition flags of each such product, by its name.
     """
     sources = {unit.name: _source_of_swap(unit) for unit in network.units}
     flags: dict[str, Mapping[str, bool]] = {}

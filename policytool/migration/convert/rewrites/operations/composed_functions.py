@@ -254,7 +254,7 @@ def _logarithm(base: float) -> Compose:
 
 
 def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
-    """Add the number that fills to zeros, which changes neither."""
+    """Return a tensor filled with a number: the number is added to zeros, which is exact."""
     number = next(iter((*unit.calls[0].args[1:], *unit.calls[0].kwargs.values())), None)
     fill_dtype = unit.config.get("dtype") or dtype
     whole = fill_dtype not in names_of_dtypes.FLOATS
@@ -273,7 +273,7 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
 
 
 def _pool(function: str) -> Compose:
-    """Return what pools windows; Keras 3 on TensorFlow calls the same function."""
+    """Return a function that composes pooling; Keras 3 on TensorFlow calls the same op."""
 
     def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
         del dtype
@@ -356,9 +356,9 @@ def put_einsum(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
 ) -> Reference:
     """
-    Add the functions that compute what an equation says, and return the result.
+    Add the functions that compute an Einsum, and return the result.
 
-    :raises UnsayableError: for an equation that takes more than that
+    :raises UnsayableError: for an equation that these functions cannot compute
     """
     equation = str(unit.config.get("subscripts")).replace(" ", "")
     before, arrow, result = equation.partition("->")
@@ -389,7 +389,7 @@ def put_einsum(
 
 
 def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> _Term:
-    """Return the product of two terms, with the axes that each has alone summed before."""
+    """Return the product of two terms; axes that only one term has are summed first."""
     if len(terms) == 1:
         return _summed(builder, terms[0], set(result))
     first, second = (
@@ -426,7 +426,7 @@ def _summed(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
 def _matrices(
     builder: OperationBuilder, terms: tuple[_Term, _Term], axes: tuple[str, str, str, str]
 ) -> _Term:
-    """Return a product of matrices; a term without rows or columns gets an axis of one for it."""
+    """Return a product of matrices; missing rows or columns become an axis of size 1."""
     batch, left, gone, right = axes
     sides = []
     for term, ends in zip(terms, ((left, gone), (gone, right)), strict=True):
@@ -445,9 +445,9 @@ def _matrices(
 
 def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     """
-    Return a term with its axes in this order.
+    Return a term with its axes in the order of ``letters``.
 
-    :raises UnsayableError: where it has not all of them
+    :raises UnsayableError: if it does not have exactly these axes
     """
     if set(letters) != set(term.letters):
         raise UnsayableError("is an Einsum whose result has an axis that no input has")

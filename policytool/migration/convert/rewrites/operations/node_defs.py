@@ -271,11 +271,11 @@ _TYPES: Final = {
 
 def modernize(network: Network) -> tuple[Network, dict[str, str]]:
     """
-    Return the network with the op layers that TF 2.4 and later have, and by name why a layer is
-    left as it was.
+    Return the network with the op layers of TF 2.4 and later, and the reasons why layers are left
+    unchanged, by their names.
 
-    A shape that is packed of numbers and sizes is told as that list where a tensor is reshaped to
-    it.
+    If a tensor is reshaped to a shape that is packed from numbers and sizes, the shape is written
+    as a list.
     """
     units: dict[str, Unit] = {}
     reasons: dict[str, str] = {}
@@ -333,8 +333,7 @@ def _op(unit: Unit) -> str:
 
 def _attributes(unit: Unit) -> dict[str, Argument]:
     """
-    Return the attributes of an op that say more than types and counts, and the types by Keras'
-    names.
+    Return the attributes of an op, except internal ones, with types by their Keras names.
     """
     node = unit.config.get("node_def")
     attributes = node.get("attr") if isinstance(node, dict) else None
@@ -379,8 +378,8 @@ def _text(encoded: str) -> str:
 
 def _inputs(unit: Unit, call: Call) -> list[Argument]:
     """
-    Return all inputs of an op: the tensors that the layer is called with, and between them the
-    constants.
+    Return all inputs of an op: the tensors that the layer is called with, and the constants at
+    their positions.
     """
     constants = unit.config.get("constants")
     inputs: list[Argument] = [

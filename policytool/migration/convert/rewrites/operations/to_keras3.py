@@ -252,9 +252,10 @@ def _pool(op: str, rank: str) -> Compose:
 
 def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
     """
-    Return the sizes of an image's axes, without those of its examples and channels.
+    Return the window sizes for the spatial axes, without those of the batch and the channels.
 
-    :param ranks: how many sizes say which axes they are of; three can be all, or those of space
+    :param ranks: the numbers of sizes for which the axes are known; three sizes can be those of all
+        axes, or of the spatial axes
     """
     if isinstance(sizes, int):
         return sizes
@@ -304,9 +305,9 @@ _WHOLE: Final = "int32"
 
 def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
     """
-    Add the operations that compute what an op layer does in one call, and return the result.
+    Add the operations that compute one call of an op layer, and return the result.
 
-    :raises UnsayableError: where there are none
+    :raises UnsayableError: if no operations compute it
     """
     if unit.class_name == SLICING:
         return _building.put3(builder, call)
