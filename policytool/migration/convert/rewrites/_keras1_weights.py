@@ -46,7 +46,7 @@ _FIRST: Final = {2: (2, 3, 1, 0), 3: (2, 3, 4, 1, 0)}
 """From (filters, channels, *size) to (*size, channels, filters)."""
 
 
-def layout(
+def weight_layout(
     class_name: str,
     config: Mapping[str, Value],
     shapes: Mapping[str, tuple[int, ...]],

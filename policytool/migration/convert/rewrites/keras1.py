@@ -204,7 +204,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
     changed = replace(unit, class_name=class_name, config=config)
     if context.loaded.document.tensors is None:
         return changed
-    layout = weights.layout(unit.class_name, unit.config, shapes, reverses=reverses)
+    layout = weights.weight_layout(unit.class_name, unit.config, shapes, reverses=reverses)
     return replace(
         changed,
         layout={
