@@ -19,7 +19,7 @@ from policytool.formats.document import Tensor
 from policytool.formats.edits import Assembly, Placement
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
-from policytool.migration.convert.rewrites import REWRITES, ConversionContext, _keras1_weights
+from policytool.migration.convert.rewrites import REWRITES, ConversionContext, keras1
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.reports.plans._conversion import stored_values_words
@@ -138,12 +138,12 @@ def test_what_keras_1_alone_computes_is_refused(
 
 def test_gates_are_joined_in_the_order_of_keras_2() -> None:
     """Keras 1 stores i, c, f, o one by one, and with ``consume_less="gpu"`` all in one."""
-    layout = _keras1_weights.weight_layout("LSTM", {}, {"lstm_1_W_i": (2, 3)}, reverses=False)
+    layout = keras1.weight_layout("LSTM", {}, {"lstm_1_W_i": (2, 3)}, reverses=False)
     assert layout["kernel"].parts == ("W_i", "W_f", "W_c", "W_o")
-    assert _keras1_weights.weight_layout("GRU", {}, {"gru_1_W": (2, 9)}, reverses=False)[
-        "kernel"
-    ].parts == ("W",)
-    old = _keras1_weights.weight_layout(
+    assert keras1.weight_layout("GRU", {}, {"gru_1_W": (2, 9)}, reverses=False)["kernel"].parts == (
+        "W",
+    )
+    old = keras1.weight_layout(
         "Convolution1D", {"filter_length": 5, "nb_filter": 3}, {"c_W": (3, 2, 5, 1)}, reverses=True
     )["kernel"]
     assert old == Recipe(parts=("W",), reshape=(3, 2, 5), axes=(2, 1, 0), flip=(0,))

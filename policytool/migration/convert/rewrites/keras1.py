@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit, map_units
-from policytool.migration.convert.rewrites import _keras1_tables as tables
-from policytool.migration.convert.rewrites import _keras1_weights as weights
+from policytool.migration.convert.architecture import (
+    ObjectKind,
+    Recipe,
+    Role,
+    Thing,
+    Unit,
+    map_units,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.target import display_value
 from policytool.model.tree import INPUT_CLASS
@@ -16,8 +21,262 @@ from policytool.releases import generations
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Unit, Value
-    from policytool.migration.convert.rewrites._base import ConversionContext
+    from policytool.migration.convert.architecture import Value
+
+
+CLASSES: Final = {
+    "AtrousConvolution1D": "Conv1D",
+    "AtrousConvolution2D": "Conv2D",
+    "Convolution1D": "Conv1D",
+    "Convolution2D": "Conv2D",
+    "Convolution3D": "Conv3D",
+    "Deconvolution2D": "Conv2DTranspose",
+    "SeparableConvolution2D": "SeparableConv2D",
+    "TimeDistributedDense": "Dense",
+}
+"""
+Classes that have another name; a ``Dense`` of Keras 2 works on the last axis, as
+TimeDistributedDense did.
+"""
+
+GONE: Final = frozenset({"Highway", "MaxoutDense", "ParametricSoftplus", "SReLU"})
+"""Classes that no later release has."""
+
+_WEIGHTED: Final = {
+    "W_regularizer": "kernel_regularizer",
+    "b_regularizer": "bias_regularizer",
+    "U_regularizer": "recurrent_regularizer",
+    "W_constraint": "kernel_constraint",
+    "b_constraint": "bias_constraint",
+    "init": "kernel_initializer",
+    "inner_init": "recurrent_initializer",
+    "bias": "use_bias",
+}
+KEYS: Final = {
+    **_WEIGHTED,
+    "output_dim": "units",
+    "inner_activation": "recurrent_activation",
+    "dropout_W": "dropout",
+    "dropout_U": "recurrent_dropout",
+    "nb_filter": "filters",
+    "filter_length": "kernel_size",
+    "subsample": "strides",
+    "subsample_length": "strides",
+    "border_mode": "padding",
+    "dim_ordering": "data_format",
+    "atrous_rate": "dilation_rate",
+    "pool_length": "pool_size",
+    "stride": "strides",
+    "p": "rate",
+    "sigma": "stddev",
+}
+"""Keys that have another name, in all classes but those of :data:`OWN_KEYS`."""
+
+OWN_KEYS: Final = {
+    "Embedding": {
+        "output_dim": "output_dim",
+        "init": "embeddings_initializer",
+        "W_regularizer": "embeddings_regularizer",
+        "W_constraint": "embeddings_constraint",
+    },
+    "PReLU": {"init": "alpha_initializer"},
+    "BatchNormalization": {"beta_init": "beta_initializer", "gamma_init": "gamma_initializer"},
+    "UpSampling1D": {"length": "size"},
+}
+
+KERNEL_SIZES: Final = (("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "kernel_dim3"))
+"""Keys that stand for one ``kernel_size``."""
+
+SAID_ELSEWHERE: Final = frozenset(
+    {
+        "input_dim",
+        "input_length",
+        "input_dtype",
+        "consume_less",
+        "mode",
+        "forget_bias_init",
+        "weights",
+    }
+)
+"""
+Keys that change no prediction, or are told otherwise: shapes stand in ``batch_input_shape``, and
+weights in the file.
+"""
+
+UNUSED: Final = frozenset({("Embedding", "dropout"), ("SeparableConvolution2D", "init")})
+"""
+Keys of one class that change no prediction: the kernels of a separable convolution have
+initialisers of their own in later releases.
+"""
+
+DATA_FORMATS: Final = {"tf": "channels_last", "th": "channels_first"}
+
+MERGES: Final = {
+    "sum": "Add",
+    "mul": "Multiply",
+    "concat": "Concatenate",
+    "ave": "Average",
+    "max": "Maximum",
+    "dot": "Dot",
+}
+"""
+The layers that ``Merge`` became, by its mode.
+
+``cos`` has none: what it gives has one axis more than a normalised ``Dot`` does.
+"""
+
+INITIALIZERS: Final[dict[str, tuple[str, dict[str, Value]]]] = {
+    "uniform": ("RandomUniform", {"minval": -0.05, "maxval": 0.05, "seed": None}),
+    "normal": ("RandomNormal", {"mean": 0.0, "stddev": 0.05, "seed": None}),
+    "zero": ("Zeros", {}),
+    "one": ("Ones", {}),
+    "identity": ("Identity", {"gain": 1.0}),
+    "orthogonal": ("Orthogonal", {"gain": 1.1, "seed": None}),
+    "lecun_uniform": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_in", "distribution": "uniform", "seed": None},
+    ),
+    "glorot_uniform": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_avg", "distribution": "uniform", "seed": None},
+    ),
+    "glorot_normal": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_avg", "distribution": "untruncated_normal", "seed": None},
+    ),
+    "he_uniform": (
+        "VarianceScaling",
+        {"scale": 2.0, "mode": "fan_in", "distribution": "uniform", "seed": None},
+    ),
+    "he_normal": (
+        "VarianceScaling",
+        {"scale": 2.0, "mode": "fan_in", "distribution": "untruncated_normal", "seed": None},
+    ),
+}
+"""
+Keras 1's initialisers by name (keras/initializations.py), as those of Keras 2; they matter where
+weights are drawn anew.
+"""
+
+
+_DENSE: Final = {"kernel": "W", "bias": "b"}
+_PLAIN: Final = {
+    "Dense": _DENSE,
+    "TimeDistributedDense": _DENSE,
+    "LocallyConnected1D": _DENSE,
+    "LocallyConnected2D": _DENSE,
+    "SimpleRNN": {"kernel": "W", "recurrent_kernel": "U", "bias": "b"},
+    "Embedding": {"embeddings": "W"},
+    "PReLU": {"alpha": "alphas"},
+    "BatchNormalization": {
+        "gamma": "gamma",
+        "beta": "beta",
+        "moving_mean": "running_mean",
+        "moving_variance": "running_std",
+    },
+}
+"""
+``running_std`` is a variance: it is what Keras 1 divides by the root of
+(keras/layers/normalization.py).
+"""
+
+_GATES: Final = {"LSTM": "ifco", "GRU": "zrh", "ConvLSTM2D": "ifco"}
+"""In the order that Keras 2 joins them in."""
+
+_CONVOLUTIONS: Final = {"Convolution2D": 2, "AtrousConvolution2D": 2, "Convolution3D": 3}
+_FIRST: Final = {2: (2, 3, 1, 0), 3: (2, 3, 4, 1, 0)}
+"""From (filters, channels, *size) to (*size, channels, filters)."""
+
+
+def weight_layout(
+    class_name: str,
+    config: Mapping[str, Value],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    reverses: bool,
+) -> dict[str, Recipe]:
+    """
+    Return how a layer's variables are made of what a file of Keras 1 stores for it; nothing for a
+    layer that has none.
+
+    :param config: as Keras 1 writes it
+    :param shapes: what is stored for the layer, by name
+    :param reverses: whether the backend that wrote the file convolves, as Theano does
+    """
+    channels_first = config.get("dim_ordering") == "th"
+    if class_name in _PLAIN:
+        return {new: Recipe(parts=(old,)) for new, old in _PLAIN[class_name].items()}
+    if class_name in _GATES:
+        return _recurrent(class_name, shapes, channels_first=channels_first, reverses=reverses)
+    bias: dict[str, Recipe] = {"bias": Recipe(parts=("b",))}
+    if class_name in _CONVOLUTIONS:
+        rank = _CONVOLUTIONS[class_name]
+        return {
+            "kernel": Recipe(
+                parts=("W",),
+                axes=_FIRST[rank] if channels_first else (),
+                flip=tuple(range(rank)) if reverses else (),
+            ),
+            **bias,
+        }
+    if class_name in {"Convolution1D", "AtrousConvolution1D"}:
+        return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **bias}
+    if class_name == "Deconvolution2D":
+        return {
+            "kernel": Recipe(parts=("W",), axes=(2, 3, 0, 1) if channels_first else (0, 1, 3, 2)),
+            **bias,
+        }
+    if class_name == "SeparableConvolution2D":
+        axes = _FIRST[2] if channels_first else ()
+        return {
+            **{
+                key: Recipe(parts=(key,), axes=axes)
+                for key in ("depthwise_kernel", "pointwise_kernel")
+            },
+            **bias,
+        }
+    return {}
+
+
+def _recurrent(
+    class_name: str, shapes: Mapping[str, tuple[int, ...]], *, channels_first: bool, reverses: bool
+) -> dict[str, Recipe]:
+    """
+    Return the recipes of gates that are stored one by one, or all in one (``consume_less="gpu"``).
+    """
+    gates = _GATES[class_name]
+    convolves = class_name == "ConvLSTM2D"
+    axes = _FIRST[2] if convolves and channels_first else ()
+    flip = (0, 1) if convolves and reverses else ()
+    joined = not any(name.endswith("W_" + gates[0]) for name in shapes)
+
+    def recipe(old: str, *, lies_otherwise: bool = True) -> Recipe:
+        parts = (old,) if joined else tuple(f"{old}_{gate}" for gate in gates)
+        return Recipe(parts=parts, axes=axes, flip=flip) if lies_otherwise else Recipe(parts=parts)
+
+    return {
+        "kernel": recipe("W"),
+        "recurrent_kernel": recipe("U"),
+        "bias": recipe("b", lies_otherwise=False),
+    }
+
+
+def _one_dimensional(
+    config: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]], *, reverses: bool
+) -> Recipe:
+    """
+    Return the recipe of a Convolution1D's kernel: (length, 1, channels, filters) in Keras 1.2,
+    (filters, channels, length, 1) up to 1.1.
+    """
+    shape = next(
+        (shape for name, shape in shapes.items() if name == "W" or name.endswith("_W")), None
+    )
+    flip = (0,) if reverses else ()
+    if shape is None or len(shape) != 4:  # noqa: PLR2004  # a kernel of two dimensions, one of them 1
+        return Recipe(parts=("W",), flip=flip)
+    if shape[:2] == (config.get("filter_length"), 1) and shape[3] == config.get("nb_filter"):
+        return Recipe(parts=("W",), reshape=(shape[0], *shape[2:]), flip=flip)
+    return Recipe(parts=("W",), reshape=shape[:3], axes=(2, 1, 0), flip=flip)
 
 
 _KERNELS: Final = frozenset(
@@ -157,7 +416,7 @@ def keras1(root: Unit, context: ConversionContext) -> Unit:
             return unit
         return (
             _refuse(unit, context)
-            if unit.class_name in tables.GONE
+            if unit.class_name in GONE
             else _layer(unit, context, reverses=reverses)
         )
 
@@ -175,9 +434,9 @@ def _refuse(unit: Unit, context: ConversionContext) -> Unit:
 
 def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
     class_name = (
-        tables.MERGES.get(str(unit.config.get("mode")))
+        MERGES.get(str(unit.config.get("mode")))
         if unit.class_name == "Merge"
-        else tables.CLASSES.get(unit.class_name, unit.class_name)
+        else CLASSES.get(unit.class_name, unit.class_name)
     )
     if class_name is None or (unit.class_name == "Merge" and "layers" in unit.config):
         how = (
@@ -204,7 +463,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
     changed = replace(unit, class_name=class_name, config=config)
     if context.loaded.document.tensors is None:
         return changed
-    layout = weights.weight_layout(unit.class_name, unit.config, shapes, reverses=reverses)
+    layout = weight_layout(unit.class_name, unit.config, shapes, reverses=reverses)
     return replace(
         changed,
         layout={
@@ -266,10 +525,7 @@ def _same_in_tensorflow(unit: Unit) -> bool:
     if config.get("border_mode") != "same":
         return True
     size = [
-        config[key]
-        for keys in (("filter_length",), *tables.KERNEL_SIZES)
-        for key in keys
-        if key in config
+        config[key] for keys in (("filter_length",), *KERNEL_SIZES) for key in keys if key in config
     ]
     strides = config.get("subsample", config.get("subsample_length", 1))
     moves = strides if isinstance(strides, list) else [strides]
@@ -292,15 +548,15 @@ def _merge(unit: Unit) -> dict[str, Value]:
 
 def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
     class_name, config = unit.class_name, unit.config
-    keys = {**tables.KEYS, **tables.OWN_KEYS.get(class_name, {})}
+    keys = {**KEYS, **OWN_KEYS.get(class_name, {})}
     renamed: dict[str, Value] = {}
     for key, value in config.items():
-        if key in tables.SAID_ELSEWHERE and not (class_name == "Embedding" and key == "input_dim"):
+        if key in SAID_ELSEWHERE and not (class_name == "Embedding" and key == "input_dim"):
             continue
-        if (class_name, key) in tables.UNUSED:
+        if (class_name, key) in UNUSED:
             continue
         renamed[keys.get(key, key)] = _value(unit, key, value, context)
-    for together in tables.KERNEL_SIZES:
+    for together in KERNEL_SIZES:
         if together[0] in config:
             renamed["kernel_size"] = [renamed.pop(key) for key in together]
     if "forget_bias_init" in config:
@@ -327,11 +583,11 @@ def _value(unit: Unit, key: str, value: Value, context: ConversionContext) -> Va
                 f"{display_value(str(value.get('name')))}, which later releases do not support",
             )
         return penalty
-    return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
+    return DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
 
 
 def _initializer(unit: Unit, name: str, context: ConversionContext) -> Value:
-    if name not in tables.INITIALIZERS:
+    if name not in INITIALIZERS:
         context.log.refuse(
             "argument",
             unit,
@@ -339,5 +595,5 @@ def _initializer(unit: Unit, name: str, context: ConversionContext) -> Value:
             "which Keras 1 does not have",
         )
         return name
-    class_name, config = tables.INITIALIZERS[name]
+    class_name, config = INITIALIZERS[name]
     return Thing(kind=ObjectKind.INITIALIZER, class_name=class_name, config=dict(config))
