@@ -128,7 +128,7 @@ def _compare(
 def _is_same(
     placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
 ) -> bool:
-    from policytool.formats.creating import values as _values  # NumPy, which no document needs
+    from policytool.formats import placed_values as _values  # NumPy, which no document needs
 
     try:
         return written is not None and _values.same(

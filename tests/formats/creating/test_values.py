@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policytool.formats import casting, creating, format_detection
-from policytool.formats.creating import values as _values
+from policytool.formats import placed_values as _values
 from policytool.formats.document import Tensor
 from policytool.formats.edits import Content, Placement, WriteOptions
 from policytool.formats.format_detection import open_values

@@ -14,9 +14,9 @@ import pytest
 
 import policytool
 from policytool.formats import format_detection
-from policytool.formats.creating.values import stored_blocks
 from policytool.formats.document import Tensor
 from policytool.formats.edits import Assembly, Placement
+from policytool.formats.placed_values import stored_blocks
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, keras1
