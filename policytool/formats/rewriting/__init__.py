@@ -3,10 +3,166 @@ Rewriting of model files: what all formats share, and :mod:`~policytool.formats.
 which finds a format's own part through :data:`policytool.formats.FORMATS`.
 """
 
-from policytool.formats.edits import Written
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import FORMATS
+from policytool.formats.edits import WriteOptions, Written
 from policytool.formats.rewriting.base import Changes, Rewriter
-from policytool.formats.rewriting.rewrite import measure, rewriter_for, write
-from policytool.formats.writing import WriteError
+from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+from policytool.support.files.byte_ranges import same_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.base import Format
+    from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast, Counted
+    from policytool.formats.rewriting.base import FileChange
+    from policytool.formats.writing import AnyOutput, OutputPlace
+
+
+_DEFAULT_OPTIONS: Final = WriteOptions()
+
+
+def rewriter_for(document_format: str, *, is_directory: bool) -> Rewriter | None:
+    """Return the rewriter for a document's format; None for one that is only read."""
+    entry = _format_for(document_format, is_directory=is_directory)
+    return entry.rewriter if entry is not None else None
+
+
+def measure(
+    source: Path, document_format: str, casts: Sequence[Cast], *, display_path: str | None = None
+) -> Counted:
+    """
+    Return what casts would do to the values of a file.
+
+    :param display_path: the file's name in error messages
+    :raises ModelFileError: if the file does not match the plan, or cannot be read.
+    """
+    with report_failures(display_path or str(source), source):
+        rewriter = _rewriter(document_format, source)[1]
+        counts: dict[tuple[str, ...], Counts] = {}
+        for name, change in rewriter.files(source, Changes(casts=tuple(casts))).items():
+            counts |= change.measure(source / name)
+        return counts
+
+
+def write(
+    source: Path,
+    target: Path,
+    changes: Changes,
+    *,
+    document_format: str,
+    options: WriteOptions = _DEFAULT_OPTIONS,
+) -> Written:
+    """
+    Write a changed copy of ``source`` to ``target``, or in the place of ``source``.
+
+    The target is complete and compared with the source, or what it was before. Of a directory in
+    which one file changes in place, that file alone is replaced, and its backup lies beside it.
+
+    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does.
+    """
+    entry, rewriter = _rewriter(document_format, source)
+
+    def output(place: OutputPlace) -> AnyOutput:
+        files = rewriter.files(place.source, changes)
+        if entry.is_directory and not (place.replaces and len(files) == 1):
+            return _directory_output(entry, place.source, files)
+        ((name, change),) = files.items()
+        file = place.source / name
+        return Output(
+            draft=atomic.Draft,
+            fill=lambda draft: change.write(file, draft.path),
+            compare=lambda draft: change.compare(file, draft.path),
+            member=name,
+            companions=rewriter.companions(place.source)
+            if rewriter.companions is not None and place.leaves_home
+            else (),
+        )
+
+    return write_output(source, target, options, output)
+
+
+def _directory_output(
+    entry: Format, source: Path, files: Mapping[str, FileChange]
+) -> Output[atomic.DirectoryDraft]:
+    def fill(directory: atomic.DirectoryDraft) -> Counted:
+        counts: dict[tuple[str, ...], Counts] = {}
+        for name in _files(entry, source, directory):
+            draft = directory.member(name)
+            change = files.get(str(name))
+            if change is not None:
+                counts |= change.write(source / name, draft.path)
+            else:
+                atomic.copy_file(source / name, draft.path)
+        return counts
+
+    def compare(directory: atomic.DirectoryDraft) -> None:
+        for name, draft in directory.members.items():
+            change = files.get(str(name))
+            if change is not None:
+                change.compare(source / name, draft.path)
+            elif not same_bytes(source / name, draft.path):
+                raise differs(str(name))
+
+    return Output(draft=atomic.DirectoryDraft, fill=fill, compare=compare)
+
+
+def _files(
+    entry: Format, source: Path, directory: atomic.DirectoryDraft, below: Path = Path()
+) -> Iterator[Path]:
+    """
+    Yield the files below a directory, relative to it, but for backups of others.
+
+    Links in it are kept as links, but for those that stand for the model's own files and folders,
+    as a cache of downloads makes them: what they lead to is copied, so that the new model is whole.
+    """
+    folder = source / below
+    names = sorted(file.name for file in folder.iterdir())
+    for name in names:
+        file, relative = folder / name, below / name
+        if name.endswith(atomic.SUFFIX) or (
+            name.endswith(atomic.ASIDE) and name.removesuffix(atomic.ASIDE) in names
+        ):
+            continue
+        is_own = entry.owns is not None and entry.owns(relative)
+        if file.is_symlink() and not is_own:
+            directory.links[relative] = str(file.readlink())
+        elif stat.S_ISDIR(file.stat().st_mode):
+            directory.folders.append(relative)
+            yield from _files(entry, source, directory, relative)
+        elif stat.S_ISREG(file.stat().st_mode):
+            yield relative
+        else:
+            raise WriteError("not-rewritable", f"{relative} is not a regular file")
+
+
+def _rewriter(document_format: str, source: Path) -> tuple[Format, Rewriter]:
+    entry = _format_for(document_format, is_directory=source.is_dir())
+    if entry is None or not (rewriter := entry.rewriter):
+        raise ModelFileError(
+            str(source), "not-rewritable", f"{document_format} files can only be read"
+        )
+    return entry, rewriter
+
+
+def _format_for(document_format: str, *, is_directory: bool) -> Format | None:
+    return next(
+        (
+            entry
+            for entry in FORMATS
+            if (entry.document_format, entry.is_directory) == (document_format, is_directory)
+        ),
+        None,
+    )
+
 
 __all__ = [
     "Changes",
