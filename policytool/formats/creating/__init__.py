@@ -4,7 +4,168 @@ values of a source: what all containers share, and :mod:`~policytool.formats.cre
 finds a container's own part through :data:`policytool.formats.FORMATS`.
 """
 
-from policytool.formats.creating.base import Creator
-from policytool.formats.creating.create import build, document
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import FORMATS, format_detection
+from policytool.formats.creating.base import Creator, flat, refuse_collisions
+from policytool.formats.document import Tensor
+from policytool.formats.edits import WriteOptions
+from policytool.formats.format_detection import open_values
+from policytool.formats.stored_values import ValuesError
+from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.formats.document import Document
+    from policytool.formats.edits import Content, Counted, Placement, Written
+    from policytool.formats.stored_values import Values
+    from policytool.formats.writing import OutputPlace
+
+
+_DEFAULT_OPTIONS: Final = WriteOptions()
+
+
+def build(
+    source: Path,
+    document: Document,
+    target: Path,
+    content: Content,
+    options: WriteOptions = _DEFAULT_OPTIONS,
+) -> Written:
+    """
+    Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or
+    in the place of ``source``.
+
+    The file is complete, was read back and compared with the source's values before it gets its
+    place, or what was there stays. :attr:`policytool.formats.edits.Written.counts` has what casts
+    did to values, by the path of the placement.
+
+    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does; with the
+        codes of reading, where the source is damaged.
+    """
+
+    def output(place: OutputPlace) -> Output[atomic.Draft]:
+        creator = _creator(content)
+        expected = creator.document(content, place.target.name)
+        refuse_collisions(content, creator.state_group)
+
+        # values are closed in between: a process that starts then inherits their bound on memory
+        def fill(draft: atomic.Draft) -> Counted:
+            with open_values(source, document) as values:
+                return creator.write(draft.path, content, values)
+
+        def compare(draft: atomic.Draft) -> None:
+            path = draft.ensure_name()  # libhdf5 opens no file without a name
+            with open_values(source, document) as values:
+                _compare(path, expected, _tensors(content, creator.state_group), values)
+            creator.check(path, content)
+
+        return Output(draft=atomic.Draft, fill=fill, compare=compare)
+
+    return write_output(source, target, options, output)
+
+
+def document(content: Content, path: str) -> Document:
+    """
+    Return the document that reading the built file gives, without writing it; ``path`` is what it
+    says of itself.
+
+    :raises ModelFileError: for content that no file can hold.
+    """
+    with report_failures(path, Path(path)):
+        return _creator(content).document(content, path)
+
+
+def _creator(content: Content) -> Creator:
+    for entry in FORMATS:
+        if entry.document_format == content.container and entry.creator is not None:
+            return entry.creator
+    raise WriteError("not-rewritable", f"{content.container} files cannot be created, only edited")
+
+
+def _compare(
+    draft: Path,
+    expected: Document,
+    tensors: Sequence[tuple[Tensor, Placement]],
+    values: Values | None,
+) -> None:
+    """
+    Read a draft like any model file, and compare it with the expected document and values.
+
+    :raises WriteError: if it differs.
+    """
+    try:
+        draft_document = format_detection.document(draft, expected.path)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
+            raise error.__cause__ from None
+        raise WriteError(
+            "write-differs",
+            (f"the new file does not read back correctly: it {error.message}; nothing was changed"),
+        ) from error
+    part = next(
+        (
+            name
+            for name in {**expected.parts, **draft_document.parts}
+            if _text(expected, name) != _text(draft_document, name)
+        ),
+        None,
+    )
+    if part is not None:
+        raise differs(part)
+    if replace(draft_document, parts={}) != replace(expected, parts={}):
+        raise differs("the list of variables")
+    with open_values(draft, draft_document) as written:
+        for tensor, placement in tensors:
+            if not _is_same(placement, tensor, values, written):
+                raise differs("/".join(tensor.path))
+
+
+def _is_same(
+    placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
+) -> bool:
+    from policytool.formats import placed_values as _values  # NumPy, which no document needs
+
+    try:
+        return written is not None and _values.same(
+            (block for block, _ in _values.stored_blocks(placement, values)), written.blocks(tensor)
+        )
+    except ValuesError as error:
+        raise WriteError(
+            "write-differs",
+            f"the new file does not read back correctly: {'/'.join(tensor.path)}: "
+            f"{error}; nothing was changed",
+        ) from error
+
+
+def _tensors(content: Content, state_group: tuple[str, ...]) -> list[tuple[Tensor, Placement]]:
+    """Return the variables as a document of the new file has them, each with its placement."""
+    pairs = [
+        *(((), placement) for placement in content.placements),
+        *((state_group, placement) for placement in content.state),
+    ]
+    return [
+        (
+            Tensor(
+                path=(*start, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype
+            ),
+            placement,
+        )
+        for start, placement in pairs
+    ]
+
+
+def _text(document: Document, part: str) -> str | None:
+    """Return a part as text, in which NaN is equal to itself."""
+    return json.dumps(document.parts[part]) if part in document.parts else None
+
 
 __all__ = ["Creator", "build", "document"]
