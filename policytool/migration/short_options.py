@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.migration import planning
-from policytool.migration.planning import set_patterns
+from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Assignment
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
@@ -56,11 +56,11 @@ def _assignments(
 
     :param harmless: layers that patterns for the same policy may match
     """
-    by_user = set_patterns.matches(loaded, options.assignments)
+    by_user = decisions.matches(loaded, options.assignments)
     names = {
         index: (layer.path, *layer.also_at)
         for index, layer in enumerate(loaded.layers)
-        if set_patterns.is_settable(loaded, index)
+        if decisions.is_settable(loaded, index)
     }
     for policy in dict.fromkeys(policies.values()):
         group = [path for path, layer_policy in policies.items() if layer_policy == policy]

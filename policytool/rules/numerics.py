@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.base import base_policy
+from policytool.migration.planning.decisions import base_policy
 from policytool.migration.planning.keep import classes, identifiers, outputs
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype, deciding, variables

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import EditKind
 from policytool.migration import planning
 from policytool.migration.planning import loss_scale
-from policytool.migration.planning.base import base_policy
+from policytool.migration.planning.decisions import base_policy
 from policytool.migration.planning.loss_scale import Fate, words
 from policytool.migration.planning.options import LossScales
 from policytool.model.compatibility import training_incompatibilities

@@ -16,7 +16,7 @@ from policytool.commands import check as checks
 from policytool.commands import check_trials
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery, format_detection
-from policytool.migration.planning import set_patterns
+from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Options
 from policytool.model import reading
 from policytool.numerics.check_results.answers import Answer
@@ -67,7 +67,7 @@ def selected(found: Check, model: Path) -> list[str]:
     """Return the layers that the command keeps in float32."""
     assert found.migration is not None
     loaded = reading.load_model(format_detection.document(model, str(model)))
-    matched = set_patterns.matches(loaded, found.migration.assignments)
+    matched = decisions.matches(loaded, found.migration.assignments)
     return [loaded.layers[index].path for index in matched]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policytool.migration import planning, short_options
-from policytool.migration.planning import set_patterns
+from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Assignment, Options, assignment
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
@@ -87,7 +87,7 @@ def test_blocks_of_a_residual_stream_are_one_option(chosen: list[int], expected:
     paths = [f"net/blk_{number}" for number in chosen]
     found = with_float32(loaded, paths, MIXED)
     assert patterns(found) == expected
-    matched = set_patterns.matches(loaded, found.assignments)
+    matched = decisions.matches(loaded, found.assignments)
     assert [loaded.layers[index].path for index in matched] == paths
 
 
@@ -100,7 +100,7 @@ def test_layers_that_stay_in_float32_anyway_may_match() -> None:
     paths = [
         one.path
         for index, one in enumerate(loaded.layers)
-        if set_patterns.is_settable(loaded, index) and one.path not in kept and "/" in one.path
+        if decisions.is_settable(loaded, index) and one.path not in kept and "/" in one.path
     ]
     assert len(patterns(with_float32(loaded, paths, Options(to="mixed_float16")))) == 1
 

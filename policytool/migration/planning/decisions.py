@@ -7,22 +7,158 @@ their cells are one unit, because Keras 2 fails where they differ.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Refusal
-from policytool.migration.planning import set_patterns
-from policytool.migration.planning.base import base_policy
 from policytool.migration.planning.keep import layers_to_keep
+from policytool.migration.planning.options import Outputs
 from policytool.model.layer_policies import keras_path
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes, policy
 from policytool.releases.policy import Policy, PolicyMap
-from policytool.support.errors import PolicyNameError
+from policytool.support.errors import PolicyNameError, UsageError
+from policytool.support.patterns.matching import check_pattern, matching_in
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from policytool.migration.planning.options import Assignment, Options
     from policytool.model.loaded_model import LoadedModel
+    from policytool.support.patterns.matching import Matcher
+
+
+_SIXTEEN_BITS: Final = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+def base_policy(loaded: LoadedModel) -> str | None:
+    """
+    Return the name of the model's policy; None where no layer says one.
+
+    Layers that stay in float32 under every 16-bit policy (outputs, a last softmax, classes known to
+    fail) do not vote: they say how a mixed model is built, not what its policy is. Who votes
+    depends on the model's structure alone and ties go to the first, so a second migration to the
+    same policy finds that policy as the base and changes nothing.
+    """
+    return _of_root(loaded) or _most_common(loaded, _voters(loaded, _always_kept(loaded)))
+
+
+def _always_kept(loaded: LoadedModel) -> set[int]:
+    """
+    Return the layers that some 16-bit policy leaves in float32; which one is asked for must not
+    decide who votes.
+    """
+    return {
+        index
+        for name in _SIXTEEN_BITS
+        for index in layers_to_keep(loaded, policy.policy_from_name(name), Outputs.KEEP)
+    }
+
+
+def _of_root(loaded: LoadedModel) -> str | None:
+    root = loaded.layers[0] if loaded.layers else None
+    return (
+        loaded.policy_name(0)
+        if root is not None and root.policy is not None and loaded.is_floating(0)
+        else None
+    )
+
+
+def _voters(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
+    """
+    Return the float layers that determine the model's policy: those with weights, or else all
+    except inputs. Kept layers count only if there is no other layer.
+    """
+    floating = [
+        index
+        for index, site in enumerate(loaded.sites)
+        if loaded.is_floating(index) and not loaded.is_input(index) and site.sub_policy is None
+    ]
+    free = [index for index in floating if index not in kept]
+    weighted = [index for index in floating if loaded.has_weights(index)]
+    return next(
+        (
+            candidates
+            for candidates in (
+                [index for index in weighted if index not in kept],
+                free,
+                weighted,
+                floating,
+            )
+            if candidates
+        ),
+        [],
+    )
+
+
+def _most_common(loaded: LoadedModel, voters: Iterable[int]) -> str | None:
+    votes = Counter(name for index in voters if (name := loaded.policy_name(index)) is not None)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
+    """
+    Return the assignment for each matching site; an exact path wins over regular expressions.
+
+    :raises UsageError: if a pattern matches no layer or is not a regular expression, or if two
+        patterns match the same layer.
+    :raises ModelFileError: if matching exceeds the limit of steps.
+    """
+    exact: dict[int, Assignment] = {}
+    matched: dict[int, list[Assignment]] = {}
+    with matching_in(loaded.document.path) as matcher:
+        for assignment in assignments:
+            named_layers = [
+                index
+                for index, layer in enumerate(loaded.layers)
+                if assignment.pattern in {layer.path, *layer.also_at}
+            ]
+            for index in named_layers:
+                if exact.setdefault(index, assignment) != assignment:
+                    raise UsageError(
+                        f"--set sets {loaded.layers[index].path} of {loaded.document.path} twice, "
+                        f"to {exact[index].policy} and to {assignment.policy}"
+                    )
+            if not named_layers:
+                matching_layers = _fully_matching(loaded, assignment.pattern, matcher)
+                if not matching_layers:
+                    raise UsageError(
+                        f"--set {assignment.pattern}={assignment.policy} matches no layer of "
+                        f"{loaded.document.path}"
+                    )
+                for index in matching_layers:
+                    matched.setdefault(index, []).append(assignment)
+    for index, several in matched.items():
+        if index not in exact:
+            if len({candidate.pattern for candidate in several}) > 1:
+                patterns = " and ".join(repr(candidate.pattern) for candidate in several)
+                raise UsageError(
+                    f"{loaded.layers[index].path} of {loaded.document.path} matches two patterns, "
+                    f"{patterns}; use its exact path instead"
+                )
+            exact[index] = several[0]
+    return dict(sorted(exact.items()))
+
+
+def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list[int]:
+    """
+    Return the layers whose whole path matches a pattern. If some of them are settable, return only
+    those: inputs and layers that take IDs are set only by their exact path.
+    """
+    check_pattern(pattern, f"--set {pattern!r} is not a layer path and")
+    matching_layers = [
+        index
+        for index, layer in enumerate(loaded.layers)
+        if any(matcher.fullmatch(pattern, path) for path in (layer.path, *layer.also_at))
+    ]
+    return [index for index in matching_layers if is_settable(loaded, index)] or matching_layers
+
+
+def is_settable(loaded: LoadedModel, index: int) -> bool:
+    """Return whether a regular expression sets a layer if it matches others as well."""
+    return loaded.can_say(index) and loaded.is_floating(index) and not loaded.is_input(index)
+
 
 FLOAT32: Final = policy.policy_from_name("float32")
 _CELLS: Final = frozenset({"cell", "cells"})
@@ -107,7 +243,7 @@ def decide(loaded: LoadedModel, options: Options) -> Decisions:
 def _decide_assigned(
     loaded: LoadedModel, assignments: tuple[Assignment, ...], decisions: Decisions
 ) -> None:
-    matched = set_patterns.matches(loaded, assignments)
+    matched = matches(loaded, assignments)
     for index, assignment in matched.items():
         reason = f"--set {assignment.pattern}={assignment.policy}"
         if not loaded.can_say(index):

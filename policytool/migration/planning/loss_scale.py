@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Note, NoteSeverity
-from policytool.migration.planning.base import base_policy
+from policytool.migration.planning.decisions import base_policy
 from policytool.releases import generations
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
-from policytool.migration.planning import set_patterns
+from policytool.migration.planning import decisions
 from policytool.migration.planning.keep import outputs
 from policytool.migration.planning.options import Assignment, checked_policy
 from policytool.migration.planning.planned_document import apply_edits
@@ -98,7 +98,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     """
     kept = {layer.path: layer.reason for layer in planning.draft(loaded, options).kept}
     fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
-    assigned = set_patterns.matches(loaded, options.assignments)
+    assigned = decisions.matches(loaded, options.assignments)
     rules = {
         layer.path: kept[layer.path]
         for index, layer in _separate(loaded)
