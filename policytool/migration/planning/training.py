@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Edit, EditKind, StateSlot
 from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning import loss_scale, optimizers
-from policytool.migration.planning import optimizer_state as state
+from policytool.migration.planning import optimizers as state
 from policytool.migration.planning.optimizers import Dialect
 from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.model import optimizer_config

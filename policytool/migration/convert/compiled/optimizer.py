@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Placement
 from policytool.migration.convert.compiled import losses
 from policytool.migration.convert.target import display_value
-from policytool.migration.planning import optimizer_state, optimizers
+from policytool.migration.planning import optimizers
 from policytool.migration.planning.optimizers import Dialect
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import (
@@ -109,7 +109,7 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
         not wrapped
         and scale is None
         and context.loaded.document.format == "keras"
-        and optimizer_state.is_of_wrapper(context.loaded)
+        and optimizers.is_of_wrapper(context.loaded)
     ):
         context.log.change(
             "optimizer-wrapped",
