@@ -15,11 +15,11 @@ from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
+    notes,
     policy_formats,
     propagation,
     savedmodel_revival,
     stored_dtypes,
-    traced_notes,
     training,
 )
 from policytool.migration.planning import notes as remarks
@@ -98,7 +98,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         notes=(
             *trained.notes,
             *remarks.about(loaded, options, decisions),
-            *(() if retrace else traced_notes.about_traces(loaded, everything)),
+            *(() if retrace else notes.about_traces(loaded, everything)),
         ),
         refusals=(*_before_policies(loaded, options), *decisions.refusals),
         retrace=retrace,
