@@ -18,9 +18,8 @@ from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
-from policytool.migration.plan import WEIGHT_REWRITE
+from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.releases.targets import running_release, target_and_containers
 from policytool.rules import Needs, RuleInput, loading, safety

@@ -17,9 +17,8 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
-from policytool.migration.plan import Plan, Refusal
+from policytool.migration.plan import Plan, Refusal, apply_edits
 from policytool.migration.planning import savedmodel_revival
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools

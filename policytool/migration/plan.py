@@ -8,19 +8,23 @@ and what happens to the optimizer's state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import (  # noqa: TC001  # for the codec
-    Cast,
-    Content,  # for the codec
-    Edit,
-    StateSlot,
-)
+from policytool.formats.edits import Cast, Content, Edit, StateSlot
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.targets import target_and_containers
+from policytool.support.text.jsontext import ABSENT, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from policytool.formats.document import Document
+    from policytool.support.text.jsontext import Json
 
 
 class NoteSeverity(StrEnum):
@@ -159,3 +163,33 @@ class Plan:
             or self.retrace
             or self.conversion is not None
         )
+
+
+def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
+    """Return the document with the edits made and the tensors cast."""
+    by_part: dict[str, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        by_part[edit.address.part].append(edit)
+    parts: Mapping[str, Json] = {
+        part: _edit(value, by_part[part]) for part, value in document.parts.items()
+    }
+    after = {cast.tensor: cast.after for cast in casts}
+    tensors = document.tensors
+    if tensors is not None and after:
+        tensors = tuple(
+            replace(tensor, dtype=after.get(tensor.path, tensor.dtype)) for tensor in tensors
+        )
+    return replace(document, parts=parts, tensors=tensors)
+
+
+def _edit(value: Json, edits: list[Edit]) -> Json:
+    if not edits:
+        return value
+    edited = copy.deepcopy(value)
+    for edit in edits:
+        holder, key = place(edited, edit.address.pointer)
+        if edit.after is ABSENT:
+            del holder[key]
+        else:
+            holder[key] = edit.after
+    return edited

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Assignment
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns

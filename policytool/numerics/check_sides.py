@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import apply_edits
+from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError

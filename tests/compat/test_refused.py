@@ -17,8 +17,8 @@ import pytest
 from policytool.formats import format_detection, rewriting
 from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning.options import Options
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from tests.compat.asking import Job, Loaded, ask
 from tests.compat.cases import CASES, TF_KERAS

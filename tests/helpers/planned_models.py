@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning.options import Options, assignment
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policytool.migration import planning, short_options
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Assignment, Options, assignment
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from tests.helpers.marks import THOROUGH, examples
 from tests.helpers.planned_models import (

@@ -164,7 +164,7 @@ def test_a_refused_conversion_has_no_diff() -> None:
 def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) -> None:
     """Patch accepts it: applied to the indented config it gives the migrated one."""
     from policytool.formats.format_detection import document
-    from policytool.migration.planning.planned_document import apply_edits
+    from policytool.migration.plan import apply_edits
 
     (migration,) = planned(name).migrations
     text = rendered("diff", name)

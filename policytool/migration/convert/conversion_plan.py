@@ -24,9 +24,8 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
-from policytool.migration.plan import Conversion, Plan, Refusal
+from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model import Obstacle
 from policytool.model.model_cache import once_per_model

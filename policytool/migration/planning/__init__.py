@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Edit, EditKind
-from policytool.migration.plan import Kept, Plan, Refusal
+from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
     buildable,
     notes,
@@ -26,7 +26,6 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Options
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1

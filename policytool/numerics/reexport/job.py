@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from policytool.migration.planning.planned_document import apply_edits
+from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS

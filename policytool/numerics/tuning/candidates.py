@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning import decisions
 from policytool.migration.planning.keep import outputs
 from policytool.migration.planning.options import Assignment, checked_policy
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.releases import policy
 from policytool.releases.dtypes import HALVES

@@ -15,8 +15,8 @@ import pytest
 from policytool.formats import REWRITTEN, format_detection
 from policytool.formats.edits import EditKind
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning.options import RETARGETS, Options
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.tree import Unspelled
 from policytool.releases.generations import SubPolicy

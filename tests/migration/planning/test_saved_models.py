@@ -14,8 +14,8 @@ from policytool.formats import format_detection, rewriting
 from policytool.formats.document import Address
 from policytool.formats.edits import EditKind
 from policytool.migration import planning
+from policytool.migration.plan import apply_edits
 from policytool.migration.planning.options import Options, assignment
-from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
 from policytool.model.tree import INPUT_CLASS

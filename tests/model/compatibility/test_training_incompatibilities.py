@@ -16,7 +16,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.formats.document import Tensor
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import apply_edits
+from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (

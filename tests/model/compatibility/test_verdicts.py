@@ -18,7 +18,7 @@ import pytest
 import policytool
 from policytool.formats import format_detection
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import apply_edits
+from policytool.migration.plan import apply_edits
 from policytool.model import config_traits, reading, writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.model import Cause, Obstacle, Verdict
