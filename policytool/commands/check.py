@@ -10,7 +10,7 @@ from policytool.commands import check_run, check_trials, every_layer, tensorflow
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
-from policytool.migration import planning, short_options
+from policytool.migration import planning
 from policytool.migration.planning.options import Assignment
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
@@ -151,7 +151,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     if advice is not None and advice.policy is not None:
         options = replace(options, to=advice.policy)
     elif advice is not None and advice.layers:
-        options = short_options.with_layers(
+        options = planning.with_layers(
             source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
         )
     elif any(

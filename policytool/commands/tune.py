@@ -13,7 +13,7 @@ from policytool.commands.migration_preview import check_migratable
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
 from policytool.formats import discovery
 from policytool.formats.writing import check_output
-from policytool.migration import short_options
+from policytool.migration import planning
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tuning import evidence
@@ -335,7 +335,7 @@ def _tuning(
         metric=runs.metrics.get(frozenset(best_or_closest.kept))
         if best_or_closest is not None
         else None,
-        options=short_options.with_layers(
+        options=planning.with_layers(
             _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
         )
         if best is not None

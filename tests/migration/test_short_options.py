@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policytool.migration import planning, short_options
+from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Assignment, Options, assignment
@@ -49,7 +49,7 @@ def residual(*, norms: bool = False) -> Config:
 
 def with_float32(loaded: LoadedModel, paths: list[str], options: Options) -> Options:
     """Return options that also keep layers in float32, and that plan the same as their paths."""
-    found = short_options.with_layers(loaded, options, dict.fromkeys(paths, "float32"))
+    found = planning.with_layers(loaded, options, dict.fromkeys(paths, "float32"))
     each = [Assignment(pattern=path, policy="float32") for path in paths]
     exact = Options(to=options.to, assignments=(*options.assignments, *each))
     assert planned(loaded, found) == planned(loaded, exact)
@@ -121,7 +121,7 @@ def test_each_policy_has_its_own_patterns() -> None:
     wanted = {f"net/blk_{number}": "float32" for number in range(BLOCKS)} | {
         f"net/add_{number}": "float16" for number in range(BLOCKS)
     }
-    found = short_options.with_layers(loaded, MIXED, wanted)
+    found = planning.with_layers(loaded, MIXED, wanted)
     assert found.assignments == (
         Assignment(pattern="net/blk.*", policy="float32"),
         Assignment(pattern="net/add.*", policy="float16"),
