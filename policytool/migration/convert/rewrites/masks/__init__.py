@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit, named_arguments, prune, walk
+from policytool.migration.convert.architecture import (
+    Role,
+    Unit,
+    is_attention,
+    named_arguments,
+    prune,
+    walk,
+)
 from policytool.migration.convert.masks.expressions import (
+    CAST,
     MaskTable,
     fully_masked_result,
     is_mask_operation,
+    read_masks,
+    rule_of,
 )
 from policytool.migration.convert.masks.flow import (
     EXPLICIT,
@@ -20,23 +30,338 @@ from policytool.migration.convert.masks.flow import (
     has_masks,
     is_softmax,
 )
-from policytool.migration.convert.masks.fully_masked import differing_attentions
+from policytool.migration.convert.masks.fully_masked import attending_masks, differing_attentions
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.rewrites.masks._values import (
-    can_select,
-    gives_zeros,
-    with_merged_values,
-    with_selections,
-    with_softmaxes,
+from policytool.migration.convert.rewrites.masks._writing import (
+    MaskBuilder,
+    change_networks,
+    put_in_place,
+    with_masks,
 )
-from policytool.migration.convert.rewrites.masks._writing import with_masks
-from policytool.model.calls import Call
-from policytool.releases.releases import release_name
+from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.model.calls import Call, Reference, Slice
+from policytool.releases.keras_operations import MODULES
+from policytool.releases.policy import Policy
+from policytool.releases.releases import KERAS3, family_of, is_since, release_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.masks.expressions import Scope
+    from policytool.model.calls import Argument
+
+
+_MERGES: Final = frozenset({"Multiply", "Maximum", "Minimum"})
+
+
+def with_merged_values(
+    root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model with operations that replace the masks of merging layers whose masks a release
+    ignores, and the calls that therefore need no masks any more.
+
+    :param needed: the masks that each call computes with
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for unit in network.units:
+            calls = list(unit.calls)
+            for number, call in enumerate(unit.calls):
+                key = (scope, unit.name, number)
+                masks = needed.get(key, frozenset())
+                changed = _merged(unit, call, masks, release, builder) if masks else None
+                if changed is not None:
+                    calls[number] = changed
+                    done.add(key)
+            units += [*builder.take(), replace(unit, calls=tuple(calls))]
+        return replace(network, units=tuple(units)), frozenset(done)
+
+    return change_networks(root, change)
+
+
+def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
+    """Return a call on inputs with the masks applied; None if that cannot be written."""
+    first = next(iter(call.args), None)
+    if unit.custom or unit.class_name not in _MERGES or not isinstance(first, list | tuple):
+        return None
+    tensors = [item for item in first if isinstance(item, Reference)]
+    rule = rule_of(unit, named_arguments(unit, call), len(tensors), release)
+    mask_by_place = dict(masks)
+    present = [mask_by_place.get(str(place)) for place in range(len(tensors))]
+    dtype = compute_dtype(unit)
+    if (
+        len(tensors) < len(first)
+        or rule is None
+        or read_masks(rule, present)
+        or any(builder.dtype(tensor) != dtype for tensor in tensors)
+    ):
+        return None
+    kept = [
+        None if mask is None else _steps(builder, builder.put(mask, unit), unit) for mask in present
+    ]
+    if any(step is None and mask is not None for step, mask in zip(kept, present, strict=True)):
+        return None
+    change = _factors if unit.class_name == "Multiply" else _others
+    merged: list[Argument] = [*change(builder, unit, tensors, kept)]
+    return replace(call, args=(merged, *call.args[1:]))
+
+
+def _steps(builder: MaskBuilder, mask: Reference | None, taker: Unit) -> Reference | None:
+    """Return a mask with an axis for channels."""
+    return None if mask is None else builder.operation("ExpandDims", taker, (mask,), axis=-1)
+
+
+def _factors(
+    builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
+) -> list[Reference]:
+    """Return the factors: 1 at masked steps; where all are masked, the first factor is 0."""
+    build = builder.operation
+    factors = [
+        tensor
+        if mask is None
+        else build("Where", unit, (mask, tensor, build("OnesLike", unit, (tensor,))))
+        for tensor, mask in zip(tensors, kept, strict=True)
+    ]
+    masks = [mask for mask in kept if mask is not None]
+    if len(masks) < len(tensors):
+        return factors
+    some = masks[0]
+    for mask in masks[1:]:
+        some = build("LogicalOr", unit, (some, mask))
+    none = build("ZerosLike", unit, (tensors[0],))
+    return [build("Where", unit, (some, factors[0], none)), *factors[1:]]
+
+
+def _others(
+    builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
+) -> list[Reference]:
+    """
+    Return the last two values of which the layer takes the larger or the smaller one: what inputs
+    before them come to, and the last input.
+    """
+    build = builder.operation
+    result, mask = tensors[0], kept[0]
+    pair = [result]
+    for place, (tensor, own) in enumerate(zip(tensors[1:], kept[1:], strict=True)):
+        if place:
+            result = build(unit.class_name, unit, tuple(pair))
+        taken = tensor if own is None else build("Where", unit, (own, tensor, result))
+        result = result if mask is None else build("Where", unit, (mask, result, taken))
+        mask = None if None in (mask, own) else build("LogicalOr", unit, (mask, own))
+        pair = [result, taken]
+    return pair
+
+
+_FIRST_WITH_ZEROS: Final = "keras3.10"
+_LARGE: Final = {"float16": -32752.0}
+_LARGE_ELSE: Final = -1e9
+"""What Keras 2 adds, by compute dtype (``_large_compatible_negative`` in softmax.py)."""
+
+
+def gives_zeros(release: str) -> bool:
+    """Return whether a release gives zeros where a mask is false."""
+    return family_of(release) == KERAS3 and is_since(release, _FIRST_WITH_ZEROS)
+
+
+def with_softmaxes(
+    root: Unit, needed: Mapping[CallKey, Used], table: MaskTable, *, zeros: bool
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model whose Softmax layers keep the source's results for fully masked rows, which the
+    target computes differently, and the calls for which that could be written.
+
+    :param needed: the masks that each call computes with
+    :param zeros: whether the source computes zeros for fully masked rows
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        zeroed: dict[Reference, Reference] = {}
+        keeping: set[str] = set()
+        done: set[CallKey] = set()
+        for unit in network.units:
+            calls = list(unit.calls)
+            behind: list[Unit] = []
+            for number, call in enumerate(unit.calls if is_softmax(unit) else ()):
+                key = (scope, unit.name, number)
+                mask = _mask(unit, needed.get(key, frozenset()), builder)
+                if mask is None or not isinstance(call.args[0], Reference):
+                    continue
+                units += builder.take()
+                if zeros:
+                    output = Reference(layer=unit.name, call=number)
+                    zeroed[output] = _zeroed(unit, output, mask, builder)
+                    behind += builder.take()
+                else:
+                    calls[number] = Call(args=(_lowered(unit, call.args[0], mask, builder),))
+                done.add(key)
+            units += [*builder.take(), replace(unit, calls=tuple(calls)), *behind]
+            keeping |= {operation.name for operation in behind}
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, zeroed, keeping), frozenset(done)
+
+    return change_networks(root, change)
+
+
+def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
+    all_masks = [mask for _, mask in masks]
+    return builder.put(all_masks[0], unit) if len(all_masks) == 1 else None
+
+
+def _zeroed(unit: Unit, output: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
+    """Return the output with zeros where a mask is false."""
+    build = builder.operation
+    kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype="bool")
+    return build("Where", unit, (kept, output, build("ZerosLike", unit, (output,))))
+
+
+def _lowered(unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
+    """Return scores with a large negative number added where a mask is false."""
+    build, dtype = builder.operation, compute_dtype(unit) or "float32"
+    kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype=dtype)
+    gone = build("Subtract", unit, (1.0, kept))
+    return build(
+        "Add", unit, (tensor, build("Multiply", unit, (gone, _LARGE.get(dtype, _LARGE_ELSE))))
+    )
+
+
+_RANK: Final = 3
+_SCORES: Final = "return_attention_scores"
+_UNHIDDEN: Final = "float64"
+"""What the mask of Keras 2 does not hide scores in, so that it gives no average."""
+
+_NO_STEPS: Final = (Slice(), Slice(stop=0))
+ZEROS: Final = "zeros"
+"""What releases that attend to nothing give as scores."""
+
+
+def can_select(unit: Unit, masks: Used, result: str) -> bool:
+    """
+    Return whether an attention's result for fully masked steps can be written with operations.
+
+    :param result: the result, such as ``zeros``
+    """
+    policy = unit.config.get("dtype")
+    arguments = named_arguments(unit, unit.calls[0])
+    return (
+        is_attention(unit)
+        and len(unit.calls) == 1
+        and all(isinstance(arguments.get(name), Reference) for name in ("query", "value"))
+        and isinstance(policy, Policy)
+        and (result == ZEROS or policy.compute_dtype != _UNHIDDEN)
+        and _rank(unit) in (None, _RANK)
+        and unit.config.get("attention_axes") in (None, [1])
+        and attending_masks(unit.calls[0], masks) is not None
+    )
+
+
+def with_selections(
+    root: Unit, results: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
+) -> tuple[Unit, frozenset[CallKey]]:
+    """
+    Return a model in which some attention layers have other results for fully masked steps, and the
+    calls for which that could be written.
+
+    :param results: the results by call. A call is left as it is if its mask comes from outside a
+        nested model, because the mask is not a tensor in that model.
+    """
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        writer = _SelectionWriter(MaskBuilder(network, scope, table))
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for unit in network.units:
+            key = (scope, unit.name, 0)
+            replacements = writer.units(unit, needed[key], results[key]) if key in results else []
+            units += replacements or [unit]
+            done |= {key} if replacements else set()
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, writer.selected, writer.names), frozenset(done)
+
+    return change_networks(root, change) if results else (root, frozenset())
+
+
+class _SelectionWriter:
+    """Writes second calls into one network."""
+
+    def __init__(self, builder: MaskBuilder) -> None:
+        self._builder = builder
+        self.selected: dict[Reference, Reference] = {}
+        """What stands for the outputs of attention layers."""
+        self.names: set[str] = set()
+        """The operations that take those outputs as they are."""
+
+    def units(self, unit: Unit, masks: Used, result: str) -> list[Unit]:
+        """
+        Return a layer that is called twice, with the operations around it; an empty list if its
+        mask cannot be computed by operations.
+        """
+        arguments = named_arguments(unit, unit.calls[0])
+        query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
+        mask = (
+            self._builder.attention_mask(attending, query, None, unit)
+            if isinstance(query, Reference) and attending is not None
+            else None
+        )
+        if mask is None:
+            self._builder.take()
+            return []
+        second = self._second_call(unit, arguments, result)
+        new_units = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
+        self._select(unit, mask, result)
+        return [*new_units, *self._builder.take()]
+
+    def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], result: str) -> Call:
+        """Return a call without a mask on the mean of all values, or on no values for zeros."""
+        values: dict[str, Argument] = {
+            name: self._builder.operation("GetItem", unit, (tensor, _NO_STEPS))
+            if result == ZEROS
+            else self._builder.operation("Mean", unit, (tensor,), axis=[1], keepdims=True)
+            for name in ("value", "key")
+            if isinstance(tensor := arguments.get(name), Reference)
+        }
+        query = arguments["query"]
+        copied = self._builder.copy(query, unit) if isinstance(query, Reference) else query
+        return Call(args=(copied, values.pop("value")), kwargs=values)
+
+    def _select(self, unit: Unit, mask: Reference, result: str) -> None:
+        """Select the output of the second call for the fully masked steps."""
+        build = self._builder.operation
+        first = Reference(layer=unit.name)
+        attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
+        second = Reference(layer=unit.name, call=1)
+        self._put(first, build("Where", unit, (attended, first, second)))
+        if unit.calls[0].kwargs.get(_SCORES):
+            scores = Reference(layer=unit.name, output=1)
+            none = build("ZerosLike", unit, (scores,))
+            masked_scores = (
+                none
+                if result == ZEROS
+                else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
+            )
+            heads = build("ExpandDims", unit, (attended,), axis=1)
+            self._put(scores, build("Where", unit, (heads, scores, masked_scores)))
+            self.names.add(none.layer)
+
+    def _put(self, output: Reference, selected: Reference) -> None:
+        self.selected[output] = selected
+        self.names.add(selected.layer)
+
+
+def _rank(unit: Unit) -> int | None:
+    """Return how many axes the query of an attention has; None where its file does not say it."""
+    build = unit.build or {}
+    known = build.get("shapes_dict")
+    shapes = {**build, **(known if isinstance(known, dict) else {}), **unit.config}
+    shape = shapes.get("query_shape")
+    return len(shape) if isinstance(shape, list | tuple) else None
+
 
 _PASSES: Final = 3
 """How often masks are written: what one writes may end a mask that travelled before."""
