@@ -31,13 +31,13 @@ interpreter.
 """
 
 JOBS = {
-    "reexport": "reexport",
-    "predict": "predict",
-    "check": "check",
-    "trial": "trial",
-    "devices": "devices.available",
+    "reexport": "reexport.run",
+    "predict": "predict.run",
+    "check": "check.run",
+    "trial": "trial.run_trial",
+    "devices": "devices.available.run",
 }
-"""Kind of job to the module that does it."""
+"""Kind of job to the function that does it."""
 
 COLLECTED = (100_000, 20, 100)
 """
@@ -118,8 +118,9 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
     """Do one job and return its last event."""
     try:
         sys.path += [entry for entry in job["path"] if entry not in sys.path]
-        module = importlib.import_module(PACKAGE + "." + JOBS[job["job"]])
-        return {"result": module.run(job, lambda step: tell({"step": step}))}
+        module, _, function = JOBS[job["job"]].rpartition(".")
+        run = getattr(importlib.import_module(PACKAGE + "." + module), function)
+        return {"result": run(job, lambda step: tell({"step": step}))}
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         failure = refusal(error)

@@ -18,7 +18,7 @@ _last: dict[str, Trials] = {}
 """The trials of the last search in this process, by its token."""
 
 
-def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+def run_trial(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """
     Return what was measured of ``job["candidate"]`` on each half of the inputs.
 

@@ -16,16 +16,18 @@ RUNTIME: Final = Path(policytool.__file__).parent / "tf_runtime"
 
 NAMED: Final = re.compile(
     r"(?:\bruntime\(|import_module\(f?)\"(?:(?:policytool_runtime|tf_runtime|\{PACKAGE\})\.)?"
-    r"((?:devices|engine|feeding|gradients|graphs)\.\w+|library|model_calls)\""
+    r"((?:devices|engine|feeding|gradients|graphs)\.\w+|devices|op_placement|library|model_calls)\""
 )
 """How scripts that run under the interpreter with TensorFlow name them."""
 
 
-def test_each_job_has_its_module() -> None:
+def test_each_job_has_its_function() -> None:
     """A job's module is imported when the first job of its kind comes."""
     assert JOBS
-    for module in JOBS.values():
-        assert (RUNTIME / f"{module.replace('.', '/')}.py").is_file(), module
+    for job in JOBS.values():
+        module, _, function = job.rpartition(".")
+        source = (RUNTIME / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        assert f"\ndef {function}(" in source, job
 
 
 @pytest.mark.parametrize("folder", ["compat", "bench"])

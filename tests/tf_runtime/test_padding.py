@@ -61,7 +61,7 @@ def test_rows_are_padded_partly_and_fully(batch: int) -> None:
     (array,) = drawn([ids()], batch=batch)
     kinds = [kind(row) for row in array]
     assert kinds == (CYCLE * len(kinds))[: len(kinds)]
-    assert len(kinds) >= padding.WAYS
+    assert len(kinds) >= padding.PADDING_WAYS
 
 
 def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:

@@ -135,7 +135,8 @@ class TaskMetrics:
             if start != len(self.labels[name]):
                 text = "the labels of output {} have {}, but the model returned {}"
                 raise Refused(
-                    label_files.CODE, text.format(name, _rows(len(self.labels[name])), _rows(start))
+                    label_files.LABELS_CODE,
+                    text.format(name, _rows(len(self.labels[name])), _rows(start)),
                 )
         if self.task.function is not None:
             higher = bool(getattr(self.task.function, "higher_is_better", True))
@@ -174,7 +175,7 @@ class TaskMetrics:
         labels, start = self.labels[name], self._start[name]
         if start + count > len(labels):
             text = "the labels of output {} have only {}, but the model returned more rows"
-            raise Refused(label_files.CODE, text.format(name, _rows(len(labels))))
+            raise Refused(label_files.LABELS_CODE, text.format(name, _rows(len(labels))))
         self._start[name] = start + count
         return labels[start : start + count]
 

@@ -155,7 +155,7 @@ class Feeder:
         """Return seeded inputs, and with ``extremes`` extra batches."""
         count = self.wanted["batches"] or 1
         if self.wanted.get("pads_every_way"):
-            count = max(count, -(-padding.WAYS // self.batch_size))
+            count = max(count, -(-padding.PADDING_WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
         hows = [recipe.how for recipe in recipes]
         beside = []

@@ -10,7 +10,7 @@ from . import array_files
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-CODE = "labels-file"
+LABELS_CODE = "labels-file"
 
 _SHOWN = 10
 """How many names a sentence lists."""
@@ -25,7 +25,7 @@ def read_labels(path: str) -> dict[str, Any]:
     try:
         return array_files.arrays_of(path)
     except Refused as error:
-        raise Refused(CODE, str(error)) from error
+        raise Refused(LABELS_CODE, str(error)) from error
 
 
 def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     if unknown or not labels:
         named = ", ".join(name or "an array without a name" for name in unknown[:_SHOWN])
         text = "the labels contain {}, but the model has the outputs {}"
-        raise Refused(CODE, text.format(named or "no array", ", ".join(names[:_SHOWN])))
+        raise Refused(LABELS_CODE, text.format(named or "no array", ", ".join(names[:_SHOWN])))
     flat = [name for name in names if name in labels and not labels[name].shape]
     if flat:
-        raise Refused(CODE, "the labels of output {} have no rows".format(flat[0]))
+        raise Refused(LABELS_CODE, "the labels of output {} have no rows".format(flat[0]))
     return {name: labels[name] for name in names if name in labels}

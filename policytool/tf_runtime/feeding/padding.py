@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from .recipes import Recipe
 
-WAYS = 4
+PADDING_WAYS = 4
 """Nowhere, at the end, at the beginning, everywhere."""
 
-_NOWHERE, _END, _BEGINNING, _EVERYWHERE = range(WAYS)
+_NOWHERE, _END, _BEGINNING, _EVERYWHERE = range(PADDING_WAYS)
 _SENTENCES_RANK = 3
 
 
@@ -32,7 +32,9 @@ def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: 
     """
     for row in range(array.shape[0]):
         number = first + row
-        way = (number + (place if number % (2 * WAYS) >= WAYS else 0)) % WAYS
+        way = (
+            number + (place if number % (2 * PADDING_WAYS) >= PADDING_WAYS else 0)
+        ) % PADDING_WAYS
         kept = _kept(array, parts, row)
         if way == _END:
             array[row, kept:] = recipe.padding
