@@ -12,7 +12,7 @@ from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment
-from policytool.numerics.check_results.devices import TensorFlowDevice
+from policytool.numerics.check_results.checks import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.kept_layers import Choices

@@ -19,7 +19,7 @@ from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics import user_functions
-from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError

@@ -11,7 +11,7 @@ import pytest
 from policytool.commands import every_layer
 from policytool.commands.check_options import CheckOptions
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.devices import MissingKernel
+from policytool.numerics.check_results.checks import MissingKernel
 from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import SIDES, call, check, output, run
 

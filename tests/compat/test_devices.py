@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.numerics.check_results import devices
+from policytool.numerics.check_results import checks
 from policytool.releases.kernels import missing
 from policytool.support.errors import PolicytoolError
 from policytool.support.text import codec
@@ -66,7 +66,7 @@ def test_devices_work_side_by_side(tried: Callable[[str, Any], Any], count: int)
         place = f"/job:localhost/replica:0/task:0/device:CPU:{number}"
         assert one["made"] == place
         assert one["variables"] == [place]
-        assert codec.read(devices.Timing, one["timed"]).latency > 0
+        assert codec.read(checks.Timing, one["timed"]).latency > 0
     assert max(one["start"] for one in ran) < min(one["end"] for one in ran)
 
 
@@ -75,7 +75,7 @@ def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: 
     """The list names every device as it is asked for; what is not there is refused with what is."""
     found = tried("logical", count)
     names = [f"/device:CPU:{number}" for number in range(count)]
-    assert [codec.read(devices.TensorFlowDevice, one).name for one in found["listed"]] == [
+    assert [codec.read(checks.TensorFlowDevice, one).name for one in found["listed"]] == [
         f"cpu:{number}" for number in range(count)
     ]
     assert all(
@@ -125,7 +125,7 @@ def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
     """
     sizes = [512, 1024]
     *found, slow, took = tried("timed", sizes)
-    timings = [codec.read(devices.Timing, one) for one in found]
+    timings = [codec.read(checks.Timing, one) for one in found]
     assert [one.peak_memory for one in timings] == [
         2 * 4 * size * size for size in sizes for _ in range(2)
     ]
@@ -160,7 +160,7 @@ def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any]
     assert {name for name, one in found.items() if not one["told"]} == {"compiled", "wide"}
     assert all(one["error"] is None for name, one in found.items() if not one["told"])
     for told in (
-        codec.read(devices.MissingKernel, told) for one in found.values() for told in one["told"]
+        codec.read(checks.MissingKernel, told) for one in found.values() for told in one["told"]
     ):
         assert (told.type, told.dtype, told.elsewhere, told.in_float32) == (
             "MaxPool3D",
@@ -176,7 +176,7 @@ def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any]
 
 def test_what_the_cpu_does_instead_is_told_apart(tried: Callable[[str, Any], Any]) -> None:
     """Texts are made on the CPU in any dtype; a constant computes nothing, so it falls nowhere."""
-    told = {one.type: one for one in map(codec.reader(devices.MissingKernel), tried("texts", None))}
+    told = {one.type: one for one in map(codec.reader(checks.MissingKernel), tried("texts", None))}
     assert set(told) == {"AsString", "StringJoin"}
     assert all(
         one.elsewhere and not one.in_float32 and one.layer == one.type for one in told.values()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from policytool.numerics.check_results import graphs
+from policytool.numerics.check_results import checks
 from policytool.numerics.verdicts import answers as answering
 from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances
@@ -102,7 +102,7 @@ def reductions(one: dict[str, Any]) -> dict[str, float]:
 def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     """Nothing changed that TensorFlow's lists deny, and everything is measured that was found."""
     found = signature(answers, case, policy)
-    rewrite = codec.read(graphs.GraphRewrite, found["rewrite"])
+    rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
     assert "deny" not in {
@@ -194,7 +194,7 @@ def test_twins_run_once(answers: Answers) -> None:
 def test_kept(answers: Answers, case: str, policy: str) -> None:
     """What is kept computes in float32, and with what was changed is no more than all ops."""
     found = signature(answers, case, policy)
-    rewrite = codec.read(graphs.GraphRewrite, found["rewrite"])
+    rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")
     assert sum(sum(one.ops.values()) for one in rewrite.kept) + rewrite.ops <= rewrite.total
     whole = {one.scope for one in rewrite.kept if one.is_whole}

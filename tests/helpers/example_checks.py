@@ -8,10 +8,21 @@ from typing import Any, Final
 from policytool.commands.inspect import Failure
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results import gradients, metrics
-from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun, CheckSide
-from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
-from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
-from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, ExtraBatch, InputKind
+from policytool.numerics.check_results.checks import (
+    Check,
+    CheckInput,
+    CheckInputs,
+    CheckNote,
+    CheckRun,
+    CheckSide,
+    ExtraBatch,
+    GraphRewrite,
+    InputKind,
+    KeptScope,
+    MissingKernel,
+    TensorFlowDevice,
+    Timing,
+)
 from policytool.numerics.check_results.layers import (
     CheckedOutput,
     LayerCall,

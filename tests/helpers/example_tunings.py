@@ -14,8 +14,13 @@ from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
-from policytool.numerics.check_results.checks import CheckNote, CheckSide
-from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, InputKind
+from policytool.numerics.check_results.checks import (
+    CheckInput,
+    CheckInputs,
+    CheckNote,
+    CheckSide,
+    InputKind,
+)
 from policytool.numerics.tuning.objectives import Objective
 from policytool.numerics.tuning.results import (
     Ending,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.numerics.check_results import devices as values
+from policytool.numerics.check_results import checks as values
 from policytool.support.text import codec
 from policytool.tf_runtime.devices import available as devices
 from policytool.tf_runtime.devices import parallel_devices, timing

@@ -2,24 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.answers import Answer, Open, worst
-from policytool.numerics.check_results.inputs import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.answers import OutputAnswer
-    from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.check_results.graphs import GraphRewrite
-    from policytool.numerics.check_results.inputs import CheckInputs, OverflowProbe
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.regressions import Comparison
     from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
+
+
+class InputKind(StrEnum):
+    """Where inputs are from."""
+
+    GIVEN = "given"
+    """The user's own (``--inputs``)."""
+
+    SYNTHETIC = "synthetic"
+    """Drawn at random, in the range of what the layers that they come to take."""
+
+
+class ExtraBatch(StrEnum):
+    """Synthetic batches that are not random."""
+
+    CONSTANT = "constant"
+    """A positive value everywhere."""
+
+    EDGES = "edges"
+    """The lowest and the highest values of the range of each input."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckInput:
+    """One input of the model, or of a signature."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    """
+    With the batch first; None for a dimension that differs from batch to batch, and in place of all
+    where nothing is known of it.
+    """
+
+    dtype: str
+    how: str
+    """
+    Where its values are from, in a few words: how they were drawn, or what they are called in the
+    user's file.
+    """
+
+    range: tuple[float, float] | None = None
+    """The range of what was drawn, from which the edges are; None for text and given values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverflowProbe:
+    """What larger inputs show: synthetic float inputs, each multiplied by the same factor."""
+
+    factor: float | None
+    """The smallest factor that was tried and overflows float16; None if none does."""
+
+    finite_to: float
+    """The largest factor that was tried and does not."""
+
+    path: str | None
+    """The first layer that overflows; None if none does."""
+
+    class_name: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckInputs:
+    """All of them."""
+
+    kind: InputKind
+    seed: int | None
+    """What they were drawn with; None where nothing was drawn."""
+
+    batches: int
+    batch_size: int
+    inputs: tuple[CheckInput, ...]
+    extra: tuple[ExtraBatch, ...] = ()
+    """Which extra batches were run; ``batches`` counts them too."""
+
+    notes: tuple[str, ...] = ()
+    """
+    What is to be said of them: a batch size that the model does not take, batches that were left
+    out, NaN in the user's arrays.
+    """
 
 
 _WIDE: Final = frozenset({"float32", "float64", "(global)"})
@@ -246,3 +321,134 @@ class Check:
     def holds(self) -> bool:
         """Whether nothing that was measured speaks against the candidate."""
         return all(run.holds and not run.missing for run in self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptScope:
+    """A scope of a graph, such as a layer's, with ops that stay float32."""
+
+    scope: str
+    ops: Mapping[str, int]
+    """These ops by type."""
+
+    is_whole: bool
+    """Whether none of its ops were changed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphRewrite:
+    """What one pass changed in the graph of one signature."""
+
+    option: str
+    """
+    The pass, as TensorFlow's RewriterConfig calls it, such as
+    ``auto_mixed_precision_onednn_bfloat16``.
+    """
+
+    said: str
+    """The same in words, with what it stands for where it only emulates."""
+
+    ops: int
+    """How many ops it took to 16 bits; those of loops that are functions among them."""
+
+    total: int
+    """How many ops had a float32 type before, without those that only pass on what others made."""
+
+    casts: int
+    """How many casts it added."""
+
+    narrow_before: int
+    """How many ops had a 16-bit type before: the plain graph is no float32 reference then."""
+
+    by_type: Mapping[str, int]
+    """The ops that it changed, by their type."""
+
+    kept: tuple[KeptScope, ...] = ()
+    """The scopes with ops that it left in float32, in the order of the graph."""
+
+    unchanged: str | None
+    """
+    Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the
+    policy.
+    """
+
+    @property
+    def dtype(self) -> str:
+        """The 16-bit dtype that it converts to."""
+        return "bfloat16" if self.option.endswith(("bfloat16", "_mkl")) else "float16"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorFlowDevice:
+    """One device that TensorFlow sees; what it does not say is None."""
+
+    name: str
+    """``cpu:0`` or ``gpu:0``, as ``--device`` takes it."""
+
+    kind: str
+    """``cpu`` or ``gpu``."""
+
+    model: str | None
+    """What its maker calls it."""
+
+    compute_capability: str | None
+    """Of NVIDIA GPUs, such as ``9.0``."""
+
+    memory: int | None
+    """All bytes that it has."""
+
+    driver: str | None
+    """The version of the GPU's driver."""
+
+    cuda: str | None
+    """The version that TensorFlow was built for, of the GPU's libraries."""
+
+    cudnn: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MissingKernel:
+    """An op of the traced graph that a kind of device has no kernel for."""
+
+    op: str
+    """Its name in the graph, after that of the op that calls the function it is in."""
+
+    type: str
+    """What it does, such as ``MaxPool3D``."""
+
+    dtype: str | None
+    """The dtype that no kernel takes, or the op's own where none alone is to blame."""
+
+    layer: str | None
+    """The path of the layer that it belongs to."""
+
+    elsewhere: bool
+    """Whether it runs on the CPU instead; where not, the graph cannot run."""
+
+    in_float32: bool
+    """Whether the device would have a kernel for it in float32."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """What calls of one model on one batch took."""
+
+    latency: float
+    """Seconds of one call, the median."""
+
+    spread: tuple[float, float]
+    """Seconds of the shortest and of the longest call."""
+
+    throughput: float
+    """Examples in a second, at the median."""
+
+    peak_memory: int | None
+    """
+    Bytes that tensors took at most during a call, beyond those there before it; None where the
+    device's allocator does not count.
+
+    That of a CPU leaves out tensors of less than 256 KiB.
+    """
+
+    how: str | None
+    """``device`` where its allocator counted them."""

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.planning.options import Options
-    from policytool.numerics.check_results.checks import CheckNote, CheckSide
-    from policytool.numerics.check_results.devices import TensorFlowDevice
-    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.checks import (
+        CheckInputs,
+        CheckNote,
+        CheckSide,
+        TensorFlowDevice,
+    )
     from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.numerics.tuning.objectives import Objective
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics.check_results import (
-    devices,
-    gradients,
-    graphs,
-    inputs,
-    metrics,
-)
+from policytool.numerics.check_results import checks, gradients, metrics
 from policytool.numerics.check_results.checks import CheckRun
 from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import judgements, safety
@@ -77,29 +71,27 @@ def _run(record: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in record["calls"])
     outputs = tuple(_output(output) for output in record["outputs"])
     return CheckRun(
-        device=codec.read(devices.TensorFlowDevice, record["device"]),
+        device=codec.read(checks.TensorFlowDevice, record["device"]),
         signature=record["signature"],
-        inputs=codec.read(inputs.CheckInputs, record["inputs"]),
+        inputs=codec.read(checks.CheckInputs, record["inputs"]),
         calls=calls,
         outputs=outputs,
         verdict=judgements.judge_run(calls, outputs, tolerances),
-        rewrite=codec.read(graphs.GraphRewrite, record["rewrite"])
+        rewrite=codec.read(checks.GraphRewrite, record["rewrite"])
         if record.get("rewrite") is not None
         else None,
-        fallbacks=tuple(
-            codec.read(devices.MissingKernel, kernel) for kernel in record["fallbacks"]
-        ),
-        missing=tuple(codec.read(devices.MissingKernel, kernel) for kernel in record["missing"]),
+        fallbacks=tuple(codec.read(checks.MissingKernel, kernel) for kernel in record["fallbacks"]),
+        missing=tuple(codec.read(checks.MissingKernel, kernel) for kernel in record["missing"]),
         gradients=gradients.gradients_from_json(record["gradients"])
         if record["gradients"] is not None
         else None,
         timings={
-            name: codec.read(devices.Timing, timing) for name, timing in record["timings"].items()
+            name: codec.read(checks.Timing, timing) for name, timing in record["timings"].items()
         },
         unmatched=tuple(record["unmatched"]),
         random=tuple(record.get("random", ())),
         aliases=tuple(record.get("aliases", ())),
-        overflow_probe=codec.read(inputs.OverflowProbe, record["overflow_probe"])
+        overflow_probe=codec.read(checks.OverflowProbe, record["overflow_probe"])
         if record.get("overflow_probe") is not None
         else None,
     )

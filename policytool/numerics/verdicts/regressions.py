@@ -26,8 +26,7 @@ from policytool.support.errors import ModelFileError, short
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.checks import Check, CheckInputs, CheckRun
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.numerics.verdicts.earlier_reports import EarlierCheck, EarlierRun, Place
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.checks import InputKind
 from policytool.reports.checks._verdict import place
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
-    from policytool.numerics.check_results.devices import TensorFlowDevice
-    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.checks import (
+        Check,
+        CheckInputs,
+        CheckRun,
+        CheckSide,
+        TensorFlowDevice,
+    )
 
 
 def caveats(check: Check) -> list[str]:

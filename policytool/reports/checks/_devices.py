@@ -14,8 +14,7 @@ from policytool.reports.page import Cell, Column, Row, Tone, table_section
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.devices import MissingKernel, Timing
+    from policytool.numerics.check_results.checks import CheckRun, MissingKernel, Timing
     from policytool.reports.page import Section
 
 _OPS: Final = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.checks import InputKind
 from policytool.reports._words import bytes_words
 from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.figures import many
@@ -14,10 +14,15 @@ from policytool.support.shorten import join_first
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
-    from policytool.numerics.check_results.devices import TensorFlowDevice
-    from policytool.numerics.check_results.graphs import GraphRewrite
-    from policytool.numerics.check_results.inputs import CheckInput, CheckInputs
+    from policytool.numerics.check_results.checks import (
+        Check,
+        CheckInput,
+        CheckInputs,
+        CheckRun,
+        CheckSide,
+        GraphRewrite,
+        TensorFlowDevice,
+    )
 
 _REASONS: Final = 3
 """How many reasons are told why layers keep their policy, the commonest first."""

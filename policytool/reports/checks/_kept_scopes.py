@@ -11,7 +11,7 @@ from policytool.support.shorten import join_first
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
+    from policytool.numerics.check_results.checks import GraphRewrite, KeptScope
 
 _REASONS: Final = 3
 """How many reasons are listed, the most frequent first."""

@@ -6,7 +6,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.numerics.check_results.answers import Answer, Open, OutputKind
-from policytool.numerics.check_results.inputs import ExtraBatch, InputKind
+from policytool.numerics.check_results.checks import ExtraBatch, InputKind
 from policytool.numerics.check_results.regressions import Change, Subject
 from policytool.numerics.check_results.verdicts import (
     JudgementSubject,
@@ -57,8 +57,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.numerics.check_results.answers import Bounds, KindAnswer, OutputAnswer
-    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
-    from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
+    from policytool.numerics.check_results.checks import (
+        Check,
+        CheckInput,
+        CheckInputs,
+        CheckRun,
+        CheckSide,
+        GraphRewrite,
+        KeptScope,
+        MissingKernel,
+        OverflowProbe,
+        TensorFlowDevice,
+        Timing,
+    )
     from policytool.numerics.check_results.gradients import (
         DynamicScale,
         GradientReductions,
@@ -67,8 +78,6 @@ if TYPE_CHECKING:
         TrainedVariable,
         Trial,
     )
-    from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
-    from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, OverflowProbe
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.output_changes import (

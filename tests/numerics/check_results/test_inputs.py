@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from policytool.numerics.check_results.inputs import (
-    CheckInput,
-    CheckInputs,
-    InputKind,
-)
+from policytool.numerics.check_results.checks import CheckInput, CheckInputs, InputKind
 from policytool.support.text import codec
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.regressions import Change, Subject
 from policytool.numerics.verdicts.earlier_reports import earlier_check
 from policytool.numerics.verdicts.regressions import compare
