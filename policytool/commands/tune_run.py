@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from policytool.commands.tune_options import TuneOptions
     from policytool.formats.discovery import Input
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.hand_over import HandOver

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.metrics import LayerCall
 
     Checked = Callable[..., Check]
 

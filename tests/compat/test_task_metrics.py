@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
     Checked = Callable[..., Check]

@@ -23,11 +23,12 @@ from policytool.numerics.check_results.checks import (
     TensorFlowDevice,
     Timing,
 )
-from policytool.numerics.check_results.layers import (
+from policytool.numerics.check_results.metrics import (
     CheckedOutput,
     LayerCall,
+    OutputChanges,
+    Shares,
 )
-from policytool.numerics.check_results.output_changes import OutputChanges, Shares
 from policytool.numerics.check_results.verdicts import (
     Advice,
     Judgement,

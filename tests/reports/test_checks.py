@@ -48,7 +48,7 @@ from tests.helpers.marks import THOROUGH
 if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.metrics import LayerCall
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.numerics.check_results import output_changes
+from policytool.numerics.check_results import metrics
 from policytool.support.text import codec
 from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
-def changes(reference: Any, candidate: Any, batch: int = 7) -> output_changes.OutputChanges:
+def changes(reference: Any, candidate: Any, batch: int = 7) -> metrics.OutputChanges:
     """Return what became of an output, as the command reads it."""
     found = OutputChanges()
     for start in range(0, len(reference), batch):
         found.update(reference[start : start + batch], candidate[start : start + batch])
-    return codec.read(output_changes.OutputChanges, found.to_json())
+    return codec.read(metrics.OutputChanges, found.to_json())
 
 
 def random(*shape: int, seed: int = 1) -> Any:
@@ -143,7 +143,7 @@ def test_batches_may_have_different_shapes() -> None:
         one = random(1, length, seed=seed)
         found.update(one, one + 0.1)
         assert found.varies or seed == 1
-    told = codec.read(output_changes.OutputChanges, found.to_json())
+    told = codec.read(metrics.OutputChanges, found.to_json())
     (channel,) = told.channels
     assert channel.values == 41
     assert channel.error == pytest.approx(0.41, rel=1e-3)

@@ -20,9 +20,9 @@ import numpy as np
 
 from policytool.formats import format_detection
 from policytool.model.optimizer_config import configuration
-from policytool.numerics.check_results import output_changes
+from policytool.numerics.check_results import metrics
 from policytool.numerics.check_results.answers import Answer, OutputAnswer, worst
-from policytool.numerics.check_results.layers import CheckedOutput
+from policytool.numerics.check_results.metrics import CheckedOutput
 from policytool.numerics.verdicts import bounds, safety
 from policytool.numerics.verdicts.output_kinds import losses_by_output
 from policytool.numerics.verdicts.task_metric import metric_from_json
@@ -76,7 +76,7 @@ def checked_output(fact: Mapping[str, Any], before: Any, after: Any) -> CheckedO
         accumulated=None,
         name=fact["name"],
         activation=fact["activation"],
-        changes=codec.read(output_changes.OutputChanges, changes.to_json()),
+        changes=codec.read(metrics.OutputChanges, changes.to_json()),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.numerics.check_results.task_metrics import OutputMetric
+    from policytool.numerics.check_results.metrics import OutputMetric
 
 
 class OutputKind(StrEnum):

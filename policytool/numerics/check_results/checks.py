@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.answers import OutputAnswer
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
     from policytool.numerics.check_results.regressions import Comparison
     from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 _Number = TypeVar("_Number", int, float)
 
 LARGEST_FINITE: Final[Mapping[str, float]] = MappingProxyType(
@@ -284,3 +285,286 @@ def _share(count: int | None, reductions: TensorReductions) -> float | None:
 
 def _both(reference: _Number | None, candidate: _Number | None) -> tuple[_Number, _Number] | None:
     return None if reference is None or candidate is None else (reference, candidate)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """The shares of the rows of each sample that changed: 0 or 1 where a sample is one row."""
+
+    samples: int
+    changed: int
+    """Samples in which any row changed."""
+
+    total: float
+    """The sum of the shares."""
+
+    squares: float
+    """The sum of their squares."""
+
+    worst: float
+    """The largest share."""
+
+    @property
+    def mean(self) -> float:
+        """The mean share."""
+        return self.total / self.samples if self.samples else 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether each sample changed as a whole or not at all."""
+        return self.total == self.changed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelErrors:
+    """The errors of one channel, or of all channels together."""
+
+    error: float
+    """The sum of squared errors."""
+
+    worst: float
+    """That of the worst sample."""
+
+    squares: float
+    """The sum of the squares of each sample's sum."""
+
+    spread: float
+    """The sum of the squared distances of the reference's values from their mean."""
+
+    mean: float
+    """The absolute mean of the reference's values."""
+
+    values: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbabilityErrors:
+    """The differences of values from 0 to 1."""
+
+    error: float
+    """The sum of absolute differences."""
+
+    squares: float
+    """The sum of the squares of each sample's sum."""
+
+    worst: float
+    """The largest sum for one sample."""
+
+    sum: float
+    """The sum of the reference's values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputChanges:
+    """What became of the values of one output."""
+
+    samples: int
+    compared: int
+    """Samples that are finite in both models."""
+
+    spoiled: int
+    """Samples with NaN or infinity in the candidate where the reference is finite."""
+
+    rows: int
+    width: int
+    """Values of the last axis."""
+
+    range: tuple[float, float] | None
+    """The lowest and the highest finite value of the reference; None where none is finite."""
+
+    varies: bool
+    """Whether samples of the reference differ."""
+
+    is_probability: bool
+    """Whether all values of the reference are from 0 to 1."""
+
+    sums_to_one: bool
+    """Whether the values of each row of the reference do."""
+
+    has_unit_norm: bool
+    """Whether each row of the reference does."""
+
+    open_share: float | None
+    """The share of values that are far from 0 and from 1."""
+
+    class_changes: Shares | None
+    """The rows whose largest value is in another place."""
+
+    side_changes: Shares | None
+    """The values on the other side of 0.5, of what may be negative of 0."""
+
+    value_changes: Shares | None
+    """Of integers, words and truth values: the values that differ."""
+
+    neighbor_changes: Shares | None
+    """The vectors with another nearest neighbour among the samples."""
+
+    unmatched_masks: Shares | None
+    """One less the intersection over the union of the values above 0.5."""
+
+    probability: ProbabilityErrors | None
+    class_error: float | None
+    """The sum of the absolute differences of the logarithm of each row's largest probability."""
+
+    channels: tuple[ChannelErrors, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputMetric:
+    """What the metric is for one output, or for all outputs together."""
+
+    output: str | None
+    """None for a function of the user's that gets several outputs."""
+
+    reference: float
+    candidate: float
+    drop: float | None
+    """How much worse the candidate is; below 0 if it is better, None if a value is NaN."""
+
+    max_drop: float
+    passed: bool
+    """Whether it gets worse by no more than ``max_drop``."""
+
+    names: tuple[str, ...] = ()
+    """The outputs that a function of the user's gets; empty if ``output`` says it."""
+
+    rows: int = 0
+    """Rows with labels; 0 if the outputs of the reference took their place."""
+
+    bounds: tuple[float, float] | None = None
+    """
+    The lower and the upper bound of ``drop`` at 95 % confidence; None if it is known for too few
+    rows.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskMetric:
+    """The metric of each output that has labels."""
+
+    name: str
+    higher_is_better: bool
+    """Errors and losses are better if they are lower."""
+
+    outputs: tuple[OutputMetric, ...]
+    """At least one; the one with the largest drop above what is allowed first."""
+
+    @property
+    def worst(self) -> OutputMetric:
+        """The output whose metric gets worse by most."""
+        return self.outputs[0]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the metric of every output passed."""
+        return all(output.passed for output in self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallTrace:
+    """The place of a call in the candidate; other calls are given by their index in the run."""
+
+    begun: int
+    """How many calls began before it."""
+
+    within: int | None
+    """The call that it was made in; None for the model's own."""
+
+    producers: tuple[int, ...]
+    """The calls whose tensors it gets, directly or through code between them."""
+
+    gets_nonfinite: bool
+    """Whether the candidate's inputs have NaN or infinity where the reference's do not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedOutput:
+    """One tensor that a call gives, by the reference and by the candidate."""
+
+    shape: tuple[int | None, ...]
+    dtype_reference: str
+    dtype_candidate: str
+    accumulated: Metrics | None
+    """
+    How far it is from the reference's where both models run from end to end; None where it cannot
+    be compared.
+    """
+
+    isolated: Metrics | None = None
+    """
+    The same where the candidate's layer gets the reference's inputs; None where that was not
+    measured.
+    """
+
+    name: str | None = None
+    """The output's name, of the model's own outputs."""
+
+    tf32: Metrics | None = None
+    """
+    The reference with TF32 against the reference without, from end to end; None where that was not
+    measured.
+    """
+
+    own: Metrics | None = None
+    """
+    In a diagnosis: the candidate's layer against the reference's, both called with the reference's
+    inputs as the candidate's layers round them; None where they are not rounded before the call.
+    """
+
+    rounding: Metrics | None = None
+    """The same of the reference's layer, called with its inputs as they are and rounded."""
+
+    activation: str | None = None
+    """The last activation of one of the model's own outputs; None if its graph does not tell."""
+
+    changes: OutputChanges | None = None
+    """What became of the values of one of the model's own outputs."""
+
+    exponents: tuple[tuple[int, int], ...] | None = None
+    """
+    The reference's binary exponents in ascending order, each with its number of values that are
+    normal in float32; None if they were not counted.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerCall:
+    """One call of a layer."""
+
+    path: str
+    number: int
+    """How often the layer was called before: a shared layer has several calls."""
+
+    class_name: str
+    compute_reference: str | None
+    compute_candidate: str | None
+    inputs: tuple[str, ...]
+    """The float dtypes of what the candidate's layer was called with."""
+
+    depth: int
+    """The terms that its reductions add up, one reduction after the other."""
+
+    children: int
+    """How many calls of other layers were made within it."""
+
+    within: tuple[str, ...] = ()
+    """
+    What it and the layers in it compute in, on either side: dtypes, and modes of quantisation such
+    as ``int8``.
+    """
+
+    weight_rounding: float = 0.0
+    """
+    The relative error that the rounding of quantised weights explains; 0 if both models have the
+    same weights, or none are quantised.
+    """
+
+    is_model: bool
+    outputs: tuple[CheckedOutput, ...]
+    trace: CallTrace | None = None
+    """None unless the run is a diagnosis."""
+
+    @property
+    def place(self) -> str:
+        """The layer's path, with the number of the call where it is not the first."""
+        return self.path if not self.number else f"{self.path} (call {self.number + 1})"

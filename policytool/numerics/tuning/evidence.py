@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
 
 _FLOAT32_BYTES = 4
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.metrics import TaskMetric
 
 TOLERANCE: Final = 0.01
 """The relative error of outputs that is allowed if nothing else is asked for."""

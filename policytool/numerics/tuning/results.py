@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         CheckSide,
         TensorFlowDevice,
     )
-    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.tuning.objectives import Objective
 
 

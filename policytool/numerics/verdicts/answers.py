@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results import checks, gradients, metrics
 from policytool.numerics.check_results.checks import CheckRun
-from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import judgements, safety
 from policytool.numerics.verdicts.output_kinds import check_names
 from policytool.numerics.verdicts.task_metric import metric_from_json

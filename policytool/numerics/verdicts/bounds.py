@@ -18,7 +18,7 @@ from policytool.numerics.check_results.answers import Bounds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.numerics.check_results.output_changes import Shares
+    from policytool.numerics.check_results.metrics import Shares
 
 CONFIDENCE: Final = 0.95
 _RISK: Final = 1 - CONFIDENCE

@@ -17,8 +17,7 @@ from policytool.numerics.verdicts import tolerances
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.metrics import LayerCall
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

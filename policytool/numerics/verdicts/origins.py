@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.layers import CallTrace, LayerCall
-    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.metrics import CallTrace, LayerCall, Metrics
 
 
 class Blame(StrEnum):

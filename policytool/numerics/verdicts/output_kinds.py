@@ -20,7 +20,7 @@ from policytool.support.shorten import join_first
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from policytool.numerics.check_results.output_changes import OutputChanges
+    from policytool.numerics.check_results.metrics import OutputChanges
 
 
 Reading = frozenset[OutputKind]

@@ -30,13 +30,14 @@ from policytool.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from policytool.numerics.check_results.layers import CheckedOutput
-    from policytool.numerics.check_results.output_changes import (
+    from policytool.numerics.check_results.metrics import (
         ChannelErrors,
+        CheckedOutput,
         OutputChanges,
+        OutputMetric,
         Shares,
+        TaskMetric,
     )
-    from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
     from policytool.numerics.verdicts.output_kinds import Reading
 
 MAX_CHANGE: Final = 0.01

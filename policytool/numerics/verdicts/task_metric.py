@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 from policytool.numerics.user_functions import UserFunction, function_named
 from policytool.numerics.verdicts import bounds
 from policytool.releases.naming import snake_case

@@ -24,7 +24,7 @@ from policytool.support.patterns.matching import Matcher, StepsExceededError, ch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.metrics import LayerCall
 
 _SLACK: Final = 4.0
 """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.answers import KindAnswer, OutputAnswer
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.numerics.check_results.task_metrics import OutputMetric
+    from policytool.numerics.check_results.metrics import OutputMetric
 
 WORDS: Final = {Answer.SAFE: "Safe", Answer.NOT_SAFE: "Not safe", Answer.UNDECIDED: "Undecided"}
 _COUNTED: Final = {

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.page import Section
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+    from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
     from policytool.reports.page import Section
 
 _NUMBER: Final = 9

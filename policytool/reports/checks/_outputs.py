@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.layers import CheckedOutput
+    from policytool.numerics.check_results.metrics import CheckedOutput
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.page import Section
 

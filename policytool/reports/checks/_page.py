@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.reports.checks._verdict import Checks
     from policytool.reports.layout import View
     from policytool.reports.page import Chart

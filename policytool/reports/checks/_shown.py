@@ -11,8 +11,7 @@ from policytool.reports.page import Cell, Tone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.layers import CheckedOutput
-    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.metrics import CheckedOutput, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
 
 NUMBER: Final = 11

@@ -78,16 +78,18 @@ if TYPE_CHECKING:
         TrainedVariable,
         Trial,
     )
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.metrics import Metrics
-    from policytool.numerics.check_results.output_changes import (
+    from policytool.numerics.check_results.metrics import (
         ChannelErrors,
+        CheckedOutput,
+        LayerCall,
+        Metrics,
         OutputChanges,
+        OutputMetric,
         ProbabilityErrors,
         Shares,
+        TaskMetric,
     )
     from policytool.numerics.check_results.regressions import Comparison, Difference
-    from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
     from policytool.numerics.check_results.verdicts import Advice, Judgement, Origin
     from policytool.numerics.verdicts.loss_scales import LossScaleDecision
     from policytool.reports.checks._verdict import Checks

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policytool.numerics.check_results.gradients import GradientReductions
-from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 from policytool.numerics.tuning.objectives import (
     GRADIENT_ERROR,
     TOLERANCE,

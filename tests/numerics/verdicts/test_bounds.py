@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.numerics.check_results.output_changes import Shares
+from policytool.numerics.check_results.metrics import Shares
 from policytool.numerics.verdicts import bounds
 
 

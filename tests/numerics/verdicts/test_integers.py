@@ -13,7 +13,7 @@ from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from tests.helpers.example_checks import call, whole
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.metrics import LayerCall
 
 
 def hashing(differing: int, *inputs: str) -> LayerCall:

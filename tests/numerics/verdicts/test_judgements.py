@@ -15,7 +15,7 @@ from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.layers import CheckedOutput
+    from policytool.numerics.check_results.metrics import CheckedOutput
 
 
 def judged(found: CheckedOutput, *tolerances: str) -> Judgement:

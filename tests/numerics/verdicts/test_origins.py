@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policytool.numerics.check_results.layers import CallTrace
+from policytool.numerics.check_results.metrics import CallTrace
 from policytool.numerics.verdicts import kept_layers, origins
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.origins import Blame

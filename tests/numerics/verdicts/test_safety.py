@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.numerics.check_results import output_changes
+from policytool.numerics.check_results import metrics
 from policytool.numerics.check_results.answers import Answer, Open, OutputKind
-from policytool.numerics.check_results.layers import CheckedOutput
-from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+from policytool.numerics.check_results.metrics import CheckedOutput, OutputMetric, TaskMetric
 from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import (
     OutputFacts,
@@ -25,11 +24,11 @@ from policytool.support.text import codec
 from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
-def changes(one: Any, other: Any) -> output_changes.OutputChanges:
+def changes(one: Any, other: Any) -> metrics.OutputChanges:
     """Return what became of an output of one batch."""
     found = OutputChanges()
     found.update(np.asarray(one), np.asarray(other))
-    return codec.read(output_changes.OutputChanges, found.to_json())
+    return codec.read(metrics.OutputChanges, found.to_json())
 
 
 def checked_output(name: str, one: Any, other: Any) -> CheckedOutput:

@@ -18,7 +18,7 @@ from policytool.numerics.verdicts.task_metric import (
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_results.metrics import TaskMetric
 
 LABELS = Path("y.npy")
 
