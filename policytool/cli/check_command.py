@@ -23,7 +23,7 @@ from policytool.commands.earlier_check import read_earlier_check
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
-from policytool.numerics.check_results.answers import Answer
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.workers import Worker
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
 from policytool.support.errors import ModelFileError, WorkerError

@@ -10,10 +10,9 @@ from policytool.results._result import Report, Result, number_at, value_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from policytool.numerics.check_results.answers import Answer
     from policytool.numerics.check_results.checks import Check as CheckValue
     from policytool.numerics.check_results.checks import CheckNote, CheckRun, CheckSide
-    from policytool.numerics.check_results.verdicts import Advice
+    from policytool.numerics.check_results.verdicts import Advice, Answer
     from policytool.reports.checks import Checks
 
 _RUN: Final = ("device.name", "signature")

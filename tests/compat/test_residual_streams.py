@@ -19,7 +19,7 @@ from policytool.formats import discovery, format_detection
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Options
 from policytool.model import reading
-from policytool.numerics.check_results.answers import Answer
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.reports import View
 from policytool.reports.checks import Checks, headline
 from policytool.reports.checks.fields import REPORT

@@ -13,7 +13,7 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.regressions import Change
+from policytool.numerics.check_results.verdicts import Change
 from policytool.numerics.verdicts.earlier_reports import earlier_check
 from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.reports import View

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.answers import OutputKind
 from policytool.numerics.check_results.checks import OverflowProbe
-from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, Ruling
+from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, OutputKind, Ruling
 from policytool.numerics.verdicts.earlier_reports import earlier_check
 from policytool.numerics.verdicts.regressions import compare
 from policytool.numerics.verdicts.safety import Rule, answer_outputs

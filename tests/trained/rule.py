@@ -21,8 +21,8 @@ import numpy as np
 from policytool.formats import format_detection
 from policytool.model.optimizer_config import configuration
 from policytool.numerics.check_results import metrics
-from policytool.numerics.check_results.answers import Answer, OutputAnswer, worst
 from policytool.numerics.check_results.metrics import CheckedOutput
+from policytool.numerics.check_results.verdicts import Answer, OutputAnswer, worst
 from policytool.numerics.verdicts import bounds, safety
 from policytool.numerics.verdicts.output_kinds import losses_by_output
 from policytool.numerics.verdicts.task_metric import metric_from_json

@@ -10,7 +10,7 @@ from policytool.commands.arguments.shared import (
     TensorFlowArguments,
     WriteArguments,
 )
-from policytool.numerics.check_results.answers import OutputKind
+from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.numerics.tuning.search import MAX_TRIALS
 from policytool.numerics.verdicts.safety import MAX_CHANGE
 

@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import Answer, Open, worst
+from policytool.numerics.check_results.verdicts import Answer, Open, worst
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
-    from policytool.numerics.check_results.answers import OutputAnswer
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.regressions import Comparison
-    from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
+    from policytool.numerics.check_results.verdicts import (
+        Advice,
+        CheckVerdict,
+        Comparison,
+        Origin,
+        OutputAnswer,
+    )
 
 
 class InputKind(StrEnum):

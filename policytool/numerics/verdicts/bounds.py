@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import Bounds
+from policytool.numerics.check_results.verdicts import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

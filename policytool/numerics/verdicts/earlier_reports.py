@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.regressions import Subject
-from policytool.numerics.check_results.verdicts import Ruling
+from policytool.numerics.check_results.verdicts import Ruling, Subject
 from policytool.support.errors import ModelFileError
 from policytool.support.text import jsontext
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import OutputKind
+from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.releases import keras_objects
 from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short

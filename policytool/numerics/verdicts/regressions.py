@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.regressions import (
+from policytool.numerics.check_results.verdicts import (
     Change,
     Comparison,
     Difference,
+    JudgementSubject,
+    Ruling,
     Subject,
 )
-from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling
 from policytool.numerics.verdicts.earlier_reports import Finding, below, output_place
 from policytool.numerics.verdicts.task_metric import is_worse
 from policytool.support.errors import ModelFileError, short

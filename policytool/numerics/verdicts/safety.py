@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import (
+from policytool.numerics.check_results.verdicts import (
     Answer,
     Bounds,
     KindAnswer,

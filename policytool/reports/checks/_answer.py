@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import Answer, Open, OutputKind, severity
+from policytool.numerics.check_results.verdicts import Answer, Open, OutputKind, severity
 from policytool.reports.checks._metric import change_words
 from policytool.reports.figures import figure, many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.answers import KindAnswer, OutputAnswer
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.metrics import OutputMetric
+    from policytool.numerics.check_results.verdicts import KindAnswer, OutputAnswer
 
 WORDS: Final = {Answer.SAFE: "Safe", Answer.NOT_SAFE: "Not safe", Answer.UNDECIDED: "Undecided"}
 _COUNTED: Final = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.answers import Answer
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases.dtypes import HALVES
 from policytool.reports._words import failure_facts
 from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs

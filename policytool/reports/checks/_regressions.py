@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.regressions import Change, Subject
+from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.reports.checks._shown import NUMBER
 from policytool.reports.figures import figure, many
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.numerics.check_results.regressions import Comparison, Difference
+    from policytool.numerics.check_results.verdicts import Comparison, Difference
     from policytool.reports.page import Section
 
 _ROWS: Final = 10

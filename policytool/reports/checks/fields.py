@@ -5,13 +5,16 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.numerics.check_results.answers import Answer, Open, OutputKind
 from policytool.numerics.check_results.checks import ExtraBatch, InputKind
-from policytool.numerics.check_results.regressions import Change, Subject
 from policytool.numerics.check_results.verdicts import (
+    Answer,
+    Change,
     JudgementSubject,
     NotComparable,
+    Open,
+    OutputKind,
     Ruling,
+    Subject,
 )
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
@@ -56,7 +59,6 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.numerics.check_results.answers import Bounds, KindAnswer, OutputAnswer
     from policytool.numerics.check_results.checks import (
         Check,
         CheckInput,
@@ -89,8 +91,16 @@ if TYPE_CHECKING:
         Shares,
         TaskMetric,
     )
-    from policytool.numerics.check_results.regressions import Comparison, Difference
-    from policytool.numerics.check_results.verdicts import Advice, Judgement, Origin
+    from policytool.numerics.check_results.verdicts import (
+        Advice,
+        Bounds,
+        Comparison,
+        Difference,
+        Judgement,
+        KindAnswer,
+        Origin,
+        OutputAnswer,
+    )
     from policytool.numerics.verdicts.loss_scales import LossScaleDecision
     from policytool.reports.checks._verdict import Checks
 

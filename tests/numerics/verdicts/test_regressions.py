@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.numerics.check_results.checks import InputKind
-from policytool.numerics.check_results.regressions import Change, Subject
+from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.numerics.verdicts.earlier_reports import earlier_check
 from policytool.numerics.verdicts.regressions import compare
 from policytool.numerics.verdicts.task_metric import metric_from_json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.regressions import Comparison
+    from policytool.numerics.check_results.verdicts import Comparison
     from policytool.reports.checks import Checks
 
 FILE = "before.json"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from policytool.numerics.check_results import metrics
-from policytool.numerics.check_results.answers import Answer, Open, OutputKind
 from policytool.numerics.check_results.metrics import CheckedOutput, OutputMetric, TaskMetric
+from policytool.numerics.check_results.verdicts import Answer, Open, OutputKind
 from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import (
     OutputFacts,
