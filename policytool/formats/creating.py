@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
-from policytool.formats.creating.base import Creator, flat, refuse_collisions
+from policytool.formats.creating_base import Creator, flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.edits import WriteOptions
 from policytool.formats.format_detection import open_values

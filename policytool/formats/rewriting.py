@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS
 from policytool.formats.edits import WriteOptions, Written
-from policytool.formats.rewriting.base import Changes, Rewriter
+from policytool.formats.writers import Changes, Rewriter
 from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policytool.formats.base import Format
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted
-    from policytool.formats.rewriting.base import FileChange
+    from policytool.formats.writers import FileChange
     from policytool.formats.writing import AnyOutput, OutputPlace
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document
-    from policytool.formats.rewriting.base import Apply
+    from policytool.formats.writers import Apply
 
 _LARGEST: Final = 24_000
 """Bytes of a seed; what a larger one has more of is the same again."""

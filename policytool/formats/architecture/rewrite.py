@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.formats import rewriting_texts as texts
 from policytool.formats.architecture.read import PART
-from policytool.formats.rewriting import texts
 
 if TYPE_CHECKING:
-    from policytool.formats.rewriting.base import Rewriter
+    from policytool.formats.writers import Rewriter
 
 
 def rewriter() -> Rewriter:

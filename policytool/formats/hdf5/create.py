@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Creator, ascii_json, flat, read_back
+from policytool.formats.creating_base import Creator, ascii_json, flat, read_back
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents

@@ -11,7 +11,7 @@ import numpy as np
 from policytool.formats import casting
 from policytool.formats import placed_values as _values
 from policytool.formats.casting import Counts
-from policytool.formats.creating.base import flat
+from policytool.formats.creating_base import flat
 from policytool.formats.hdf5.datasets import spaces
 from policytool.formats.hdf5.library import attribute_names
 from policytool.formats.hdf5.links import group_at

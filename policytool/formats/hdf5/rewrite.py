@@ -15,7 +15,7 @@ from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.rewriting.base import Rewriter, edit_texts
+from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError
 from policytool.support.files import atomic
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Cast, Counted
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
-    from policytool.formats.rewriting.base import Changes, FileChange
+    from policytool.formats.writers import Changes, FileChange
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.keras_archive import file_names
-from policytool.formats.rewriting.texts import TextChange
+from policytool.formats.rewriting_texts import TextChange
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Cast, Edit
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
-    from policytool.formats.rewriting.base import Changes
+    from policytool.formats.writers import Changes
 
     Open = Callable[[str], AbstractContextManager[OpenHdf5]]
     """Opens a weights file by its name."""

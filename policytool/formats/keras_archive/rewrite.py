@@ -18,7 +18,7 @@ from policytool.formats.hdf5.rewriting import comparison, storage
 from policytool.formats.hdf5.rewriting.rebuild import rebuild
 from policytool.formats.keras_archive import member_changes as _members
 from policytool.formats.keras_archive import members as _archive
-from policytool.formats.rewriting.base import Changes, FileChange, Rewriter
+from policytool.formats.writers import Changes, FileChange, Rewriter
 from policytool.formats.writing import WriteError, differs
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import equal

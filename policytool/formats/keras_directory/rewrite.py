@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from policytool.formats.hdf5.rewrite import Hdf5Change
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import member_changes as _members
-from policytool.formats.rewriting.base import Changes, FileChange, Rewriter
+from policytool.formats.writers import Changes, FileChange, Rewriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.rewriting.base import Changes, FileChange, Rewriter, refuse_casts
 from policytool.formats.saved_model.files import KERAS
 from policytool.formats.saved_model.metadata import MetadataChange
+from policytool.formats.writers import Changes, FileChange, Rewriter, refuse_casts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

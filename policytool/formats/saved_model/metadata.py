@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import edit_texts
 from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.writers import edit_texts
 from policytool.formats.writing import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening

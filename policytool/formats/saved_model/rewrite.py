@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Changes, FileChange, Rewriter, edit_texts
 from policytool.formats.saved_model import metadata as _metadata
 from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.formats.saved_model.metadata import MetadataChange
+from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.rewriting import texts
+from policytool.formats import rewriting_texts as texts
 from policytool.formats.tfjs.read import PART, escapes, shards
 from policytool.formats.writing import WriteError
 from policytool.support.text import jsontext
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast
-    from policytool.formats.rewriting.base import Rewriter
+    from policytool.formats.writers import Rewriter
 
 
 def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:

@@ -6,7 +6,7 @@ import copy
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting import texts
+from policytool.formats import rewriting_texts as texts
 from policytool.formats.writing import WriteError
 from policytool.formats.yaml_architecture.read import PART
 from policytool.support.text import yaml_emitter, yamltext
@@ -16,7 +16,7 @@ from policytool.support.text.jsontext import ABSENT, Absent, place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.formats.rewriting.base import Rewriter
+    from policytool.formats.writers import Rewriter
     from policytool.support.text.jsonedit import Change
     from policytool.support.text.jsontext import Json
 

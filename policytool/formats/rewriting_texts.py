@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.formats.rewriting.base import Rewriter, edit_texts, refuse_casts
+from policytool.formats.writers import Rewriter, edit_texts, refuse_casts
 from policytool.formats.writing import WriteError, differs
 from policytool.support import limits
 from policytool.support.files import atomic, opening
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast, Counted, Edit
-    from policytool.formats.rewriting.base import Apply, Changes, FileChange
+    from policytool.formats.writers import Apply, Changes, FileChange
 
 
 def _decode(data: bytes, what: str) -> str:

@@ -42,7 +42,7 @@ class Creator:
 
     check: Callable[[Path, Content], None]
     """
-    Raise :class:`policytool.formats.rewriting.base.WriteError` if a draft lacks what loaders need
+    Raise :class:`policytool.formats.writers.WriteError` if a draft lacks what loaders need
     and a document does not say: names in attributes.
     """
 
