@@ -13,7 +13,7 @@ from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.verdicts import answers, recorded_training, regressions
-from policytool.numerics.verdicts.file_names import answered_file_paths
+from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import Rule
 from policytool.releases import dtypes
 from policytool.support import steps

@@ -22,7 +22,7 @@ from policytool.numerics.tuning.objectives import (
 )
 from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.file_names import answered_file_paths
+from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support import steps

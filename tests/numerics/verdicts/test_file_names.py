@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.answers import file_paths
 
 Layers = list[tuple[str, str | None]]
 
