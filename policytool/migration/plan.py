@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Cast, Content, Edit, StateSlot
+from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.targets import target_and_containers

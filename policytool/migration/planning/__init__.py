@@ -4,6 +4,8 @@ Plan the changes of a loaded model for the user's options. Pure: nothing is writ
 ``decisions`` chooses the policy of each layer, ``keep`` the layers that stay in float32, and
 ``propagation`` follows dtypes through the graph. ``policy_formats`` writes policies as the target
 reads them, ``training`` changes the optimizer, and ``stored_dtypes`` lists the tensors to cast.
+:func:`with_layers` writes the policies of many layers as few ``--set`` options, which plan the same
+as one for each layer.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
     buildable,
-    decisions,
-    notes,
     policy_formats,
     propagation,
     savedmodel_revival,
@@ -24,7 +24,7 @@ from policytool.migration.planning import (
     training,
 )
 from policytool.migration.planning import notes as remarks
-from policytool.migration.planning.decisions import decide
+from policytool.migration.planning.decisions import decide, is_settable, matches
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Assignment, Options
 from policytool.model import reading
@@ -67,7 +67,7 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
         draft_plan,
         notes=(
             *draft_plan.notes,
-            *(() if refusals else notes.about_layout(loaded, draft_plan.edits)),
+            *(() if refusals else remarks.about_layout(loaded, draft_plan.edits)),
         ),
         refusals=refusals,
         loaders_before=loaded.loaders,
@@ -100,8 +100,8 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         kept=_kept_layers(loaded, decisions),
         notes=(
             *trained.notes,
-            *notes.about(loaded, options, decisions),
-            *(() if retrace else notes.about_traces(loaded, everything)),
+            *remarks.about(loaded, options, decisions),
+            *(() if retrace else remarks.about_traces(loaded, everything)),
         ),
         refusals=(*_before_policies(loaded, options), *decisions.refusals),
         retrace=retrace,
@@ -240,11 +240,11 @@ def _assignments(
 
     :param harmless: layers that patterns for the same policy may match
     """
-    by_user = decisions.matches(loaded, options.assignments)
+    by_user = matches(loaded, options.assignments)
     names = {
         index: (layer.path, *layer.also_at)
         for index, layer in enumerate(loaded.layers)
-        if decisions.is_settable(loaded, index)
+        if is_settable(loaded, index)
     }
     for policy in dict.fromkeys(policies.values()):
         group = [path for path, layer_policy in policies.items() if layer_policy == policy]
