@@ -23,7 +23,7 @@ from policytool.model.optimizer_config import configuration
 from policytool.numerics.check_results import metrics
 from policytool.numerics.check_results.metrics import CheckedOutput
 from policytool.numerics.check_results.verdicts import Answer, OutputAnswer, worst
-from policytool.numerics.verdicts import bounds, safety
+from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import losses_by_output
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.support.text import codec
@@ -160,7 +160,7 @@ def table_rows(pairs: Sequence[Pair], rows: int, title: str) -> list[str]:
             sum(counts[harm, answer] for harm in harms)
             for answer in (Answer.SAFE, Answer.UNDECIDED, Answer.NOT_SAFE)
         ]
-        upper = bounds.of_share(wrong, sum(cells)).upper
+        upper = safety.of_share(wrong, sum(cells)).upper
         numbers = " | ".join(map(str, [sum(cells), *cells]))
         lines.append(f"| {title} | {rows:,} | {text} | {numbers} | {wrong} (at most {upper:.1%}) |")
     return lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 from policytool.numerics.user_functions import UserFunction, function_named
-from policytool.numerics.verdicts import bounds
+from policytool.numerics.verdicts import safety
 from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short
 
@@ -170,7 +170,7 @@ def _bounds(output_json: Mapping[str, Any], *, higher: bool) -> tuple[float, flo
     squares = sum((block_drop - mean) ** 2 for block_drop in known)
     margin = _T * math.sqrt((len(known) - 1) / len(known) * squares)
     scale = 1.0 if higher else abs(output_json["reference"])
-    return whole - margin, max(whole + margin, bounds.UNSEEN * scale / output_json["rows"])
+    return whole - margin, max(whole + margin, safety.UNSEEN * scale / output_json["rows"])
 
 
 def _rank(metric: OutputMetric) -> tuple[bool, float]:

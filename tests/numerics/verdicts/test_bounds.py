@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.numerics.check_results.metrics import Shares
-from policytool.numerics.verdicts import bounds
+from policytool.numerics.verdicts import safety
 
 
 def tail(changed: int, samples: int, chance: float) -> float:
@@ -25,7 +25,7 @@ def tail(changed: int, samples: int, chance: float) -> float:
 def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int]) -> None:
     """At the upper bound, so few changes have a chance of 5 %; at the lower one, so many."""
     changed, samples = pair
-    found = bounds.of_share(changed, samples)
+    found = safety.of_share(changed, samples)
     assert found.lower <= found.value <= found.upper
     if changed < samples:
         assert tail(changed, samples, found.upper) == pytest.approx(0.05, abs=1e-6)
@@ -35,11 +35,11 @@ def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int
 
 def test_known_bounds() -> None:
     """Of the numbers of samples that people have."""
-    assert bounds.of_share(0, 299).upper <= 0.01 < bounds.of_share(0, 298).upper
-    assert bounds.of_share(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
-    assert bounds.of_share(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
-    assert bounds.least_samples(0.01) == 299
-    assert bounds.least_samples(0.05) == 59
+    assert safety.of_share(0, 299).upper <= 0.01 < safety.of_share(0, 298).upper
+    assert safety.of_share(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
+    assert safety.of_share(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
+    assert safety.least_samples(0.01) == 299
+    assert safety.least_samples(0.05) == 59
 
 
 @pytest.mark.parametrize("share", [0.003, 0.02, 0.3])
@@ -50,9 +50,9 @@ def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> N
     missed = mean_missed = 0
     for _ in range(300):
         changed = int((random.random(samples) < share).sum())
-        missed += bounds.of_share(changed, samples).upper < share
+        missed += safety.of_share(changed, samples).upper < share
         shares = np.minimum(1.0, random.exponential(share, samples)).tolist()
-        found = bounds.of_shares(
+        found = safety.of_shares(
             Shares(
                 samples=samples,
                 changed=samples,
@@ -75,8 +75,8 @@ def test_how_many_samples_would_decide(changed: int, samples: int, expected: int
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )
-    found = bounds.needed(samples, lambda times: bounds.of_shares(seen, times).upper, 0.01)
+    found = safety.needed(samples, lambda times: safety.of_shares(seen, times).upper, 0.01)
     assert found == expected
     if found is not None:
-        enough = bounds.of_shares(seen, (found + 5) / samples)
+        enough = safety.of_shares(seen, (found + 5) / samples)
         assert enough.upper <= 0.01
