@@ -33,7 +33,7 @@ def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
     )
 
 
-def casts(node: GraphNode) -> bool:
+def decides_dtype(node: GraphNode) -> bool:
     """Return whether an operation makes floats of a dtype that its inputs do not decide."""
     row = _called_class(node).row
     fixed = result_dtype(node, lambda _: None)

@@ -241,7 +241,7 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
         seen.add(name)
         node = graph.nodes[name]
         if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
-            pending += () if operations.casts(node) else reversed(node.parents)
+            pending += () if operations.decides_dtype(node) else reversed(node.parents)
         else:
             yield name
 
