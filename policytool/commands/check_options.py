@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.commands.arguments.running import CheckArguments
     from policytool.numerics.check_results.verdicts import OutputKind
     from policytool.numerics.user_functions import UserFunction
-    from policytool.numerics.verdicts.earlier_reports import EarlierCheck
+    from policytool.numerics.verdicts.regressions import EarlierCheck
     from policytool.numerics.verdicts.task_metric import WantedMetric
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.numerics.verdicts.earlier_reports import earlier_check
+from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -12,7 +12,7 @@ from policytool.support.files import opening
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.numerics.verdicts.earlier_reports import EarlierCheck
+    from policytool.numerics.verdicts.regressions import EarlierCheck
 
 
 def read_earlier_check(path: Path) -> EarlierCheck:

@@ -14,7 +14,7 @@ from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.check_results.verdicts import Change
-from policytool.numerics.verdicts.earlier_reports import earlier_check
+from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.check_results.checks import OverflowProbe
 from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, OutputKind, Ruling
-from policytool.numerics.verdicts.earlier_reports import earlier_check
-from policytool.numerics.verdicts.regressions import compare
+from policytool.numerics.verdicts.regressions import compare, earlier_check
 from policytool.numerics.verdicts.safety import Rule, answer_outputs
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic

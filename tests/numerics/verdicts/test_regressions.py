@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import Change, Subject
-from policytool.numerics.verdicts.earlier_reports import earlier_check
-from policytool.numerics.verdicts.regressions import compare
+from policytool.numerics.verdicts.regressions import compare, earlier_check
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS
