@@ -53,7 +53,7 @@ def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[
     return node.parents, not facts.half_kernels or len(node.parents) == 1
 
 
-def takes(node: GraphNode, met: frozenset[str]) -> bool:
+def has_kernels_for(node: GraphNode, met: frozenset[str]) -> bool:
     """Return whether an operation without 16-bit kernels gets none: float64 it has kernels for."""
     return is_wide(node) and "float16" not in met and "bfloat16" not in met
 

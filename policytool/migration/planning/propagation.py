@@ -348,7 +348,7 @@ def _conflicts_at(
     if (
         len(met) > 1
         and met != _meeting_dtypes(loaded, node, old)
-        and not operations.takes(node, met)
+        and not operations.has_kernels_for(node, met)
     ):
         narrow = [
             name
