@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from policytool.formats.creating_base import Creator
     from policytool.formats.document import Document
     from policytool.formats.stored_values import OpenValues
-    from policytool.formats.writers import Rewriter
+    from policytool.formats.writers import Creator, Rewriter
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
-from policytool.formats.creating_base import Creator, flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.edits import WriteOptions
 from policytool.formats.format_detection import open_values
 from policytool.formats.stored_values import ValuesError
+from policytool.formats.writers import Creator, flat, refuse_collisions
 from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic

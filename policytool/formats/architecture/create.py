@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from policytool.formats.architecture import read as layout
 from policytool.formats.base import is_serialised, writer_of
-from policytool.formats.creating_base import Creator, ascii_json, read_back
 from policytool.formats.document import Document
+from policytool.formats.writers import Creator, ascii_json, read_back
 from policytool.formats.writing import WriteError
 from policytool.support.files import atomic
 

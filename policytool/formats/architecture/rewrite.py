@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats import rewriting_texts as texts
+from policytool.formats import writers as texts
 from policytool.formats.architecture.read import PART
 
 if TYPE_CHECKING:

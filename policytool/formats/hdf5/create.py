@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating_base import Creator, ascii_json, flat, read_back
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents
+from policytool.formats.writers import Creator, ascii_json, flat, read_back
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.keras_archive import file_names
-from policytool.formats.rewriting_texts import TextChange
+from policytool.formats.writers import TextChange
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats import rewriting_texts as texts
+from policytool.formats import writers as texts
 from policytool.formats.tfjs.read import PART, escapes, shards
 from policytool.formats.writing import WriteError
 from policytool.support.text import jsontext

@@ -6,7 +6,7 @@ import copy
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import rewriting_texts as texts
+from policytool.formats import writers as texts
 from policytool.formats.writing import WriteError
 from policytool.formats.yaml_architecture.read import PART
 from policytool.support.text import yaml_emitter, yamltext
