@@ -15,7 +15,7 @@ from policytool.migration.planning.options import Assignment
 from policytool.numerics.check_results.checks import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.verdicts import origins
-from policytool.numerics.verdicts.kept_layers import Choices
+from policytool.numerics.verdicts.origins import Choices
 from policytool.numerics.workers import Worker
 from policytool.releases.releases import KERAS2
 from policytool.support import steps

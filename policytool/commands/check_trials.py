@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Advice
-from policytool.numerics.verdicts import kept_layers, origins
+from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Blame, Charge
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.numerics.verdicts.kept_layers import Choices
+    from policytool.numerics.verdicts.origins import Choices
 
     Trial = Callable[[frozenset[str]], Check]
     """
@@ -110,9 +110,7 @@ def _with_origin(
     helped = [
         charge
         for charge in charges
-        if choices is not None
-        and kept
-        and kept_layers.units(diagnosis, charge.call, choices) & kept
+        if choices is not None and kept and origins.units(diagnosis, charge.call, choices) & kept
     ]
     first = next(iter([*helped, *charges]), None) or _first_kept(diagnosis, choices, kept)
     return replace(run, origin=origins.origin(diagnosis, first) if first is not None else None)
@@ -125,7 +123,7 @@ def _first_kept(
     if choices is None or not kept:
         return None
     for place, call in enumerate(run.calls):
-        unit = kept_layers.units(run, place, choices, producers=False)
+        unit = origins.units(run, place, choices, producers=False)
         if unit and unit <= kept and not call.is_model:
             return Charge(call=place, blame=Blame.ERROR)
     return None
@@ -212,9 +210,9 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
     run = _failed(diagnosis)
     while not search.is_exhausted:
         run = origins.with_traces(_failed(check), _failed(diagnosis)) if check is not None else run
-        more = kept_layers.propose(run, choices) - kept if check is not None else frozenset()
+        more = origins.propose(run, choices) - kept if check is not None else frozenset()
         if not more and kept:
-            more = kept_layers.neighbours(run, kept, choices)
+            more = origins.neighbours(run, kept, choices)
         if not more or kept | more == frozenset(choices.paths):
             return None
         kept |= more
@@ -226,7 +224,7 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
 
 def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
     """Keep the layers that lose most: one, then twice as many each time."""
-    ranked = kept_layers.by_loss(_failed(diagnosis), choices)
+    ranked = origins.by_loss(_failed(diagnosis), choices)
     count = 1
     while count < len(ranked) and not search.is_exhausted:
         kept = frozenset().union(*ranked[:count])
@@ -265,7 +263,7 @@ def _grouped(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[froz
     left = set(kept)
     units: list[frozenset[str]] = []
     for place, call in enumerate(run.calls):
-        unit = kept_layers.units(run, place, choices, producers=False) & left
+        unit = origins.units(run, place, choices, producers=False) & left
         if unit and not call.is_model:
             units.append(frozenset(unit))
             left -= unit

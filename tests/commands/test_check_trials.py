@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policytool.commands import check_trials
 from policytool.commands.check_trials import Alternative, Budget
-from policytool.numerics.verdicts.kept_layers import Choices
+from policytool.numerics.verdicts.origins import Choices
 from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import check, output, run
 from tests.helpers.marks import THOROUGH

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool.numerics.tuning.results import Preference
-from policytool.numerics.verdicts import kept_layers, origins
-from policytool.numerics.verdicts.kept_layers import Choices
+from policytool.numerics.verdicts import origins
+from policytool.numerics.verdicts.origins import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -59,7 +59,7 @@ def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
             *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
             0.0,
         )
-        for path in kept_layers.units(run, place, choices):
+        for path in origins.units(run, place, choices):
             loss_by_path[path] = max(loss_by_path[path], lost)
     return loss_by_path
 
@@ -72,9 +72,9 @@ def proposals(
     those that ``migrate`` keeps in float32 by default.
     """
     run, choices = _failed(check), Choices(paths=paths)
-    blamed = kept_layers.propose(run, choices)
+    blamed = origins.propose(run, choices)
     by_rule = frozenset(rules)
-    more = blamed | kept_layers.neighbours(run, blamed, choices) if blamed else blamed
+    more = blamed | origins.neighbours(run, blamed, choices) if blamed else blamed
     yield from dict.fromkeys(
         proposal for proposal in (blamed, by_rule, blamed | by_rule, more) if proposal
     )
@@ -89,7 +89,7 @@ def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     calls_by_path: dict[str, list[str]] = {}
     for charge in origins.charges(run):
         call = run.calls[charge.call]
-        for path in kept_layers.units(run, charge.call, choices):
+        for path in origins.units(run, charge.call, choices):
             if call.path not in paths:
                 calls_by_path.setdefault(path, []).append(call.place)
     return {path: tuple(places) for path, places in calls_by_path.items()}

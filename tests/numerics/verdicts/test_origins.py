@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from policytool.numerics.check_results.metrics import CallTrace
-from policytool.numerics.verdicts import kept_layers, origins
-from policytool.numerics.verdicts.kept_layers import Choices
-from policytool.numerics.verdicts.origins import Blame
+from policytool.numerics.verdicts import origins
+from policytool.numerics.verdicts.origins import Blame, Choices
 from tests.helpers.example_checks import call, measured, output, run
 
 SPOILED: Any = {"overflowed": 10, "infinite_candidate": 10}
@@ -137,7 +136,7 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
 def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
     """A layer that can be chosen stands for itself."""
     found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
-    assert kept_layers.propose(found, CHOICES) == kept
+    assert origins.propose(found, CHOICES) == kept
 
 
 def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
@@ -146,7 +145,7 @@ def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1),
     )
-    assert kept_layers.propose(found, CHOICES) == {"net/block", "net/block/inner"}
+    assert origins.propose(found, CHOICES) == {"net/block", "net/block/inner"}
 
 
 def test_neighbours_are_what_kept_layers_get_and_give() -> None:
@@ -156,7 +155,7 @@ def test_neighbours_are_what_kept_layers_get_and_give() -> None:
         traced("net/b", (0,), begun=1),
         traced("net/last", (1,), begun=2),
     )
-    assert kept_layers.neighbours(found, {"net/b"}, CHOICES) == {"net/a", "net/last"}
+    assert origins.neighbours(found, {"net/b"}, CHOICES) == {"net/a", "net/last"}
 
 
 def test_layers_are_ranked_by_what_they_lose() -> None:
@@ -165,7 +164,7 @@ def test_layers_are_ranked_by_what_they_lose() -> None:
         traced("net/a", begun=0, isolated=0.01),
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
     )
-    assert kept_layers.by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
+    assert origins.by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
 
 
 def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
