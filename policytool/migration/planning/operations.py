@@ -63,7 +63,7 @@ def is_wide(node: GraphNode) -> bool:
     return node.site is None and not operation_facts(node.class_name).half_kernels
 
 
-def joins(node: GraphNode) -> bool:
+def joins_tensors(node: GraphNode) -> bool:
     """Return whether an operation puts several tensors into one as they are."""
     called = _called_class(node)
     if called.row is not None:

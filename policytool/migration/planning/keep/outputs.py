@@ -95,7 +95,7 @@ class _OriginSearch:
                 if self._add(node, shapes=self._is_shaping(node)):
                     has_input |= not sources  # the first layer of a Sequential takes what comes
                     pending += reversed(sources)
-            elif len(sources) == 1 or operations.joins(node):
+            elif len(sources) == 1 or operations.joins_tensors(node):
                 pending += reversed(sources)
             else:
                 for name, _ in self._operands(graph, sources):
@@ -163,7 +163,7 @@ class _OriginSearch:
             steps.spend(1 + len(before), walk="operands")
             if not self._is_operation(graph.nodes[call[0]]):
                 operands.append(call)
-            elif len(before) > 1 and not operations.joins(graph.nodes[call[0]]):
+            elif len(before) > 1 and not operations.joins_tensors(graph.nodes[call[0]]):
                 return []
             else:
                 pending += reversed(before)
