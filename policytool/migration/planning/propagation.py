@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
-from policytool.migration.planning import operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
+from policytool.migration.planning.operations import (
+    begins_with_constant,
+    has_kernels_for,
+    is_wide,
+    parents_of_one_dtype,
+    result_dtype,
+)
 from policytool.migration.result_dtypes import ENUMS, CalledClass, node_def_type, result_dtypes
 from policytool.model import custom_classes
 from policytool.model.calls import Call, Constant, Reference
@@ -197,7 +203,7 @@ class _Dtypes:
             return argument.dtype if isinstance(argument, Constant) else None
 
         if node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer:
-            known = operations.result_dtype(node, dtype_of)
+            known = result_dtype(node, dtype_of)
             if known is not None:
                 return known
             taken = frozenset[str]().union(*map(made_by, node.parents)) & _FLOATS
@@ -295,11 +301,9 @@ def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ..
     take, and its operations promote, but for a few.
     """
     if loaded.is_keras3 or node.site is None:
-        return operations.parents_of_one_dtype(
-            node, is_operation=loaded.is_keras3 and node.site is None
-        )
+        return parents_of_one_dtype(node, is_operation=loaded.is_keras3 and node.site is None)
     if layer_facts(loaded.sites[node.site].class_name).is_op_layer:
-        return node.parents, operations.begins_with_constant(node)
+        return node.parents, begins_with_constant(node)
     if _is_strict(loaded, node):
         return (*node.parents, node.name), False
     if layer_facts(loaded.sites[node.site].class_name).takes_states and len(node.parents) > 1:
@@ -348,7 +352,7 @@ def _conflicts_at(
     if (
         len(met) > 1
         and met != _meeting_dtypes(loaded, node, old)
-        and not operations.has_kernels_for(node, met)
+        and not has_kernels_for(node, met)
     ):
         narrow = [
             name
@@ -419,7 +423,7 @@ def _widen(loaded: LoadedModel, producer: GraphNode, op: GraphNode, decisions: D
     reason = f"{op.name} does not cast its inputs and would combine its output with float32 tensors"
     if producer is op:
         reason = "it does not cast its inputs, which are float32"
-    elif operations.is_wide(op):
+    elif is_wide(op):
         reason = f"its output goes to the operation {op.name}, which has no 16-bit kernel"
     for index in loaded.below(producer.site):
         if index in decisions.by_site:

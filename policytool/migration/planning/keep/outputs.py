@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning import operations
 from policytool.migration.planning.keep._base import KeepRule
+from policytool.migration.planning.operations import decides_dtype, joins_tensors
 from policytool.model import custom_classes
 from policytool.model.calls import call_tensors, tensors
 from policytool.model.model_cache import once_per_model
@@ -95,7 +95,7 @@ class _OriginSearch:
                 if self._add(node, shapes=self._is_shaping(node)):
                     has_input |= not sources  # the first layer of a Sequential takes what comes
                     pending += reversed(sources)
-            elif len(sources) == 1 or operations.joins_tensors(node):
+            elif len(sources) == 1 or joins_tensors(node):
                 pending += reversed(sources)
             else:
                 for name, _ in self._operands(graph, sources):
@@ -163,7 +163,7 @@ class _OriginSearch:
             steps.spend(1 + len(before), walk="operands")
             if not self._is_operation(graph.nodes[call[0]]):
                 operands.append(call)
-            elif len(before) > 1 and not operations.joins_tensors(graph.nodes[call[0]]):
+            elif len(before) > 1 and not joins_tensors(graph.nodes[call[0]]):
                 return []
             else:
                 pending += reversed(before)
@@ -241,7 +241,7 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
         seen.add(name)
         node = graph.nodes[name]
         if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
-            pending += () if operations.decides_dtype(node) else reversed(node.parents)
+            pending += () if decides_dtype(node) else reversed(node.parents)
         else:
             yield name
 
