@@ -18,14 +18,17 @@ from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
-from policytool.migration.planning.operations import (
+from policytool.migration.result_dtypes import (
+    ENUMS,
+    CalledClass,
     begins_with_constant,
     has_kernels_for,
     is_wide,
+    node_def_type,
     parents_of_one_dtype,
     result_dtype,
+    result_dtypes,
 )
-from policytool.migration.result_dtypes import ENUMS, CalledClass, node_def_type, result_dtypes
 from policytool.model import custom_classes
 from policytool.model.calls import Call, Constant, Reference
 from policytool.model.flow import follow, merged_graph

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule
-from policytool.migration.planning.operations import decides_dtype, joins_tensors
+from policytool.migration.result_dtypes import decides_dtype, joins_tensors
 from policytool.model import custom_classes
 from policytool.model.calls import call_tensors, tensors
 from policytool.model.model_cache import once_per_model
