@@ -25,8 +25,8 @@ from policytool.formats import discovery, format_detection
 from policytool.formats.document import TracedOp
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import reading, untrusted_code
+from policytool.numerics import reexport
 from policytool.numerics.prediction_tolerances import rewritten_tolerance
-from policytool.numerics.reexport import result_check
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run
@@ -416,10 +416,10 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
-        result_check.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
+        reexport.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
-    assert [result_check.hold_same_values(stored[0], other) for other in stored[1:]] == [
+    assert [reexport.hold_same_values(stored[0], other) for other in stored[1:]] == [
         True,
         False,
         False,
@@ -559,5 +559,5 @@ def test_the_new_graph_is_held_against_the_policies(
         for layer in model.layers
     )
     assert (
-        list(result_check._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+        list(reexport._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
     )

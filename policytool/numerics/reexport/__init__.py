@@ -3,13 +3,426 @@ SavedModels that a child process with TensorFlow re-exports: the job that it get
 comparison of its result with the original and the plan, which needs no TensorFlow.
 """
 
-from policytool.numerics.reexport.job import build_arguments, planned_model, reexport_job
-from policytool.numerics.reexport.result_check import (
-    ReexportComparison,
-    compare_result,
-    count_casts,
-    differences,
-)
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from policytool.formats.saved_model.files import CHECKPOINT
+from policytool.migration.plan import apply_edits
+from policytool.model import reading
+from policytool.model.model import Source
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes, graph_ops
+from policytool.releases.layer_classes import layer_facts
+from policytool.support.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.checkpoint.bundle import Bundle
+    from policytool.formats.document import Tensor
+    from policytool.formats.edits import Cast
+    from policytool.migration.plan import Plan
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer, Model
+    from policytool.numerics.hand_over import PrivateCopy
+
+
+def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
+    """Return the model as the plan wants it."""
+    return reading.load_model(apply_edits(loaded.document, plan.edits, ()))
+
+
+def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
+    """
+    Return the job arguments that build the model as ``planned``: its config, the policies of its
+    layers, and the global policies under which it is loaded and built.
+
+    :raises ModelFileError: if the root of the file is not a model with a config.
+    """
+    root = planned.document.nodes.get(0)
+    metadata = planned.document.parts.get(root.part or "") if root is not None else None
+    config = metadata.get("config") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(config, dict):
+        message = (
+            "cannot be re-exported: its root is not a Keras model with a config; export it "
+            "again from its original code"
+        )
+        raise ModelFileError(planned.document.path, "no-config", message)
+    layers = planned.layers
+    return {
+        "config": config,
+        "training": metadata.get("training_config") or None,
+        "policy_before": before.layers[0].policy,
+        "policy": layers[0].policy,
+        "policies": {
+            layer.path: layer.policy
+            for layer in layers
+            if layer.policy
+            and layer.source is not Source.UNKNOWN
+            and layer.class_name != INPUT_CLASS
+            and dtypes.is_float(layer.compute_dtype)
+        },
+    }
+
+
+def reexport_job(
+    before: LoadedModel, planned: LoadedModel, source: PrivateCopy, draft: Path
+) -> dict[str, Any]:
+    """
+    Return the job that writes the ``planned`` model to ``draft``, in the private directory of its
+    source.
+
+    :raises ModelFileError: as :func:`build_arguments`.
+    """
+    return {
+        "job": "reexport",
+        "source": source,
+        "draft": str(draft),
+        **build_arguments(before, planned),
+        "traces": bool(planned.document.signatures),
+    }
+
+
+Key = tuple[str, str]
+"""A layer's path and its variable's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReexportComparison:
+    """What was compared of a re-exported model, for the report."""
+
+    variables: int
+    """Variables of layers that were compared, value by value."""
+
+    identical: int
+    """Of these, bit for bit what they were; the others are exactly the planned cast."""
+
+    retyped: tuple[str, ...] = ()
+    """Outputs of signatures whose dtype is another than it was, as sentences' parts."""
+
+    otherwise: tuple[str, ...] = ()
+    """
+    Parts of built-in layers that this release of the library builds in another policy than the one
+    that wrote the file, as sentences' parts.
+    """
+
+    judged: int = 0
+    """Layers whose traced ops are in the dtype that the plan wants."""
+
+
+def compare_result(
+    before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
+) -> ReexportComparison:
+    """
+    Return the comparison for the report. Call it only if :func:`differences` yields nothing.
+
+    :raises BundleError: where a checkpoint cannot be read.
+    """
+    old, new = _stored_variables(before, source), _stored_variables(after, draft)
+    names = _matching_paths(planned.model, after.model)
+    identical = sum(
+        _bits(old[key]) == _bits(new[_renamed_key(key, names)])
+        for key in old
+        if _renamed_key(key, names) in new
+    )
+    retyped = tuple(
+        (
+            f"output {name} of signature {signature.name} is now {result.outputs[name]} instead of "
+            f"{dtype}"
+        )
+        for signature in before.signatures
+        for result in after.signatures
+        if result.name == signature.name
+        for name, dtype in signature.outputs.items()
+        if result.outputs.get(name, dtype) != dtype
+    )
+    otherwise = tuple(
+        f"{layer.path} now has the policy {result.policy} instead of {layer.policy}"
+        for layer, result in _retyped_layers(planned.model, after.model, names)
+        if _is_part(planned.model, layer)
+    )
+    return ReexportComparison(
+        variables=len(old),
+        identical=identical,
+        retyped=retyped,
+        otherwise=otherwise,
+        judged=sum(1 for _ in _judged_layers(after.model)),
+    )
+
+
+def differences(
+    before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
+) -> Iterator[str]:
+    """
+    Yield each difference between the result and the plan, as a sentence.
+
+    :raises BundleError: where a checkpoint cannot be read.
+    """
+    names = _matching_paths(planned.model, after.model)
+    yield from _policy_differences(planned.model, after.model, names)
+    yield from _signature_differences(before.model, after.model)
+    yield from _trace_differences(after.model)
+    old, new = _stored_variables(before, source), _stored_variables(after, draft)
+    for key, stored in old.items():
+        other = new.get(_renamed_key(key, names))
+        what = f"{key[0]} {key[1]}"
+        if other is None:
+            yield f"{what} is missing from the result"
+        elif not hold_same_values(stored, other):
+            yield (
+                f"{what} differs from the original even after the cast from {stored.dtype} to "
+                f"{other.dtype}"
+            )
+    if len(new) != len(old):
+        yield f"the result has {len(new)} variables, but the original has {len(old)}"
+
+
+def count_casts(
+    loaded: LoadedModel, source: Path, casts: tuple[Cast, ...]
+) -> Mapping[tuple[str, ...], Counts]:
+    """
+    Return how many values each planned cast changes in a SavedModel.
+
+    :raises BundleError: where the checkpoint cannot be read.
+    """
+    from policytool.formats import casting  # ml_dtypes, which most runs do without
+
+    stored = _stored_variables(loaded, source)
+    by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(loaded)}
+    counts_by_tensor = {}
+    for cast in casts:
+        value = stored.get(by_tensor.get(cast.tensor, ("", "")))
+        if value is not None:
+            counts_by_tensor[cast.tensor] = casting.cast(value.array(), cast.before, cast.after)[1]
+    return counts_by_tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredVariable:
+    """A variable's values where they are stored."""
+
+    bundle: Bundle
+    key: str
+    """In the checkpoint."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that they are stored in."""
+        return self.bundle.entries[self.key].dtype
+
+    def array(self) -> Any:  # noqa: ANN401  # an array of any float dtype
+        """Return them, flat."""
+        import numpy as np
+
+        from policytool.formats import casting
+
+        data = b"".join(self.bundle.chunks(self.bundle.entries[self.key]))
+        return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
+
+
+def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredVariable]:
+    """
+    Return where the values of each layer's variables are stored; an integer or a string has no
+    policy, and is compared all the same.
+    """
+    from policytool.formats.checkpoint import bundle as checkpoints  # protobuf, for SavedModels
+
+    bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
+    keys = checkpoints.keys_of(
+        bundle, {number: node.children for number, node in loaded.document.nodes.items()}
+    )
+    return {
+        key: StoredVariable(bundle=bundle, key=keys[tensor.node])
+        for key, tensor in _keyed_tensors(loaded)
+        if tensor.node is not None and tensor.node in keys
+    }
+
+
+def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
+    """Yield each layer's variables, a name that a layer has twice with its number."""
+    for index, tensors in loaded.placed.tensors.items():
+        path, seen = loaded.layers[index].path, defaultdict[str, int](int)
+        for tensor in tensors:
+            name = tensor.path[-1].removesuffix(":0")
+            seen[name] += 1
+            yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
+
+
+def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
+    """
+    Return whether two variables have the same values: bit for bit, or, if their dtypes differ, bit
+    for bit after the first is cast to the dtype of the second.
+    """
+    first, second = variable.bundle.entries[variable.key], other.bundle.entries[other.key]
+    if first.shape != second.shape:
+        return False
+    if first.dtype == second.dtype:
+        return all(
+            a == b
+            for a, b in zip(variable.bundle.chunks(first), other.bundle.chunks(second), strict=True)
+        )
+    if not (dtypes.is_float(first.dtype) and dtypes.is_float(second.dtype)):
+        return False
+    from policytool.formats import casting
+
+    expected_array, _ = casting.cast(variable.array(), first.dtype, second.dtype)
+    return bool(expected_array.tobytes() == b"".join(other.bundle.chunks(second)))
+
+
+def _bits(stored: StoredVariable) -> tuple[str, int, int]:
+    """
+    Return what two variables have alike where they are the same bit for bit: their checksums cover
+    every byte.
+    """
+    entry = stored.bundle.entries[stored.key]
+    return entry.dtype, entry.size, entry.checksum
+
+
+def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
+    """
+    Return the path in the result for each planned layer path. They differ only for layers whose
+    names Keras numbers (``softmax_2``).
+
+    Such a layer is matched with the layers of the same class in its parent, in order.
+    """
+    planned_layers, result_layers = (
+        {layer.path: layer for layer in planned.layers},
+        {layer.path: layer for layer in after.layers},
+    )
+    result_paths: dict[str, str] = {}
+    free: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for path, layer in result_layers.items():
+        free[path.rpartition("/")[0], layer.class_name].append(path)
+    for path, layer in planned_layers.items():
+        parent, _, name = path.rpartition("/")
+        above = result_paths.get(parent, parent)
+        same = f"{above}/{name}" if above else name
+        siblings = [
+            other
+            for other in free[above, layer.class_name]
+            if other not in planned_layers or other == same
+        ]
+        result_paths[path] = (
+            same
+            if same in result_layers
+            else next((other for other in siblings if other not in result_paths.values()), path)
+        )
+    return result_paths
+
+
+def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
+    return names.get(key[0], key[0]), key[1]
+
+
+def _policy_differences(planned: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
+    result_layers = _by_path(after)
+    yield from (
+        f"{layer.path} is missing from the model that the code builds"
+        for layer in _planned_layers(planned)
+        if names[layer.path] not in result_layers
+    )
+    for layer, result in _retyped_layers(planned, after, names):
+        if not _is_part(planned, layer):
+            yield (
+                f"{layer.path} has the policy {result.policy} in the code, but {layer.policy} "
+                f"in the plan; change the code, or use --set '{layer.path}={result.policy}'"
+            )
+
+
+def _retyped_layers(
+    planned: Model, after: Model, names: Mapping[str, str]
+) -> Iterator[tuple[Layer, Layer]]:
+    """Yield each planned layer whose dtypes differ in the result, with its layer in the result."""
+    result_layers = _by_path(after)
+    for layer in _planned_layers(planned):
+        result = result_layers.get(names[layer.path])
+        if result is not None and (result.compute_dtype, result.variable_dtype) != (
+            layer.compute_dtype,
+            layer.variable_dtype,
+        ):
+            yield layer, result
+
+
+def _planned_layers(planned: Model) -> Iterator[Layer]:
+    """Yield the layers whose policies are part of the plan."""
+    for layer in planned.layers:
+        if (
+            layer.source is not Source.UNKNOWN
+            and layer.class_name != INPUT_CLASS
+            and dtypes.is_float(layer.compute_dtype)
+        ):
+            yield layer
+
+
+def _is_part(planned: Model, layer: Layer) -> bool:
+    """
+    Return whether a layer is created by a built-in layer that does not store its policy. In TF 2.5,
+    such a layer uses the global policy, in TF 2.15 the policy of its creator.
+    """
+    holder = _by_path(planned).get(layer.path.rpartition("/")[0])
+    return (
+        holder is not None
+        and layer_facts(holder.class_name).makes_projections
+        and not holder.opaque
+    )
+
+
+def _by_path(model: Model) -> dict[str, Layer]:
+    return {path: layer for layer in model.layers for path in chain((layer.path,), layer.also_at)}
+
+
+def _signature_differences(before: Model, after: Model) -> Iterator[str]:
+    result_signatures = {signature.name: signature for signature in after.signatures}
+    for signature in before.signatures:
+        result = result_signatures.get(signature.name)
+        if result is None:
+            yield f"signature {signature.name} is missing from the result"
+        elif dict(result.inputs) != dict(signature.inputs) or set(result.outputs) != set(
+            signature.outputs
+        ):
+            yield f"signature {signature.name} has different inputs or outputs in the result"
+    yield from (
+        f"signature {name} does not exist in the original"
+        for name in sorted(
+            result_signatures.keys() - {signature.name for signature in before.signatures}
+        )
+    )
+
+
+def _judged_layers(model: Model) -> Iterator[tuple[Layer, set[str]]]:
+    """
+    Yield each layer with ops that show its compute dtype, and the dtypes of these ops. Layers that
+    contain other layers are skipped; if the graph was not read, nothing is yielded.
+    """
+    holding = {layer.path.rpartition("/")[0] for layer in model.layers}
+    for layer in model.layers:
+        op_dtypes = {
+            op.dtype for op in layer.traced_ops if op.amp == graph_ops.ALLOW
+        }  # others may compute in another dtype on purpose (BatchNormalization)
+        if (
+            op_dtypes
+            and layer.path not in holding
+            and layer.compute_dtype is not None
+            and not layer.opaque
+        ):
+            yield layer, op_dtypes
+
+
+def _trace_differences(after: Model) -> Iterator[str]:
+    """Yield a sentence for each layer whose ops compute in a dtype other than its policy's."""
+    for layer, op_dtypes in _judged_layers(after):
+        if op_dtypes != {layer.compute_dtype}:
+            yield (
+                f"{layer.path} has the policy {layer.policy}, but its graph computes in "
+                f"{' and '.join(sorted(op_dtypes))}"
+            )
+
 
 __all__ = [
     "ReexportComparison",
