@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
-from policytool.numerics.user_functions import UserFunction
-from policytool.numerics.verdicts import recorded_training
+from policytool.numerics.check_sides import UserFunction
 from policytool.releases.releases import KERAS2
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
@@ -37,7 +36,7 @@ def check_job(
         "metric": _metric_job(options.metric) if options.metric is not None else None,
         "isolated": options.isolated
         or (options.earlier is not None and options.earlier.has_layers),
-        "gradients": {**recorded_training.recorded_training(original.loaded), "seed": options.seed}
+        "gradients": {**check_sides.recorded_training(original.loaded), "seed": options.seed}
         if options.gradients and original.loaded is not None
         else None,
         "timing": options.timing,

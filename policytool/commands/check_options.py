@@ -12,7 +12,7 @@ from policytool.migration.planning.options import (
     checked_policy,
     options_from_arguments,
 )
-from policytool.numerics.user_functions import file_or_function
+from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.verdicts.output_kinds import named_kinds
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import wanted_metric
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.arguments.running import CheckArguments
     from policytool.numerics.check_results.verdicts import OutputKind
-    from policytool.numerics.user_functions import UserFunction
+    from policytool.numerics.check_sides import UserFunction
     from policytool.numerics.verdicts.regressions import EarlierCheck
     from policytool.numerics.verdicts.task_metric import WantedMetric
 

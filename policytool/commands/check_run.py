@@ -12,7 +12,7 @@ from policytool.commands.check_jobs import check_job, graph_job
 from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
-from policytool.numerics.verdicts import answers, recorded_training, regressions
+from policytool.numerics.verdicts import answers, regressions
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import Rule
 from policytool.releases import dtypes
@@ -251,7 +251,7 @@ def _run(
         Rule(
             max_change=options.max_change,
             kinds=options.output_kinds,
-            loss=recorded_training.recorded_training(original.loaded)["loss"]
+            loss=check_sides.recorded_training(original.loaded)["loss"]
             if original.loaded is not None
             else None,
         ),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.destinations import Destination, output_of
 from policytool.migration.planning.options import options_from_arguments
+from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.tuning.candidates import tuned_policy
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.results import Preference
 from policytool.numerics.tuning.search import Budget
-from policytool.numerics.user_functions import file_or_function
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from policytool.commands.arguments.running import TuneArguments
     from policytool.migration.planning.options import Options
+    from policytool.numerics.check_sides import UserFunction
     from policytool.numerics.tuning.objectives import Objective
-    from policytool.numerics.user_functions import UserFunction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

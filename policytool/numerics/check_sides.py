@@ -9,17 +9,20 @@ changed config instead, because a SavedModel's graph would keep its dtypes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
+from policytool.migration.planning.loss_scale import model_policy
 from policytool.model import reading
+from policytool.model.optimizer_config import configuration
+from policytool.releases.policy import loss_scale_values
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from policytool.formats.discovery import Input
     from policytool.formats.document import Document
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.support.text.jsontext import Json
+
 
 ARCHITECTURES: Final = frozenset({"json", "yaml"})
 """Formats that hold no weights."""
@@ -215,3 +219,55 @@ def _rebuild_job(copy: PrivateCopy, before: LoadedModel, planned: LoadedModel) -
         "how": "rebuilt",
         "path": copy,
     }
+
+
+def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
+    """
+    Return the losses and the loss scale of a file.
+
+    The optimizer's scale wins over that of the model's policy, as it does in training; layer
+    policies scale nothing.
+    """
+    optimizer = loaded.optimizer
+    scale = optimizer.loss_scale if optimizer is not None else None
+    policy = model_policy(loaded)
+    if scale is None and policy is not None:
+        scale = policy.effective_loss_scale
+    config = configuration(loaded.document)
+    losses = {
+        name: config.get(name) if isinstance(config, dict) else None
+        for name in ("loss", "loss_weights")
+    }
+    return {**losses, "recorded": loss_scale_values(scale)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserFunction:
+    """A function by the name of its module and its own."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+    def toml(self) -> str:
+        """Return it as it is written in a settings file."""
+        return f'"{self}"'
+
+
+def function_named(text: str) -> UserFunction | None:
+    """Return the function that ``MODULE:FUNCTION`` names; None for text of another form."""
+    module, colon, name = text.partition(":")
+    is_function = colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    return UserFunction(module=module, name=name) if is_function else None
+
+
+def file_or_function(text: str) -> Path | UserFunction:
+    """
+    Return what a text names: an existing file, a function if the text has the form of one, else a
+    file that does not exist.
+    """
+    path = Path(text)
+    function = function_named(text)
+    return path if function is None or path.exists() else function

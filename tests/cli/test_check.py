@@ -18,7 +18,7 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics import user_functions
+from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
@@ -369,9 +369,7 @@ def test_inputs_come_from_a_function(
     (tmp_path / "own_feed.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     one, named, few = (
-        the_run(
-            checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name), batches=n)
-        )
+        the_run(checked(worker, MIXED_KERAS, inputs=check_sides.file_or_function(name), batches=n))
         for name, n in (("own_feed:one", None), ("own_feed:by_name", None), ("own_feed:endless", 2))
     )
     assert one.inputs == named.inputs
@@ -393,7 +391,7 @@ def test_inputs_come_from_a_function(
         ("own_nothing:one", "the module own_nothing cannot be imported: ModuleNotFoundError"),
     ):
         with pytest.raises(WorkerError, match=message) as refused:
-            checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name))
+            checked(worker, MIXED_KERAS, inputs=check_sides.file_or_function(name))
         assert refused.value.code == "user-function"
 
 

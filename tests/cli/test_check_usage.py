@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from policytool.numerics.user_functions import UserFunction, file_or_function
+from policytool.numerics.check_sides import UserFunction, file_or_function
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import h5_model, sequential

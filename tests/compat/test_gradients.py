@@ -22,9 +22,9 @@ from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery, format_detection
 from policytool.migration.planning.options import Options
 from policytool.model import reading
+from policytool.numerics import check_sides as recorded
 from policytool.numerics.check_results import gradients
 from policytool.numerics.verdicts import loss_scales
-from policytool.numerics.verdicts import recorded_training as recorded
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.helpers.paths import FIXTURES

@@ -15,7 +15,7 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     excess,
 )
-from policytool.numerics.user_functions import function_named
+from policytool.numerics.check_sides import function_named
 from policytool.numerics.verdicts.task_metric import (
     WantedMetric,
     check_max_drop,

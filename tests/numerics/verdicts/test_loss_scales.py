@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from policytool.formats import format_detection
 from policytool.model import reading
+from policytool.numerics import check_sides as recorded
 from policytool.numerics.check_results import gradients
 from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.verdicts import loss_scales
-from policytool.numerics.verdicts import recorded_training as recorded
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.tf_runtime.gradients import loss_scaling

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policytool.numerics.user_functions import UserFunction
+from policytool.numerics.check_sides import UserFunction
 from policytool.numerics.verdicts.task_metric import (
     MAX_DROP,
     WantedMetric,
