@@ -58,7 +58,7 @@ _REMOTE_REACH: Final = 2**12
 """The same of a remote file, which is copied, and read again, before a library gets it."""
 
 
-def observe(probe: Probe, file_format: Format) -> Iterator[Observation]:
+def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation]:
     """
     Yield at most one observation: why a model that was read is ambiguous.
 

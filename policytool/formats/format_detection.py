@@ -46,7 +46,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         complete = replace(
             read,
             adapted=adapted_values(probe, file_format, read),
-            observations=(*read.observations, *ambiguity.observe(probe, file_format)),
+            observations=(*read.observations, *ambiguity.observe_ambiguity(probe, file_format)),
         )
         _check_unchanged(probe, file_format, before)
         return complete
