@@ -10,23 +10,26 @@ spelling changed the predictions are the same bit for bit;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import WITHOUT_WEIGHTS
+from policytool.releases import dtypes
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.lib.npyio import NpzFile
     from numpy.typing import NDArray
 
-    from policytool.model.model import Model
+    from policytool.model.model import Layer, Model
     from policytool.numerics.hand_over import PrivateCopy
     from policytool.numerics.memory_limit import MemoryLimit
+
 
 _ROWS: Final = 3
 """Rows of a batch where one library loads both files; another library takes its usual number."""
@@ -335,3 +338,69 @@ def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -
 
 def _place(call: PredictedCall, output: PredictedOutput) -> str:
     return f"{call.signature}: {output.name}" if call.signature is not None else output.name
+
+
+UNIT_ROUNDOFF: Final = {
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float32": 2.0**-24,
+    "float64": 2.0**-53,
+}
+"""Half the distance from 1 to the next number."""
+
+_SLACK: Final = 8.0
+"""Several times what the fixtures of every release and policy were measured to need."""
+
+_EPS: Final = 32.0
+
+
+def rewritten_tolerance(before: Model, after: Model, *, reexported: bool = False) -> float:
+    """
+    Return the tolerance for outputs if the same library loads the original and the result.
+
+    The original of a re-exported graph may have computed in any dtype, so every layer counts as
+    changed.
+    """
+    old = {layer.path: _float_dtypes(layer) for layer in before.layers}
+    changed = [
+        old.get(layer.path, frozenset()) | _float_dtypes(layer)
+        for layer in after.layers
+        if reexported or old.get(layer.path, _float_dtypes(layer)) != _float_dtypes(layer)
+    ]
+    return _of_depth(after, _coarsest(dtype for layer_dtypes in changed for dtype in layer_dtypes))
+
+
+def converted_tolerance(before: Model, after: Model, *, numerics: bool) -> float:
+    """
+    Return how far an output may be from the source's where the library of the target loads the
+    result; ``numerics`` where the conversion was asked to change what layers compute in.
+    """
+    coarsest = _coarsest(
+        dtype
+        for model in (before, after)
+        for layer in model.layers
+        for dtype in _float_dtypes(layer)
+    )
+    own = _of_depth(after, coarsest)
+    if coarsest > UNIT_ROUNDOFF["float32"]:
+        own = max(_EPS * coarsest, own)
+    return max(own, rewritten_tolerance(before, after)) if numerics else own
+
+
+def _of_depth(model: Model, roundoff: float) -> float:
+    weighted = sum(1 for layer in model.layers if layer.variables)
+    return _SLACK * roundoff * math.sqrt(max(weighted, 1))
+
+
+def _coarsest(dtype_names: Iterable[str]) -> float:
+    """Return the largest unit roundoff of these dtypes; that of float32 if none is known."""
+    roundoffs = [UNIT_ROUNDOFF[dtype] for dtype in dtype_names if dtype in UNIT_ROUNDOFF]
+    return max(roundoffs, default=UNIT_ROUNDOFF["float32"])
+
+
+def _float_dtypes(layer: Layer) -> frozenset[str]:
+    return frozenset(
+        dtype
+        for dtype in (layer.compute_dtype, layer.variable_dtype)
+        if dtypes.is_float(dtype) and dtype is not None
+    )

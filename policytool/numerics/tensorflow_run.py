@@ -18,11 +18,12 @@ from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
 from policytool.numerics.hand_over import HandOver
 from policytool.numerics.memory_limit import memory_limit
-from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
 from policytool.numerics.predictions import (
     PredictionComparison,
     PredictionSide,
     compare_predictions,
+    converted_tolerance,
+    rewritten_tolerance,
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
 from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle

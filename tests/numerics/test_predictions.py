@@ -25,8 +25,7 @@ from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options
 from policytool.model import reading
 from policytool.numerics.hand_over import PrivateCopy
-from policytool.numerics.prediction_tolerances import converted_tolerance
-from policytool.numerics.predictions import PredictionSide, compare_predictions
+from policytool.numerics.predictions import PredictionSide, compare_predictions, converted_tolerance
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports import View

@@ -26,7 +26,7 @@ from policytool.formats.document import TracedOp
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import reading, untrusted_code
 from policytool.numerics import reexport
-from policytool.numerics.prediction_tolerances import rewritten_tolerance
+from policytool.numerics.predictions import rewritten_tolerance
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
+from policytool.numerics.predictions import UNIT_ROUNDOFF
 from policytool.support.errors import UsageError
 from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
+from policytool.numerics.predictions import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances
 from tests.helpers.example_checks import call
 
