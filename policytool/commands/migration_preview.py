@@ -54,7 +54,7 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
     :param converts: whether it is to be converted for another release.
     :raises ModelFileError: where it is not, and for a file that is two models.
     """
-    ambiguity.refuse(document)
+    ambiguity.refuse_ambiguity(document)
     if document.config_part is None or document.format == "weights":
         lacking = (
             "is a SavedModel without Keras metadata"

@@ -78,7 +78,7 @@ def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation
         )
 
 
-def refuse(document: Document) -> None:
+def refuse_ambiguity(document: Document) -> None:
     """
     Make sure that a document is not one of two models in a file; no option allows that.
 

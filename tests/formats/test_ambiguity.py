@@ -89,7 +89,7 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     document = format_detection.document(path, "m")
     assert [one.code for one in document.observations] == [ambiguity.CODE]
     with pytest.raises(ModelFileError, match="two models at once"):
-        ambiguity.refuse(document)
+        ambiguity.refuse_ambiguity(document)
 
 
 @THOROUGH
@@ -138,7 +138,7 @@ def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str,
         ).write_text("{}", encoding="utf-8")
     assert "PT613" in findings(path)
     with pytest.raises(ModelFileError, match="two models at once"):
-        ambiguity.refuse(format_detection.document(path, "m"))
+        ambiguity.refuse_ambiguity(format_detection.document(path, "m"))
 
 
 @pytest.mark.parametrize("offset", [512, 4096, 65536])
@@ -175,7 +175,7 @@ def examine(count: int, seed: int, path: Path) -> int:
         path.write_bytes(content)
         document = format_detection.document(path, "m")
         assert [one for one in document.observations if one.code == ambiguity.CODE] == []
-        ambiguity.refuse(document)
+        ambiguity.refuse_ambiguity(document)
         also_hdf5 += any(content[offset:].startswith(SIGNATURE) for offset in OFFSETS)
     return also_hdf5
 
