@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from policytool.model.model import Layer, Model
     from policytool.numerics.hand_over import PrivateCopy
-    from policytool.numerics.memory_limit import MemoryLimit
+    from policytool.numerics.workers import MemoryLimit
 
 
 _ROWS: Final = 3

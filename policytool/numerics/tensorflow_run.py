@@ -17,7 +17,6 @@ from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
 from policytool.numerics.hand_over import HandOver
-from policytool.numerics.memory_limit import memory_limit
 from policytool.numerics.predictions import (
     PredictionComparison,
     PredictionSide,
@@ -27,6 +26,7 @@ from policytool.numerics.predictions import (
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
 from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle
+from policytool.numerics.workers import memory_limit
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
     from policytool.numerics.hand_over import PrivateCopy
-    from policytool.numerics.memory_limit import MemoryLimit
     from policytool.numerics.verification import InstalledLibraries
-    from policytool.numerics.workers import Worker
+    from policytool.numerics.workers import MemoryLimit, Worker
     from policytool.support.files.atomic import DirectoryDraft
     from policytool.support.files.remote_path import AnyPath
 

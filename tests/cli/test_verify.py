@@ -20,7 +20,7 @@ import pytest
 import policytool
 from policytool.commands import migrate_all
 from policytool.commands.migrate import Status
-from policytool.numerics import memory_limit, verification
+from policytool.numerics import verification, workers
 from policytool.support.errors import ModelFileError
 from tests.conftest import MIXED_JSON, Ended, run, run_process
 from tests.helpers.fake_interpreters import (
@@ -55,7 +55,7 @@ pytestmark = THOROUGH
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working directory, which holds a model of TF 2.15."""
-    monkeypatch.setattr(memory_limit, "machine_memory", lambda: 16 * 2**30)
+    monkeypatch.setattr(workers, "machine_memory", lambda: 16 * 2**30)
     folder = tmp_path / "place"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.numerics import memory_limit
-from policytool.numerics.memory_limit import MemoryLimit, limit_of
+from policytool.numerics import workers
+from policytool.numerics.workers import MemoryLimit, limit_of
 from policytool.support.files import opening
 from policytool.tf_runtime import memory
 from policytool.tf_runtime.library import Refused
@@ -59,7 +59,7 @@ def test_a_container_has_no_more_than_it_was_given(
         return told
 
     monkeypatch.setattr(opening, "read_bounded", read)
-    found = memory_limit.machine_memory()
+    found = workers.machine_memory()
     assert found is not None
     assert found == wanted or (wanted is None and found > GIB // 4)
 

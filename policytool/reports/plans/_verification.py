@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.commands.migrate import Status
-from policytool.numerics.memory_limit import shown_size
+from policytool.numerics.workers import shown_size
 from policytool.releases.releases import library_and_version
 
 if TYPE_CHECKING:
