@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.support.files.random_access import PositionedRead
 
-CODE: Final = "ambiguous-format"
+AMBIGUOUS: Final = "ambiguous-format"
 
 _BINARY: Final = (hdf5.FORMAT, keras_archive.FORMAT, checkpoint.FORMAT, keras_metadata.FORMAT)
 """Formats whose files can hold those of another; the others are text, read to the last byte."""
@@ -73,7 +73,7 @@ def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation
     )
     if what is not None:
         yield Observation(
-            code=CODE,
+            code=AMBIGUOUS,
             message=f"it is two models at once: {what}; programs differ in which one they load",
         )
 
@@ -85,9 +85,11 @@ def refuse_ambiguity(document: Document) -> None:
     :raises ModelFileError: where it is.
     """
     for observation in document.observations:
-        if observation.code == CODE:
+        if observation.code == AMBIGUOUS:
             raise ModelFileError(
-                document.path, CODE, f"is rejected because {observation.message}; check its origin"
+                document.path,
+                AMBIGUOUS,
+                f"is rejected because {observation.message}; check its origin",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.ambiguity import CODE
+from policytool.formats.ambiguity import AMBIGUOUS
 from policytool.model import custom_classes, hazards
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import Harm
@@ -497,5 +497,5 @@ def ambiguous_format(case: RuleInput, _options: AuditOptions) -> Iterator[Findin
     APPNOTE 6.3.10; ``load_model`` in keras/src/saving/saving_api.py in Keras 3.15.1.
     """
     yield from ambiguous_format.observation_findings(
-        case, CODE, advice="do not load it; check its origin"
+        case, AMBIGUOUS, advice="do not load it; check its origin"
     )

@@ -87,7 +87,7 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")
-    assert [one.code for one in document.observations] == [ambiguity.CODE]
+    assert [one.code for one in document.observations] == [ambiguity.AMBIGUOUS]
     with pytest.raises(ModelFileError, match="two models at once"):
         ambiguity.refuse_ambiguity(document)
 
@@ -174,7 +174,7 @@ def examine(count: int, seed: int, path: Path) -> int:
         content = healthy_archive(rng)
         path.write_bytes(content)
         document = format_detection.document(path, "m")
-        assert [one for one in document.observations if one.code == ambiguity.CODE] == []
+        assert [one for one in document.observations if one.code == ambiguity.AMBIGUOUS] == []
         ambiguity.refuse_ambiguity(document)
         also_hdf5 += any(content[offset:].startswith(SIGNATURE) for offset in OFFSETS)
     return also_hdf5
