@@ -17,8 +17,6 @@ import policytool
 from policytool import formats
 from policytool.formats.creating import Creator
 from policytool.formats.rewriting import Rewriter
-from policytool.migration.planning import keep
-from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
 from policytool.releases.generations import Generation
 from policytool.reports import (
@@ -234,11 +232,9 @@ def test_nothing_evaluates_text() -> None:
     ("package", "constant", "kind", "listed"),
     [
         (generations, "GENERATION", Generation, generations.GENERATIONS),
-        (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
         "generations",
-        "keep rules",
     ],
 )
 def test_packages_list_every_member(

@@ -1,7 +1,7 @@
 """
-Layers that stay in float32 when a model goes to a 16-bit policy, one rule a module.
+Layers that stay in float32 when a model goes to a 16-bit policy.
 
-To add a rule, write its module and add one line to :data:`KEEP_RULES`.
+To add a rule, write a function and add one line to :data:`KEEP_RULES`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep import classes, identifiers, outputs
-from policytool.migration.planning.keep._base import KeepRule
 from policytool.migration.planning.options import Outputs
 from policytool.releases.dtypes import HALVES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
-KEEP_RULES: Final[tuple[KeepRule, ...]] = (
-    outputs.RULE,
-    classes.RULE,
-    identifiers.RULE,
+KEEP_RULES: Final[tuple[Callable[[LoadedModel, Policy], Iterator[tuple[int, str]]], ...]] = (
+    outputs.output_reasons,
+    classes.class_reasons,
+    identifiers.identifier_reasons,
 )
-"""The first rule that names a layer gives the reason."""
+"""
+The first rule that names a layer gives the reason.
+
+A rule yields the sites that stay in float32 with the reason, for a model and the policy that it is
+to have. It depends on the structure of the model, never on its present policies.
+"""
 
 
 def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapping[int, str]:
@@ -33,13 +37,8 @@ def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapp
     policy that computes in 32 bits or more.
     """
     reasons: dict[int, str] = {}
-    if policy.compute_dtype in HALVES:
-        for rule in KEEP_RULES:
-            if rule is outputs.RULE and choice is Outputs.FOLLOW:
-                continue
-            for index, reason in rule.find(loaded, policy):
+    for rule in KEEP_RULES if policy.compute_dtype in HALVES else ():
+        if rule is not outputs.output_reasons or choice is Outputs.KEEP:
+            for index, reason in rule(loaded, policy):
                 reasons.setdefault(index, reason)
     return reasons
-
-
-__all__ = ["KEEP_RULES", "KeepRule", "layers_to_keep"]

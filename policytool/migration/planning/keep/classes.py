@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.keep._base import KeepRule
 from policytool.model import custom_classes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import family_of
@@ -90,6 +89,3 @@ def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, st
     yield from _sensitive(loaded, policy)
     yield from _wide_windows(loaded, policy)
     yield from _encoders(loaded, policy)
-
-
-RULE: Final = KeepRule(name="classes", find=class_reasons)

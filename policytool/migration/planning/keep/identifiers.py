@@ -8,9 +8,9 @@ make different ids the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.migration.planning.keep._base import KeepRule, float_inputs
+from policytool.migration.planning.keep._base import float_inputs
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases.layer_classes import layer_facts
 
@@ -144,6 +144,3 @@ def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], 
             pending += graph.nodes[parent].parents
             from_floats |= not graph.nodes[parent].parents
     return between, from_floats or bool(sources), sources
-
-
-RULE: Final = KeepRule(name="identifiers", find=identifier_reasons)

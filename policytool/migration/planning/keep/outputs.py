@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.keep._base import KeepRule
 from policytool.migration.result_dtypes import decides_dtype, joins_tensors
 from policytool.model import custom_classes
 from policytool.model.calls import call_tensors, tensors
@@ -308,6 +307,3 @@ def is_softmax(loaded: LoadedModel, index: int) -> bool:
         loaded.config(index).get("activation")
     )
     return activation is not None and activation.lower() in {"softmax", "log_softmax"}
-
-
-RULE: Final = KeepRule(name="outputs", find=output_reasons)

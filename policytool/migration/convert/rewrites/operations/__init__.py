@@ -3,10 +3,10 @@ Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` la
 later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
 Rows say which function of TensorFlow computes what an operation does
-(:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows, each
-its way, and have what one side says with several. Op layers and operations follow no policy: what
-they compute in is their tensors' dtype, which is asked where the two libraries make something else
-of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+(:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
+each its way, and have what one side says with several. Op layers and operations follow no policy:
+what they compute in is their tensors' dtype, which is asked where the two libraries make something
+else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
 """
 
 from __future__ import annotations
