@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.planning import keep
 from policytool.migration.planning.decisions import base_policy
-from policytool.migration.planning.keep import classes, identifiers, outputs
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
 from policytool.releases import dtype_support, kernels
@@ -81,7 +81,7 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
     with those in it that do.
     """
     named: dict[int, str] = {}
-    for index, reason in outputs.on_the_way_out(loaded):
+    for index, reason in keep.on_the_way_out(loaded):
         named.setdefault(index, reason)
     halves = {
         index
@@ -128,9 +128,9 @@ def _enclosing_layers(loaded: LoadedModel, index: int) -> Iterator[int]:
 
 
 def _output_findings(loaded: LoadedModel) -> Iterator[Finding]:
-    for index, members in _half_layers(loaded, outputs.OUTPUT).items():
+    for index, members in _half_layers(loaded, keep.OUTPUT).items():
         layer = loaded.layers[index]
-        softmax = " is a softmax and" if outputs.is_softmax(loaded, index) else ""
+        softmax = " is a softmax and" if keep.is_softmax(loaded, index) else ""
         message = (
             f"{layer.path}{softmax} computes an output of the model in "
             f"{compute_dtype(loaded, index)}"
@@ -179,8 +179,8 @@ def softmax_not_float32(case: RuleInput, options: AuditOptions) -> Iterator[Find
     loaded = judged_model(case, options)
     if loaded is None:
         return
-    softmaxes = _half_layers(loaded, outputs.SOFTMAX)
-    for index, members in _half_layers(loaded, outputs.SOFTMAX, outputs.BETWEEN).items():
+    softmaxes = _half_layers(loaded, keep.SOFTMAX)
+    for index, members in _half_layers(loaded, keep.SOFTMAX, keep.BETWEEN).items():
         layer = loaded.layers[index]
         what = (
             "is a softmax before the output"
@@ -259,12 +259,12 @@ def _wrong_reason(loaded: LoadedModel, index: int, releases: Iterable[str]) -> s
         (
             reason
             for library in releases
-            if (reason := classes.risk_reason(library, site, policy)) is not None
+            if (reason := keep.risk_reason(library, site, policy)) is not None
         ),
         None,
     )
     return known or (
-        classes.window_reason(site) if compute_dtype(loaded, index) == "float16" else None
+        keep.window_reason(site) if compute_dtype(loaded, index) == "float16" else None
     )
 
 
@@ -617,7 +617,7 @@ def float_ids(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     if loaded is None:
         return
     reported = set[int]()
-    for index, lookup in identifiers.identifier_layers(loaded, inputs=True):
+    for index, lookup in keep.identifier_layers(loaded, inputs=True):
         dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES

@@ -17,7 +17,7 @@ from policytool.formats.document import Address
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
-from policytool.migration.planning.keep.outputs import makers
+from policytool.migration.planning.keep import makers
 from policytool.migration.result_dtypes import (
     ENUMS,
     CalledClass,

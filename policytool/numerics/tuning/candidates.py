@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
-from policytool.migration.planning import decisions
-from policytool.migration.planning.keep import outputs
+from policytool.migration.planning import decisions, keep
 from policytool.migration.planning.options import Assignment, checked_policy
 from policytool.model import reading
 from policytool.releases import policy
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 FLOAT32: Final = "float32"
 _CELLS: Final = frozenset({"cell", "cells"})
-_OUTPUTS: Final = frozenset({outputs.OUTPUT, outputs.SHAPED})
+_OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
 """Why layers stay in float32 that are no candidates: ``--outputs follow`` makes them some."""
 
 

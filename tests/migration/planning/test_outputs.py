@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policytool.migration.planning.keep import outputs
+from policytool.migration.planning import keep
 from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
@@ -64,8 +64,8 @@ def called(entry: Config, *calls: list[str]) -> Config:
 def test_a_layer_that_shapes_the_output_keeps_the_layer_that_computes_it(entry: Config) -> None:
     """float32 in the last layer alone cannot bring back what the Dense before it rounded."""
     found = kept(chain(dense("a"), dense("b"), entry))
-    inner = {"last/inner": outputs.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
-    assert found == {"b": outputs.OUTPUT, "last": outputs.SHAPED, **inner}
+    inner = {"last/inner": keep.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
+    assert found == {"b": keep.OUTPUT, "last": keep.SHAPED, **inner}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None
     """What feeds a sum, an average or a layer with weights may follow; so it may in custom code."""
     found = kept(chain(dense("a"), entry, layer("Activation", "tanh", activation="tanh")))
     assert "a" not in found
-    assert found["last"] == outputs.OUTPUT
-    assert found["tanh"] == outputs.SHAPED
+    assert found["last"] == keep.OUTPUT
+    assert found["tanh"] == keep.SHAPED
     assert {name for name in found if name.startswith("last/")} == {
         f"last/{name}"
         for name in {
@@ -112,12 +112,12 @@ def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
         outputs=["boxes", "scores"],
     )
     assert kept(model) == {
-        "left": outputs.OUTPUT,
-        "right": outputs.OUTPUT,
-        "both": outputs.SHAPED,
-        "boxes": outputs.SHAPED,
-        "sum": outputs.OUTPUT,
-        "scores": outputs.SHAPED,
+        "left": keep.OUTPUT,
+        "right": keep.OUTPUT,
+        "both": keep.SHAPED,
+        "boxes": keep.SHAPED,
+        "sum": keep.OUTPUT,
+        "scores": keep.SHAPED,
     }
 
 
@@ -133,7 +133,7 @@ def test_a_shared_activation_is_followed_from_its_last_call_alone() -> None:
         outputs=["relu"],
     )
     model["config"]["output_layers"] = [["relu", 2, 0]]
-    assert kept(model) == {"c": outputs.OUTPUT, "relu": outputs.SHAPED}
+    assert kept(model) == {"c": keep.OUTPUT, "relu": keep.SHAPED}
     model["config"]["output_layers"] = [["relu", 1, 0], ["relu", 2, 0]]
     assert set(kept(model)) == {"b", "c", "relu"}
 
@@ -148,7 +148,7 @@ def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
         called(layer("Flatten", "flat"), ["shared:1"]),
         outputs=["flat"],
     )
-    assert kept(model) == {"shared": outputs.OUTPUT, "flat": outputs.SHAPED}
+    assert kept(model) == {"shared": keep.OUTPUT, "flat": keep.SHAPED}
 
 
 def test_nested_models_are_looked_through() -> None:
@@ -180,10 +180,10 @@ def test_nested_models_are_looked_through() -> None:
         outputs=["flat"],
     )
     assert kept(model) == {
-        "head/logits": outputs.OUTPUT,
-        "shaping/reshape": outputs.SHAPED,
-        "shaping/sigmoid": outputs.SHAPED,
-        "flat": outputs.SHAPED,
+        "head/logits": keep.OUTPUT,
+        "shaping/reshape": keep.SHAPED,
+        "shaping/sigmoid": keep.SHAPED,
+        "flat": keep.SHAPED,
     }
 
 
@@ -200,7 +200,7 @@ def test_a_sequential_model_is_looked_through() -> None:
             ],
         },
     }
-    assert kept(model) == {"kelvin": outputs.OUTPUT, "out": outputs.SHAPED}
+    assert kept(model) == {"kelvin": keep.OUTPUT, "out": keep.SHAPED}
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_an_operation_computes_as_what_feeds_it(entry: Config, computing: set[st
         outputs=["tanh"],
     )
     found = kept(model)
-    assert {name for name, reason in found.items() if reason == outputs.OUTPUT} == computing
-    assert found["tanh"] == outputs.SHAPED
+    assert {name for name, reason in found.items() if reason == keep.OUTPUT} == computing
+    assert found["tanh"] == keep.SHAPED
 
 
 def test_sums_of_sums_are_not_followed() -> None:
@@ -241,7 +241,7 @@ def test_sums_of_sums_are_not_followed() -> None:
         layer("Activation", "tanh", inbound=["second"], activation="tanh"),
         outputs=["tanh"],
     )
-    assert kept(model) == {"tanh": outputs.SHAPED}
+    assert kept(model) == {"tanh": keep.SHAPED}
 
 
 def test_a_cast_of_keras3_is_looked_through() -> None:
@@ -286,7 +286,7 @@ def test_a_cast_of_keras3_is_looked_through() -> None:
         outputs=["out"],
     )
     found = document({**model, "module": "keras.src.models.functional"}, keras="3.15.0")
-    assert kept(found) == {"b": outputs.OUTPUT, "c": outputs.OUTPUT, "out": outputs.SHAPED}
+    assert kept(found) == {"b": keep.OUTPUT, "c": keep.OUTPUT, "out": keep.SHAPED}
 
 
 def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
@@ -300,9 +300,9 @@ def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
         outputs=["sum"],
     )
     assert kept(model) == {
-        "weights": outputs.SOFTMAX,
-        "dropout": outputs.BETWEEN,
-        "sum": outputs.OUTPUT,
+        "weights": keep.SOFTMAX,
+        "dropout": keep.BETWEEN,
+        "sum": keep.OUTPUT,
     }
 
 
