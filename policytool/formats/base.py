@@ -281,7 +281,7 @@ _FOREIGN: Final = (
 """Offset, signature, and what it is."""
 
 
-def download(head: bytes) -> tuple[str, str] | None:
+def failed_download(head: bytes) -> tuple[str, str] | None:
     """
     Return code and sentence for what a failed download leaves in a file's place; None for anything
     else.
@@ -301,9 +301,9 @@ def download(head: bytes) -> tuple[str, str] | None:
     return None
 
 
-def foreign(head: bytes) -> tuple[str, str]:
+def foreign_file(head: bytes) -> tuple[str, str]:
     """Return the code and the message for a file in an unrecognized format."""
-    if problem := download(head):
+    if problem := failed_download(head):
         return problem
     if b"_tf_keras_" in head:
         return (

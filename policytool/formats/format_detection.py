@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool.formats import FORMATS, Probe, ambiguity, base
+from policytool.formats import FORMATS, ambiguity
 from policytool.formats.adapted_values import adapted_values
+from policytool.formats.base import EXPECTED, Probe, foreign_file
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -64,9 +65,9 @@ def recognised(probe: Probe) -> Format:
     if probe.is_directory:
         raise probe.failure(
             "no-model",
-            f"is a directory that does not contain a model; {base.EXPECTED}",
+            f"is a directory that does not contain a model; {EXPECTED}",
         )
-    raise probe.failure(*base.foreign(probe.head))
+    raise probe.failure(*foreign_file(probe.head))
 
 
 @contextlib.contextmanager
@@ -90,7 +91,7 @@ def reading_failures(probe: Probe) -> Iterator[None]:
     except opening.NotRegularError as error:
         if error.filename == str(path):
             raise ModelFileError(
-                display_path, "foreign", f"is {error.kind}, not a regular file; {base.EXPECTED}"
+                display_path, "foreign", f"is {error.kind}, not a regular file; {EXPECTED}"
             ) from error
         name = os.path.relpath(error.filename, str(path if probe.is_directory else path.parent))
         raise ModelFileError(
@@ -100,7 +101,7 @@ def reading_failures(probe: Probe) -> Iterator[None]:
         ) from error
     except IsADirectoryError as error:
         raise ModelFileError(
-            display_path, "foreign", f"is a directory, but should be a file; {base.EXPECTED}"
+            display_path, "foreign", f"is a directory, but should be a file; {EXPECTED}"
         ) from error
     except OSError as error:
         raise ModelFileError(

@@ -13,8 +13,7 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import base
-from policytool.formats.base import Probe, is_serialised, parse_json
+from policytool.formats.base import Probe, failed_download, is_serialised, parse_json
 from policytool.formats.document import (
     Document,
     Layout,
@@ -233,8 +232,8 @@ def _message(
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
     data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
-    if failed_download := base.download(data[:4096]):
-        raise probe.failure(failed_download[0], f"{file} {failed_download[1]}")
+    if problem := failed_download(data[:4096]):
+        raise probe.failure(problem[0], f"{file} {problem[1]}")
     try:
         return protobuf_messages.parse(kind, data)
     except protobuf_messages.MessagesError as error:

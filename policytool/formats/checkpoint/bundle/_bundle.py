@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import base
+from policytool.formats.base import failed_download
 from policytool.formats.checkpoint.bundle import _entries, _objects, _ordered_code, _table, _values
 from policytool.support import limits
 from policytool.support.errors import BundleError
@@ -163,7 +163,7 @@ def _content(path: AnyPath) -> bytes:
         ) from error
     except opening.TooLargeError as error:
         raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
-    if problem := base.download(data[:4096]):
+    if problem := failed_download(data[:4096]):
         raise BundleError(problem[0], f"{path.name} {problem[1]}")
     return data
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import base
+from policytool.formats.base import failed_download
 from policytool.formats.checkpoint.bundle import _crc32c, _entries, _varint
 from policytool.support import limits
 from policytool.support.errors import BundleError
@@ -92,8 +92,8 @@ class _Shard:
     def check(self, entry: Entry) -> None:
         """Raise an error if an entry lies outside the shard."""
         if entry.offset + entry.size > self.size:
-            if failed_download := base.download(self.read(4096, 0)):
-                raise BundleError(failed_download[0], f"{self.name} {failed_download[1]}")
+            if problem := failed_download(self.read(4096, 0)):
+                raise BundleError(problem[0], f"{self.name} {problem[1]}")
             raise BundleError(
                 "truncated",
                 f"{self.name} is truncated: {entry.key} ends at byte "
