@@ -16,8 +16,8 @@ from policytool.formats.writing import check_output
 from policytool.migration import planning
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
-from policytool.numerics.tuning import evidence
-from policytool.numerics.tuning.candidates import candidates
+from policytool.numerics.tuning import candidate_layers
+from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.workers import Worker
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_sides import CheckSource
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
-    from policytool.numerics.tuning.candidates import Candidates
-    from policytool.numerics.tuning.evidence import LayerEvidence
+    from policytool.numerics.tuning.candidate_layers import Candidates, LayerEvidence
     from policytool.numerics.tuning.results import Trial
 
     Report = Callable[[str], None]
@@ -97,8 +96,8 @@ def _search(
         first = runs.measure(everything)  # what fails here does not depend on the set
         notes = _about_outputs(model, runs.not_comparable)
         check, more = _diagnosis(model, candidates, options, *means)
-        measured = evidence.evidence(check, candidates.paths) if check is not None else {}
-        decided = evidence.decided(check, candidates.paths) if check is not None else {}
+        measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
+        decided = candidate_layers.decided(check, candidates.paths) if check is not None else {}
         known_trials = {frozenset(known_trial.kept): known_trial for known_trial in (*known, first)}
 
         def run(kept: frozenset[str]) -> Trial:
@@ -288,13 +287,13 @@ def _hints(
 ) -> Hints:
     paths = candidates.paths
     if check is None:
-        return Hints(candidates=paths, groups=evidence.groups(paths))
+        return Hints(candidates=paths, groups=candidate_layers.groups(paths))
     return Hints(
         candidates=paths,
-        groups=evidence.groups(paths),
-        proposals=tuple(evidence.proposals(check, paths, candidates.rules)),
-        losses=evidence.losses(check, paths),
-        costs=evidence.costs(measured, times, paths, options.preference),
+        groups=candidate_layers.groups(paths),
+        proposals=tuple(candidate_layers.proposals(check, paths, candidates.rules)),
+        losses=candidate_layers.losses(check, paths),
+        costs=candidate_layers.costs(measured, times, paths, options.preference),
     )
 
 

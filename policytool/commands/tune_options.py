@@ -10,7 +10,7 @@ from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.destinations import Destination, output_of
 from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics.check_sides import file_or_function
-from policytool.numerics.tuning.candidates import tuned_policy
+from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.results import Preference
 from policytool.numerics.tuning.search import Budget

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.tune_options import TuneOptions
     from policytool.numerics.hand_over import PrivateCopy
-    from policytool.numerics.tuning.candidates import Candidates
+    from policytool.numerics.tuning.candidate_layers import Candidates
 
 VERSION: Final = 1
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
-    from policytool.numerics.tuning.candidates import Candidates
+    from policytool.numerics.tuning.candidate_layers import Candidates
 
 SYNTHETIC_BATCHES: Final = 4
 """Batches of synthetic inputs: two for the search and two that validate its result."""

@@ -29,7 +29,7 @@ from policytool.commands.tune import tune
 from policytool.commands.tune_options import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.tuning.candidates import candidates
+from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from tests.compat.asking import ENVIRONMENT

@@ -1,0 +1,292 @@
+"""Which layers of a file may be kept or converted, and what ``migrate`` is asked each time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration import planning
+from policytool.migration.plan import apply_edits
+from policytool.migration.planning import decisions, keep
+from policytool.migration.planning.options import Assignment, checked_policy
+from policytool.model import reading
+from policytool.numerics.tuning.results import Preference
+from policytool.numerics.verdicts import origins
+from policytool.numerics.verdicts.origins import Choices
+from policytool.releases import policy
+from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
+
+
+FLOAT32: Final = "float32"
+_CELLS: Final = frozenset({"cell", "cells"})
+_OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
+"""Why layers stay in float32 that are no candidates: ``--outputs follow`` makes them some."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """The layers that a search chooses from."""
+
+    options: Options
+    """Those of the user, by which every candidate but those of a rule is converted."""
+
+    paths: tuple[str, ...]
+    """In the order of the model."""
+
+    classes: Mapping[str, str]
+    rules: Mapping[str, str]
+    """The candidates that ``migrate`` keeps in float32 by default, with the reason."""
+
+    fixed: Mapping[str, str]
+    """Layers that stay in float32 and are no candidates, with the reason."""
+
+    def policies(self, kept: frozenset[str]) -> dict[str, str]:
+        """
+        Return the policies to set so that these candidates stay in float32 and all others are
+        converted, by path.
+        """
+        policy = self.options.to or ""
+        return {
+            path: FLOAT32 if path in kept else policy
+            for path in self.paths
+            if path in kept or path in self.rules
+        }
+
+    def keeping(self, kept: frozenset[str]) -> Options:
+        """Return the options that keep these candidates in float32 and convert all others."""
+        added = (
+            Assignment(pattern=path, policy=policy) for path, policy in self.policies(kept).items()
+        )
+        return replace(self.options, assignments=(*self.options.assignments, *added))
+
+
+def tuned_policy(name: str | None) -> str:
+    """
+    Return the policy of the layers that a search converts.
+
+    :raises UsageError: if the name is missing, is not a policy that a layer can have, or is a
+        policy that does not compute in 16 bits.
+    """
+    if name is None:
+        raise UsageError(
+            "the policy of the converted layers is missing; add --to mixed_float16 or --to "
+            "mixed_bfloat16"
+        )
+    policy_name = checked_policy(name, "--to")
+    if policy.policy_from_name(policy_name).compute_dtype not in HALVES:
+        raise UsageError(
+            f"--to {policy_name} does not compute in 16 bits, so there is nothing to tune; use "
+            "mixed_float16, mixed_bfloat16, float16 or bfloat16"
+        )
+    return policy_name
+
+
+def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
+    """
+    Return the candidates of a model: the layers whose policy is in the file and that compute in 16
+    bits if the options apply to all of them.
+
+    :param keep_rules: whether to exclude the layers that ``migrate`` keeps in float32 by default
+    :raises UsageError: if the options contradict the model, or no layer would be converted.
+    :raises ModelFileError: if the policies of the model cannot be changed in this way.
+    """
+    kept = {layer.path: layer.reason for layer in planning.draft(loaded, options).kept}
+    fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
+    assigned = decisions.matches(loaded, options.assignments)
+    rules = {
+        layer.path: kept[layer.path]
+        for index, layer in _separate(loaded)
+        if layer.path in kept and layer.path not in fixed and index not in assigned
+    }
+    draft_candidates = Candidates(
+        options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed
+    )
+    converted = _converted(loaded, draft_candidates.keeping(frozenset()))
+    paths = {
+        layer.path: layer.class_name or ""
+        for index, layer in _separate(loaded)
+        if converted.layers[index].compute_dtype in HALVES
+        and index not in assigned
+        and not layer_facts(layer.class_name).is_op_layer
+        and not layer_facts(layer.class_name).is_model
+    }
+    if not paths:
+        raise UsageError(
+            f"no layer of {loaded.document.path} would compute in 16 bits under --to {options.to}; "
+            "use --outputs follow to include output layers, or --include-exceptions to include "
+            "layers with an explicit policy"
+        )
+    return replace(
+        draft_candidates,
+        paths=tuple(paths),
+        classes=paths,
+        rules={path: reason for path, reason in rules.items() if path in paths},
+    )
+
+
+def _separate(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
+    """Yield the layers that have a policy of their own in the file: no cells of RNNs."""
+    for index, layer in enumerate(loaded.layers):
+        if (
+            loaded.can_say(index)
+            and loaded.is_floating(index)
+            and not loaded.is_input(index)
+            and index not in loaded.makers
+            and loaded.sites[index].attribute not in _CELLS
+        ):
+            yield index, layer
+
+
+def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
+    plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
+    if plan.refusals:
+        raise ModelFileError(loaded.document.path, plan.refusals[0].code, plan.refusals[0].message)
+    if not (plan.edits or plan.casts):
+        return loaded
+    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+
+
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerEvidence:
+    """What was measured of a layer in 16 bits."""
+
+    error: float | None
+    is_finite: bool
+    largest: float | None
+    headroom: float | None
+    flushed: float | None
+    memory: float
+    """Bytes of its outputs in float32."""
+
+
+def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
+    """Return what was measured of each layer; nothing for layers that were not called."""
+    calls: dict[str, list[LayerCall]] = {}
+    for call in check.runs[0].calls:
+        calls.setdefault(call.path, []).append(call)
+    return {path: _of_calls(calls[path]) for path in paths if path in calls}
+
+
+def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
+    """
+    Return the loss of each layer: the error of its calls, or the share of values that become zero;
+    infinity if it computes NaN or infinity. The losses of ops and inner layers count for the layer
+    that determines their dtype.
+    """
+    run, choices = check.runs[0], Choices(paths=paths)
+    loss_by_path = dict.fromkeys(paths, 0.0)
+    for place, call in enumerate(run.calls):
+        if call.is_model:
+            continue
+        lost = max(
+            origins.own_error(call),
+            *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
+            0.0,
+        )
+        for path in origins.units(run, place, choices):
+            loss_by_path[path] = max(loss_by_path[path], lost)
+    return loss_by_path
+
+
+def proposals(
+    check: Check, paths: tuple[str, ...], rules: Iterable[str]
+) -> Iterator[frozenset[str]]:
+    """
+    Yield sets to try first: the layers that the diagnosis blames, these with their neighbours, and
+    those that ``migrate`` keeps in float32 by default.
+    """
+    run, choices = _failed(check), Choices(paths=paths)
+    blamed = origins.propose(run, choices)
+    by_rule = frozenset(rules)
+    more = blamed | origins.neighbours(run, blamed, choices) if blamed else blamed
+    yield from dict.fromkeys(
+        proposal for proposal in (blamed, by_rule, blamed | by_rule, more) if proposal
+    )
+
+
+def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """
+    Return, for each layer, the blamed calls whose dtype the layer determines because their own
+    policy is not in the file: ops that use its outputs, and layers inside it.
+    """
+    run, choices = _failed(check), Choices(paths=paths)
+    calls_by_path: dict[str, list[str]] = {}
+    for charge in origins.charges(run):
+        call = run.calls[charge.call]
+        for path in origins.units(run, charge.call, choices):
+            if call.path not in paths:
+                calls_by_path.setdefault(path, []).append(call.place)
+    return {path: tuple(places) for path, places in calls_by_path.items()}
+
+
+def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """Return the layers that contain others of them, each with those."""
+    choices = Choices(paths=paths)
+    outer: list[frozenset[str]] = []
+    for path in paths:
+        group = choices.unit(path)
+        if len(group) > 1 and not any(group <= other for other in outer):
+            outer.append(group)
+    return tuple(outer)
+
+
+def costs(
+    layer_evidence: Mapping[str, LayerEvidence],
+    times: Mapping[str, float],
+    paths: Iterable[str],
+    preference: Preference,
+) -> dict[str, float]:
+    """Return the cost of each layer in float32 under a preference; empty without a preference."""
+    match preference:
+        case Preference.MEMORY:
+            return {
+                path: layer_evidence[path].memory if path in layer_evidence else 0.0
+                for path in paths
+            }
+        case Preference.SPEED:
+            return {path: times.get(path, 0.0) for path in paths}
+    return {}
+
+
+def _of_calls(calls: list[LayerCall]) -> LayerEvidence:
+    outputs = [output for call in calls for output in call.outputs]
+    measured = [output.accumulated for output in outputs if output.accumulated is not None]
+    errors = [origins.own_error(call) for call in calls]
+    error = max(errors, default=math.inf)
+    return LayerEvidence(
+        error=error if math.isfinite(error) and any(map(_is_measured, outputs)) else None,
+        is_finite=not any(metrics.overflow for metrics in measured) and math.isfinite(error),
+        largest=_largest(metrics.largest_reference for metrics in measured),
+        headroom=min(
+            (metrics.headroom for metrics in measured if metrics.headroom is not None), default=None
+        ),
+        flushed=_largest(metrics.flushed for metrics in measured),
+        memory=float(_FLOAT32_BYTES * sum(metrics.elements for metrics in measured)),
+    )
+
+
+def _is_measured(output: CheckedOutput) -> bool:
+    return output.own is not None or output.isolated is not None
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _failed(check: Check) -> CheckRun:
+    return next((run for run in check.runs if not run.verdict.passed), check.runs[0])
