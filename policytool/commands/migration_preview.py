@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.destinations import check_target, container_of, target_of
-from policytool.formats import REWRITTEN, SUFFIXES, TITLES, ambiguity, format_detection
+from policytool.formats import REWRITTEN, SUFFIXES, TITLES, format_detection
 from policytool.migration import planning
 from policytool.migration.plan import Refusal
 from policytool.support.errors import ModelFileError, UsageError
@@ -54,7 +54,7 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
     :param converts: whether it is to be converted for another release.
     :raises ModelFileError: where it is not, and for a file that is two models.
     """
-    ambiguity.refuse_ambiguity(document)
+    format_detection.refuse_ambiguity(document)
     if document.config_part is None or document.format == "weights":
         lacking = (
             "is a SavedModel without Keras metadata"

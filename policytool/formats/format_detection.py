@@ -4,25 +4,245 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import struct
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from policytool.formats import FORMATS, ambiguity
-from policytool.formats.adapted_values import adapted_values
+from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata
 from policytool.formats.base import EXPECTED, Probe, foreign_file
-from policytool.support import steps
+from policytool.formats.checkpoint import MAGIC
+from policytool.formats.document import Observation
+from policytool.formats.hdf5 import superblocks
+from policytool.formats.keras_archive.file_names import CONFIG, METADATA
+from policytool.formats.saved_model.files import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
+from policytool.formats.stored_values import ValuesError
+from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
+from policytool.support.files.random_access import member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.base import Format
-    from policytool.formats.document import Document
+    from policytool.formats.document import Document, Tensor
     from policytool.formats.stored_values import Values
+    from policytool.support.files.random_access import PositionedRead
     from policytool.support.files.remote_path import AnyPath
+
+
+AMBIGUOUS: Final = "ambiguous-format"
+
+_BINARY: Final = (hdf5.FORMAT, keras_archive.FORMAT, checkpoint.FORMAT, keras_metadata.FORMAT)
+"""Formats whose files can hold those of another; the others are text, read to the last byte."""
+
+_END: Final = struct.Struct("<4s8xIIH")
+"""
+A zip archive's last record: signature, size and place of the directory, length of the comment.
+"""
+
+_END_SIGNATURE: Final = b"PK\x05\x06"
+_ENTRY_SIGNATURE: Final = b"PK\x01\x02"
+_END64_LOCATOR: Final = struct.Struct("<4s4xQ4x")
+_END64_LOCATOR_SIGNATURE: Final = b"PK\x06\x07"
+_END64: Final = struct.Struct("<4s36xQQ")
+_END64_SIGNATURE: Final = b"PK\x06\x06"
+_REACH: Final = 2**16 - 1 + _END.size
+"""
+Readers look for the record in as many bytes at the end: behind it stands a comment of 65,535 bytes
+at the most (PKWARE APPNOTE 4.3.16).
+"""
+
+_REMOTE_REACH: Final = 2**12
+"""The same of a remote file, which is copied, and read again, before a library gets it."""
+
+
+def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation]:
+    """
+    Yield at most one observation: why a model that was read is ambiguous.
+
+    :param file_format: the format in which the model was read
+    """
+    what = (
+        _of_directory(probe)
+        if probe.is_directory
+        else _of_file(probe, file_format)
+        if file_format in _BINARY
+        else None
+    )
+    if what is not None:
+        yield Observation(
+            code=AMBIGUOUS,
+            message=f"it is two models at once: {what}; programs differ in which one they load",
+        )
+
+
+def refuse_ambiguity(document: Document) -> None:
+    """
+    Make sure that a document is not one of two models in a file; no option allows that.
+
+    :raises ModelFileError: where it is.
+    """
+    for observation in document.observations:
+        if observation.code == AMBIGUOUS:
+            raise ModelFileError(
+                document.path,
+                AMBIGUOUS,
+                f"is rejected because {observation.message}; check its origin",
+            )
+
+
+def _of_directory(probe: Probe) -> str | None:
+    """Return which files of a directory each make it a model, if there are several."""
+    models = sorted(probe.names & {GRAPH, TEXT_GRAPH, SPLIT_GRAPH})
+    if probe.names >= {CONFIG, METADATA}:
+        models.append(CONFIG)
+    if len(models) <= 1:
+        return None
+    return f"the directory contains {', '.join(models[:-1])} and {models[-1]}"
+
+
+def _of_file(probe: Probe, file_format: Format) -> str | None:
+    """Return the other format in which a file can be read, as part of a sentence; or None."""
+    with opening.regular_stream(probe.path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        read = positioned_read(stream)
+        reach = _REMOTE_REACH if isinstance(probe.path, RemotePath) else _REACH
+        ends = list(_directory_ends(read, size, reach))
+        blocks = superblocks(probe)
+        if file_format is keras_archive.FORMAT:
+            if what := _of_archive(probe, read, ends, blocks):
+                return what
+        elif ends:
+            return f"a zip archive ends at byte {ends[0]}"
+        elif file_format is not hdf5.FORMAT and blocks:
+            return f"an HDF5 file starts at byte {blocks[0]}"
+    if file_format is not checkpoint.FORMAT and probe.tail == MAGIC:
+        return "it ends as the index of a TensorFlow checkpoint does"
+    return None
+
+
+def _of_archive(
+    probe: Probe, read: PositionedRead, ends: list[int], blocks: tuple[int, ...]
+) -> str | None:
+    """
+    Return what an archive is besides.
+
+    Bytes of a member that the directory lists are no second file: a member can be an archive, and a
+    stored one that is HDF5 can begin where HDF5 looks for a signature.
+    """
+    import zipfile  # as its reader does
+
+    with opening.regular_stream(probe.path) as stream, zipfile.ZipFile(stream) as archive:
+        infos, directory = archive.infolist(), archive.start_dir
+    if infos and min(info.header_offset for info in infos) > 0:
+        return "its first member is missing from the directory of the archive"
+    if len(ends) <= 1 and not blocks:
+        return None
+    starts = [
+        (
+            start,
+            min(start + info.compress_size, directory),
+            info.compress_type == zipfile.ZIP_STORED,
+        )
+        for info in infos
+        if (start := member_start(read, info.header_offset)) is not None
+    ]
+    members = {start for start, _, is_stored in starts if is_stored}
+    for block in blocks:
+        if block not in members:
+            return f"an HDF5 file starts at byte {block}"
+    outside = [end for end in ends if not any(start <= end < stop for start, stop, _ in starts)]
+    if len(outside) > 1:
+        return f"zip archives end at bytes {outside[0]} and {outside[1]}"
+    return None
+
+
+def _directory_ends(read: PositionedRead, size: int, reach: int) -> Iterator[int]:
+    """
+    Yield where records stand that a reader of zip archives takes for the last one: those that lead
+    to a directory with at least one member.
+
+    :param reach: how many bytes at the end are searched
+    """
+    first = max(0, size - reach)
+    tail = read(size - first, first)
+    place = tail.find(_END_SIGNATURE)
+    while place >= 0:
+        record = tail[place : place + _END.size]
+        if len(record) == _END.size and _has_directory(read, first + place, record):
+            yield first + place
+        place = tail.find(_END_SIGNATURE, place + 1)
+
+
+def _has_directory(read: PositionedRead, end: int, record: bytes) -> bool:
+    """
+    Return whether a directory stands before a record, where its size says, or where it says itself.
+    """
+    _, length, offset, _ = _END.unpack(record)
+    places = [end - length, offset]
+    locator = read(_END64_LOCATOR.size, max(0, end - _END64_LOCATOR.size))
+    if locator.startswith(_END64_LOCATOR_SIGNATURE):
+        before = end - _END64_LOCATOR.size - _END64.size
+        for place in (before, _END64_LOCATOR.unpack(locator)[1]):
+            record64 = read(_END64.size, place) if 0 <= place < end else b""
+            if len(record64) == _END64.size and record64.startswith(_END64_SIGNATURE):
+                _, length64, offset64 = _END64.unpack(record64)
+                places += [place - length64, offset64]
+    return any(
+        read(len(_ENTRY_SIGNATURE), place) == _ENTRY_SIGNATURE
+        for place in places
+        if 0 <= place < end
+    )
+
+
+_NAMES: Final = frozenset({"idf_weights", "summary"})
+"""What a lookup holds its weights by, and a Discretization what it has seen."""
+
+_FIRST: Final = "0"
+_NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0(?::0)?$")
+"""Where an archive has the only variable of a Discretization."""
+
+
+def adapted_values(
+    probe: Probe, file_format: Format, document: Document
+) -> dict[Tensor, tuple[float, ...]]:
+    """Return the readable values of the variables that ``adapt`` filled."""
+    tensors = tuple(_adapted_tensors(document))
+    if not tensors or file_format.open_values is None:
+        return {}
+    with ExitStack() as stack:
+        values = file_format.open_values(probe, document, stack)
+        read = {tensor: _numbers(values, tensor) for tensor in tensors}
+    return {tensor: numbers for tensor, numbers in read.items() if numbers is not None}
+
+
+def _adapted_tensors(document: Document) -> Iterator[Tensor]:
+    for tensor in document.tensors or ():
+        last = tensor.path[-1].removesuffix(":0").rpartition("/")[2]
+        if last in _NAMES or (last == _FIRST and _NUMBERED.search("/".join(tensor.path))):
+            yield tensor
+    for node in document.nodes.values():
+        for name, number in node.children:
+            child = document.nodes.get(number)
+            if name in _NAMES and child is not None and child.variable is not None:
+                yield child.variable
+
+
+def _numbers(values: Values, tensor: Tensor) -> tuple[float, ...] | None:
+    numbers: list[float] = []
+    try:
+        for block in values.blocks(tensor):
+            numbers += block.astype("float64").tolist()
+            if limits.JSON_BYTES.exceeded_message(block.itemsize * len(numbers)):
+                return None
+    except ValuesError:  # who needs them says that they are not there
+        return None
+    return tuple(numbers)
 
 
 def document(path: AnyPath, display_path: str) -> Document:
@@ -47,7 +267,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         complete = replace(
             read,
             adapted=adapted_values(probe, file_format, read),
-            observations=(*read.observations, *ambiguity.observe_ambiguity(probe, file_format)),
+            observations=(*read.observations, *observe_ambiguity(probe, file_format)),
         )
         _check_unchanged(probe, file_format, before)
         return complete

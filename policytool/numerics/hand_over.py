@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import (
     WITHOUT_WEIGHTS,
     Probe,
-    ambiguity,
     checkpoint,
     format_detection,
     hdf5,
@@ -180,7 +179,7 @@ class HandOver(ExitStack):
             document = format_detection.document(copied, display_path)
             if why := _NOT_RUN.get(document.format):
                 raise ModelFileError(display_path, "not-runnable", why)
-            ambiguity.refuse_ambiguity(document)
+            format_detection.refuse_ambiguity(document)
             loaded = reading.load_model(document) if document.config_part is not None else None
             reasons = (
                 untrusted_code.of_file(document)
@@ -223,7 +222,7 @@ class HandOver(ExitStack):
         copied = self._copy(whole, display_path, model_format, follow=self._trust)
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            ambiguity.refuse_ambiguity(document)
+            format_detection.refuse_ambiguity(document)
             message = (
                 None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.ambiguity import AMBIGUOUS
+from policytool.formats.format_detection import AMBIGUOUS
 from policytool.model import custom_classes, hazards
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import Harm

@@ -15,7 +15,7 @@ import h5py
 import pytest
 
 from policytool.commands import audit as auditing
-from policytool.formats import ambiguity, format_detection
+from policytool.formats import format_detection
 from policytool.formats.discovery import Input
 from policytool.rules import AuditOptions
 from policytool.support.errors import ModelFileError
@@ -87,9 +87,9 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")
-    assert [one.code for one in document.observations] == [ambiguity.AMBIGUOUS]
+    assert [one.code for one in document.observations] == [format_detection.AMBIGUOUS]
     with pytest.raises(ModelFileError, match="two models at once"):
-        ambiguity.refuse_ambiguity(document)
+        format_detection.refuse_ambiguity(document)
 
 
 @THOROUGH
@@ -138,7 +138,7 @@ def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str,
         ).write_text("{}", encoding="utf-8")
     assert "PT613" in findings(path)
     with pytest.raises(ModelFileError, match="two models at once"):
-        ambiguity.refuse_ambiguity(format_detection.document(path, "m"))
+        format_detection.refuse_ambiguity(format_detection.document(path, "m"))
 
 
 @pytest.mark.parametrize("offset", [512, 4096, 65536])
@@ -174,8 +174,10 @@ def examine(count: int, seed: int, path: Path) -> int:
         content = healthy_archive(rng)
         path.write_bytes(content)
         document = format_detection.document(path, "m")
-        assert [one for one in document.observations if one.code == ambiguity.AMBIGUOUS] == []
-        ambiguity.refuse_ambiguity(document)
+        assert [
+            one for one in document.observations if one.code == format_detection.AMBIGUOUS
+        ] == []
+        format_detection.refuse_ambiguity(document)
         also_hdf5 += any(content[offset:].startswith(SIGNATURE) for offset in OFFSETS)
     return also_hdf5
 
