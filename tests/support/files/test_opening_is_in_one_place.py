@@ -77,7 +77,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"h5py.File"}),
         "gets an open stream, or compares the file with the one that was checked",
     ),
-    "formats.ambiguity": (frozenset({"zipfile.ZipFile"}), STREAM),
+    "formats.format_detection": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.read": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.values": (frozenset({"zipfile.ZipFile"}), STREAM),
