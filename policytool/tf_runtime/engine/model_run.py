@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import model_calls
-from ..devices import available, op_placement, timing
+from .. import model_calls, op_placement
+from ..devices import available, timing
 from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..devices import op_placement
+from .. import op_placement
 from ..engine import extreme_batches, tensor_errors
 from ..engine.comparisons import Comparisons
 from ..engine.layer_hooks import LayerId
