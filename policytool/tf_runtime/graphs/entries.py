@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..library import Refused
 from ..sentences import sentence
-from . import grappler
+from . import mixed_precision
 
 if TYPE_CHECKING:
     from typing import Any
@@ -145,7 +145,7 @@ class State:
 
         written = any(
             node.op.startswith(_ASSIGNING)
-            for node in grappler.nodes(signature.graph.as_graph_def())
+            for node in mixed_precision.nodes(signature.graph.as_graph_def())
         )
         variables = (
             {id(variable.handle): variable for variable in signature.graph.variables}

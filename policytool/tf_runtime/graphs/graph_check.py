@@ -18,7 +18,7 @@ from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
 from ..sentences import sentence
-from . import entries, grappler, mixed_precision, same_graphs, scopes
+from . import entries, mixed_precision, same_graphs, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -149,11 +149,11 @@ def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
     failed = []
     for rewrite in rewrites:
         for loops in (True, False):
-            plain = grappler.inlined(signature, loops=loops)
+            plain = mixed_precision.inlined(signature, loops=loops)
             try:
                 return (
                     plain,
-                    mixed_precision.rewritten(plain, grappler.names(signature), rewrite),
+                    mixed_precision.rewritten(plain, mixed_precision.names(signature), rewrite),
                     rewrite,
                 )
             except Refused as error:
@@ -173,7 +173,9 @@ class _Pair:
         self.signature = signature
         self.plain, self.other, self.rewrite = _both(signature, rewrites)
         emulated = (
-            mixed_precision.converted(tf, self.plain, grappler.names(signature), self.rewrite)
+            mixed_precision.converted(
+                tf, self.plain, mixed_precision.names(signature), self.rewrite
+            )
             if self.rewrite.emulates
             else None
         )
@@ -185,8 +187,8 @@ class _Pair:
         )
         """The scopes with ops that stay float32."""
 
-        grappler.rename(self.plain, REFERENCE)
-        grappler.rename(self.other, CANDIDATE)
+        mixed_precision.rename(self.plain, REFERENCE)
+        mixed_precision.rename(self.other, CANDIDATE)
         self.inputs = entries.inputs(signature)
         self.state = state
         self.calls: list[dict[str, Any]] = []

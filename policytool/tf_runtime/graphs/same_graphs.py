@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from . import entries, grappler
+from . import entries, mixed_precision
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
@@ -33,10 +33,10 @@ def _key(signature: Any) -> Any:
     Return a key that is equal for signatures that compute the same; None for a graph with loops of
     TF 1, whose ops have no order.
     """
-    graph_def = grappler.inlined(signature, loops=False)
-    if grappler.has_old_loops(graph_def):
+    graph_def = mixed_precision.inlined(signature, loops=False)
+    if mixed_precision.has_old_loops(graph_def):
         return None
-    grappler.sort(graph_def.node)
+    mixed_precision.sort(graph_def.node)
     captured = signature.captured_inputs
     placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
     digests = {

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..engine import depths
-from . import grappler
+from . import mixed_precision
 from .mixed_precision import SUFFIX
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def kept(
     """
     nodes = type(graph_def)()
     nodes.CopyFrom(graph_def)
-    grappler.sort(nodes.node)
+    mixed_precision.sort(nodes.node)
     reached = set(placeholders)
     ops_by_scope: dict[str, Counter[str]] = {}
     partly = set()
