@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls
-from ..library import Refused
+from ..library import KERAS3, Refused
 from ..sentences import sentence
-from . import loss_scaling, losses
+from . import losses
 from .reductions import FIELDS, Reducer, merged, trainable
 from .training_step import Step, quiet
 
@@ -24,6 +24,91 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
     from ..library import Library
+
+
+DYNAMIC = {"initial": 2.0**15, "multiplier": 2.0}
+"""What both libraries begin with unless told otherwise."""
+
+HIGHEST = 24
+"""The search ends at 2**24, which lifts the smallest number of float16 to 1."""
+
+LOWEST = -24
+_NEARLY = 0.01
+"""
+Share of the elements that are not zero by which underflow may be above the least, for a scale to do
+as well; less does not matter to a verdict either.
+"""
+
+
+def dynamic(family: str, recorded: Any) -> dict[str, Any]:
+    """
+    Return the rule of a dynamic loss scale: where it begins, what it is divided by where a gradient
+    is not finite, and where that ends.
+
+    ``_DynamicLossScaleState.update`` (tf_keras/src/mixed_precision/loss_scale_optimizer.py, and
+    DynamicLossScale in TF 2.2 and 2.3) divides by the multiplier and stays at 1;
+    ``LossScaleOptimizer`` of Keras 3 (keras/src/optimizers/loss_scale_optimizer.py) always halves,
+    and has no floor. Both skip the step. Growing, by default after 2000 steps in a row that are
+    finite, is beyond a single step.
+    """
+    own = recorded if recorded is not None and recorded["kind"] == "dynamic" else DYNAMIC
+    multiplier = 2.0 if family == KERAS3 else float(own["multiplier"])
+    return {
+        "initial": float(own["initial"]),
+        "multiplier": multiplier,
+        "floor": 2.0**LOWEST if family == KERAS3 else 1.0,
+    }
+
+
+def settled(finite: Callable[[float], bool], rule: dict[str, Any]) -> tuple[float | None, int]:
+    """
+    Return the scale at which gradients become finite, and how many steps are skipped until then;
+    None where they never do.
+    """
+    scale, skipped = rule["initial"], 0
+    while not finite(scale):
+        if scale <= rule["floor"] or rule["multiplier"] <= 1:
+            return None, skipped
+        scale, skipped = max(scale / rule["multiplier"], rule["floor"]), skipped + 1
+    return scale, skipped
+
+
+def ranged(
+    finite: Callable[[float], bool], lost: Callable[[float], float]
+) -> tuple[float | None, float | None]:
+    """
+    Return the lowest and the highest power of two that do: nothing overflows, and nearly the least
+    underflows.
+
+    ``lost`` is the share of the elements that underflow. Overflow grows with the scale and
+    underflow falls, so both ends are found by bisection. Nothing does where even the lowest scale
+    overflows.
+    """
+    start = 0 if finite(1.0) else LOWEST  # a scale below 1 is for what overflows without
+    if not finite(2.0**start):
+        return None, None
+    highest = _last(lambda exponent: finite(2.0**exponent), start, HIGHEST if start == 0 else 0)
+    least = lost(2.0**highest) + _NEARLY
+    lowest = (
+        start
+        if lost(2.0**start) <= least
+        else _last(lambda exponent: lost(2.0**exponent) > least, start, highest) + 1
+    )
+    return 2.0**lowest, 2.0**highest
+
+
+def _last(holds: Callable[[int], bool], first: int, last: int) -> int:
+    """
+    Return the last number at which something holds that holds at the first, and no longer after it
+    has ceased to.
+    """
+    if holds(last):
+        return last
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if holds(middle) else (first, middle)
+    return first
+
 
 _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (
     FIELDS.index(name) for name in ("undefined", "nonzero", "underflow", "overflow")
@@ -51,7 +136,7 @@ def gradients(  # noqa: PLR0917  # two models, their inputs, the options and the
     shapes = [[list(variable.raw.shape) for variable in variables] for _, variables in sides]
     if shapes[0] != shapes[1]:
         raise Refused("no-gradients", "the compared models have different trainable variables")
-    rule = loss_scaling.dynamic(library.family, options["recorded"])
+    rule = dynamic(library.family, options["recorded"])
     report = {**_nothing(options["recorded"], rule), "own": _own(library, candidate)}
     if not shapes[0]:
         return report
@@ -261,8 +346,8 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
         trials.at(float(recorded["value"]))
     if not np.isfinite(loss) or trials.undefined:
         return {}  # no scale makes them finite
-    lowest, highest = loss_scaling.ranged(trials.finite, trials.lost)
-    scale, skipped = loss_scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
+    lowest, highest = ranged(trials.finite, trials.lost)
+    scale, skipped = settled(trials.finite, rule) if highest is not None else (None, 0)
     if scale is not None:
         trials.at(scale)
     return {

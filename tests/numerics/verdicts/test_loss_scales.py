@@ -21,7 +21,7 @@ from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.tf_runtime.gradients import loss_scaling
+from policytool.tf_runtime.gradients import backward
 from policytool.tf_runtime.gradients.reductions import FIELDS
 from tests.helpers.paths import FIXTURES
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.loss_scales import LossScaleDecision
 
 ELEMENTS: Final = 1000
-EXPONENTS: Final = st.integers(loss_scaling.LOWEST, loss_scaling.HIGHEST)
+EXPONENTS: Final = st.integers(backward.LOWEST, backward.HIGHEST)
 
 
 def row(
@@ -425,16 +425,16 @@ def below(limit: int) -> Callable[[float], bool]:
 @given(EXPONENTS, st.integers(-2, 24))
 def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: int) -> None:
     """Keras 3 goes on below 1, Keras 2 stays there; each halving is a step that is skipped."""
-    rule = loss_scaling.dynamic(
+    rule = backward.dynamic(
         "keras3",
         {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
     )
     assert rule["multiplier"] == 2.0
-    assert loss_scaling.settled(below(limit), rule) == (
+    assert backward.settled(below(limit), rule) == (
         2.0 ** min(start, limit),
         max(start - limit, 0),
     )
-    old = loss_scaling.dynamic(
+    old = backward.dynamic(
         "keras2",
         {
             "kind": "dynamic",
@@ -444,16 +444,16 @@ def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: in
         },
     )
     expected = 2.0 ** min(max(start, 0), limit) if limit >= 0 else None
-    assert loss_scaling.settled(below(limit), old)[0] == expected
+    assert backward.settled(below(limit), old)[0] == expected
 
 
 def test_a_scale_that_does_not_move_ends_the_search() -> None:
     """A multiplier of 1 is no rule."""
-    rule = loss_scaling.dynamic(
+    rule = backward.dynamic(
         "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
     )
-    assert loss_scaling.settled(below(0), rule) == (None, 0)
-    assert loss_scaling.dynamic("keras2", FIXED)["initial"] == 2.0**15
+    assert backward.settled(below(0), rule) == (None, 0)
+    assert backward.dynamic("keras2", FIXED)["initial"] == 2.0**15
 
 
 @given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
@@ -469,8 +469,8 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
         tried.add(scale)
         return always if scale >= 2.0**enough else always + 0.5
 
-    lowest, highest = loss_scaling.ranged(finite, lost)
-    start = 0 if limit >= 0 else loss_scaling.LOWEST
+    lowest, highest = backward.ranged(finite, lost)
+    start = 0 if limit >= 0 else backward.LOWEST
     assert highest == 2.0**limit
     assert lowest == 2.0 ** (max(start, enough) if enough <= limit else start)
     assert len(tried) <= 14
@@ -478,4 +478,4 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
 
 def test_there_is_no_range_where_everything_overflows() -> None:
     """Not even the lowest scale is finite."""
-    assert loss_scaling.ranged(lambda _: False, lambda _: 0.0) == (None, None)
+    assert backward.ranged(lambda _: False, lambda _: 0.0) == (None, None)
