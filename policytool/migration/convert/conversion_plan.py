@@ -18,7 +18,7 @@ from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
 from policytool.migration.convert.compiled import compile_config
-from policytool.migration.convert.masks.expressions import MaskTable, plain_config
+from policytool.migration.convert.masks import MaskTable, plain_config
 from policytool.migration.convert.masks.flow import MaskFlow, has_masks
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext

@@ -1,1 +1,509 @@
 """Where masks travel in a model, release by release, and how they are written into a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Role, Unit, is_attention, references
+from policytool.migration.convert.tensor_dtypes import called_class, compute_dtype
+from policytool.model.calls import Call, Reference
+from policytool.releases import keras_objects, masks
+from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts, operation_facts
+from policytool.releases.masks import FullyMaskedResult, MaskRule
+from policytool.releases.releases import KERAS3, family_of
+from policytool.support import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.calls import Argument
+
+
+_NUMBER: Final = attrgetter("number")
+
+Scope = tuple[str, ...]
+"""The calls of nested models around a tensor, from the outside in, such as ``encoder:0``."""
+
+
+class MaskOp(StrEnum):
+    """How a mask is made of its parts."""
+
+    NONZERO = "nonzero"
+    """``tensor != value``, with the dtype that the tensor is cast to before, if it is."""
+
+    ANY = "any"
+    """Whether any value along the last axis of a mask is true."""
+
+    EITHER = "either"
+    BOTH = "both"
+    JOIN = "join"
+    """Masks one behind the other along the steps."""
+
+    ONES = "ones"
+    """True at each step of a tensor."""
+
+    TENSOR = "tensor"
+    """A tensor that is used as a mask."""
+
+    LAYER = "layer"
+    """What a layer makes of the masks of its inputs, by a rule that was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedTensor:
+    """One tensor of a model, or of a nested one."""
+
+    scope: Scope
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mask:
+    """One mask; made by :class:`MaskTable` only."""
+
+    op: MaskOp
+    parts: tuple[Mask | ScopedTensor | str | float | None, ...]
+    number: int
+    """Its place in the table, which orders masks."""
+
+
+class MaskTable:
+    """All masks of one conversion."""
+
+    def __init__(self) -> None:
+        self._masks: dict[tuple[object, ...], Mask] = {}
+
+    def mask(self, op: MaskOp, *parts: Mask | ScopedTensor | str | float | None) -> Mask:
+        """Return the mask of an operation and its parts."""
+        return self._masks.setdefault((op, *parts), Mask(op, parts, len(self._masks)))
+
+    def either(self, masks: Iterable[Mask]) -> Mask:
+        """Return the mask that is true where any of one or more masks is true."""
+        return self._combine(MaskOp.EITHER, masks)
+
+    def both(self, masks: Iterable[Mask]) -> Mask:
+        """Return the mask that is true where all of one or more masks are true."""
+        return self._combine(MaskOp.BOTH, masks)
+
+    def _combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
+        parts = [
+            part
+            for mask in dict.fromkeys(masks)
+            for part in (mask.parts if mask.op is op else (mask,))
+            if isinstance(part, Mask)
+        ]
+        steps.spend(len(parts), walk="masks in masks")
+        # parts of masks are in order: to sort such runs, not a set, takes linear time
+        ordered_parts = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
+        return ordered_parts[0] if len(ordered_parts) == 1 else self.mask(op, *ordered_parts)
+
+
+CAST: Final = "Cast"
+_COPY: Final = "ConvertToTensor"
+"""
+What the Attention layers of Keras 3 make of a mask before they hand it on (``compute_mask`` in
+keras/src/layers/attention/attention.py).
+"""
+
+_LOGICAL: Final = frozenset({"LogicalAnd", "LogicalOr"})
+_REUSED: Final = _LOGICAL | {"NotEqual", "Any"}
+_MASK_OPS: Final = _REUSED | {CAST, _COPY, "ExpandDims", "OnesLike", "ZerosLike"}
+
+
+_FROM_FUNCTIONS: Final = _REUSED | {CAST, "Equal", "ExpandDims", "Where", "ZerosLike"}
+"""The operations that are read of op layers of Keras 2, too."""
+
+_TENSORS: Final = frozenset({"x", "y"})
+_CONFIG: Final = frozenset({"axis", "dtype", "keepdims"})
+
+
+class MaskOperations:
+    """What the operations of one network say as masks, as Keras 3 or Keras 2 writes them."""
+
+    def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
+        self.units = {unit.name: _as_operation(unit) for unit in network.units}
+        """The units of the network, op layers of Keras 2 as the operations of Keras 3."""
+
+        self._scope = scope
+        self._table = table
+        self._masks: dict[str, Mask] = {}
+        for name in self._in_order():
+            mask = self._mask(self._operation(name))
+            if mask is not None:
+                self._masks[name] = mask
+
+    def tensor(self, reference: Reference) -> ScopedTensor:
+        """Return a tensor of this network."""
+        return ScopedTensor(self._scope, reference)
+
+    def mask(self, reference: Reference) -> Mask:
+        """Return what a tensor says as a mask."""
+        return self._masks.get(reference.layer) or self._table.mask(
+            MaskOp.TENSOR, self.tensor(reference)
+        )
+
+    def reusable(self) -> dict[Mask, Reference]:
+        """Return the masks that one operation says of others, with their tensors."""
+        return {
+            mask: Reference(layer=name)
+            for name, mask in reversed(self._masks.items())
+            if self.units[name].class_name in _REUSED
+            and not (mask.op is not MaskOp.ANY and self.units[name].class_name == "Any")
+        }
+
+    def attention(self, reference: Reference) -> set[tuple[str, Mask]]:
+        """Return the masks that the argument ``attention_mask`` combines, with their places."""
+        placed_masks: set[tuple[str, Mask]] = set()
+        pending, seen = [reference], {reference}
+        while pending:
+            tensor = pending.pop()
+            unit = self._operation(tensor.layer)
+            operands = [item for item in _arguments(unit) if isinstance(item, Reference)]
+            axis = unit.config.get("axis") if unit is not None else None
+            if unit is not None and unit.class_name == "LogicalAnd":
+                pending += [item for item in operands if item not in seen]
+                seen.update(operands)
+            elif (
+                unit is not None
+                and unit.class_name == "ExpandDims"
+                and axis in (-1, 1)
+                and operands
+            ):
+                mask = self.mask(operands[0])
+                if axis != -1 or mask.op is not MaskOp.ONES:
+                    placed_masks.add(("rows" if axis == -1 else "columns", mask))
+            else:
+                placed_masks.add(("full", self.mask(tensor)))
+        return placed_masks
+
+    def before_cast(self, reference: Reference) -> Reference:
+        """
+        Return what a tensor was before Keras 3 cast it to a layer's compute dtype, which both
+        libraries do before they compare.
+        """
+        unit = self._operation(reference.layer)
+        if unit is None or unit.class_name != CAST:
+            return reference
+        source = next(iter(_arguments(unit)), None)
+        return source if isinstance(source, Reference) else reference
+
+    def _in_order(self) -> Iterator[str]:
+        """Yield the names of the operations, each after the operations that it depends on."""
+        seen: set[str] = set()
+        for first, unit in self.units.items():
+            pending = [(first, False)] if unit.role is Role.OPERATION else []
+            while pending:
+                name, left = pending.pop()
+                unit_of = self._operation(name)
+                if left:
+                    yield name
+                elif unit_of is not None and name not in seen:
+                    seen.add(name)
+                    pending.append((name, True))
+                    pending += [
+                        (reference.layer, False) for reference in references(_arguments(unit_of))
+                    ]
+
+    def _operation(self, name: str) -> Unit | None:
+        unit = self.units.get(name)
+        called_once = unit is not None and len(unit.calls) == 1
+        return unit if called_once and unit is not None and unit.role is Role.OPERATION else None
+
+    def _mask(self, unit: Unit | None) -> Mask | None:
+        """Return the mask that an operation computes; the masks of its operands are known."""
+        args = _arguments(unit)
+        if unit is not None and _joins(unit):
+            return self._steps_joined(unit)
+        if unit is None or not args or not isinstance(args[0], Reference):
+            return None
+        operands = [operand for operand in args if isinstance(operand, Reference)]
+        if unit.class_name == "NotEqual" and len(args) > 1 and isinstance(args[1], int | float):
+            return self._nonzero(args[0], float(args[1]))
+        if unit.class_name == "Any" and unit.config.get("axis") in (-1, [-1]):
+            return (
+                self._join_mask(args[0])
+                or self._ones(args[0])
+                or self._table.mask(MaskOp.ANY, self.mask(args[0]))
+            )
+        if unit.class_name in _LOGICAL and len(operands) == len(args):
+            combine = self._table.either if unit.class_name == "LogicalOr" else self._table.both
+            return combine(self.mask(operand) for operand in operands)
+        return self.mask(args[0]) if unit.class_name == _COPY else None
+
+    def _steps_joined(self, unit: Unit) -> Mask | None:
+        """Return the mask that :class:`MaskBuilder` concatenates along the steps."""
+        items = next(iter(_arguments(unit)), None)
+        if not isinstance(items, list | tuple) or unit.config.get("axis") != 1:
+            return None
+        masks = [self.mask(reference) for reference in items if isinstance(reference, Reference)]
+        return self._table.mask(MaskOp.JOIN, *masks) if len(masks) == len(items) else None
+
+    def _nonzero(self, tensor: Reference, value: float) -> Mask:
+        source = self.before_cast(tensor)
+        dtype = self.units[tensor.layer].config.get("dtype") if source != tensor else None
+        cast = (str(dtype),) if dtype in HALVES else ()
+        return self._table.mask(MaskOp.NONZERO, self.tensor(source), value, *cast)
+
+    def _ones(self, reference: Reference) -> Mask | None:
+        """Return ones for ``x == 0 or x != 0``, which :class:`MaskBuilder` writes."""
+        unit = self._operation(reference.layer)
+        comparisons = [
+            self._operation(operand.layer)
+            for operand in _arguments(unit)
+            if isinstance(operand, Reference)
+        ]
+        names = [comparison.class_name for comparison in comparisons if comparison is not None]
+        tensors = {
+            str(_arguments(comparison)[0]) for comparison in comparisons if _arguments(comparison)
+        }
+        if names != ["Equal", "NotEqual"] or len(tensors) > 1:
+            return None
+        tensor = _arguments(comparisons[0])[0]
+        return (
+            self._table.mask(MaskOp.ONES, self.tensor(tensor))
+            if isinstance(tensor, Reference)
+            else None
+        )
+
+    def _join_mask(self, reference: Reference) -> Mask | None:
+        """Return the mask of a Concatenate of Keras 3; None for any other tensor."""
+        unit = self._operation(reference.layer)
+        if unit is None or not _joins(unit):
+            return None
+        args = _arguments(unit)
+        items = args[0] if args and isinstance(args[0], list | tuple) else args
+        parts = [self._part(item) for item in items if isinstance(item, Reference)]
+        known_parts = [part for part in parts if part is not None]
+        if not known_parts or len(known_parts) != len(items):
+            return None
+        if unit.config.get("axis") != -1:
+            ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in known_parts]
+            masks = [mask for _, mask in known_parts]
+            return self._table.mask(
+                MaskOp.JOIN, *(a or b for a, b in zip(masks, ones, strict=True))
+            )
+        present = [mask for _, mask in known_parts if mask is not None]
+        if len(present) < len(known_parts):
+            return self._table.mask(MaskOp.ONES, known_parts[0][0])
+        return self._table.either(present)
+
+    def _part(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
+        """Return a tensor and its mask as a Concatenate broadcasts it."""
+        unit = self._operation(reference.layer)
+        operands = [operand for operand in _arguments(unit) if isinstance(operand, Reference)]
+        if unit is None or not operands:
+            return None
+        if unit.class_name == "OnesLike":
+            return self.tensor(operands[0]), None
+        if unit.class_name != "LogicalOr" or len(operands) != 2:  # noqa: PLR2004  # a mask and zeros
+            return None
+        expanded, zeros = (self._operation(operand.layer) for operand in operands)
+        mask, source = (next(iter(_arguments(operation)), None) for operation in (expanded, zeros))
+        is_broadcast = (
+            expanded is not None
+            and zeros is not None
+            and (expanded.class_name, zeros.class_name) == ("ExpandDims", "ZerosLike")
+        )
+        if is_broadcast and isinstance(mask, Reference) and isinstance(source, Reference):
+            return self.tensor(source), self.mask(mask)
+        return None
+
+
+def is_mask_operation(unit: Unit) -> bool:
+    """Return whether a unit is one of the operations that the masks of Keras 3 consist of."""
+    return unit.role is Role.OPERATION and (unit.class_name in _MASK_OPS or _joins(unit))
+
+
+def _joins(unit: Unit) -> bool:
+    return operation_facts(unit.class_name).joins == "axis"
+
+
+def _arguments(unit: Unit | None) -> list[Argument]:
+    calls = unit.calls[:1] if unit is not None else ()
+    return [argument for call in calls for argument in (*call.args, *call.kwargs.values())]
+
+
+def _as_operation(unit: Unit) -> Unit:
+    """Return an op layer as the operation that does the same; any other unit as it is."""
+    row = called_class(unit).row if layer_facts(unit.class_name).is_op_layer else None
+    if row is None or row.op not in _FROM_FUNCTIONS or unit.custom or len(unit.calls) != 1:
+        return unit
+    kwargs = unit.calls[0].kwargs
+    others = (value for key, value in sorted(kwargs.items()) if key in _TENSORS)
+    config = {
+        key: value
+        for key, value in kwargs.items()
+        if key in _CONFIG and isinstance(value, bool | int | str)
+    }
+    call = Call(args=(*unit.calls[0].args, *others))
+    return replace(unit, class_name=row.op, role=Role.OPERATION, config=config, calls=(call,))
+
+
+_MEASURED_INPUTS: Final = 3
+"""The largest number of inputs that rules were measured for; merging layers treat more alike."""
+
+_SCORES: Final = "scores"
+_VISIBLE: Final = frozenset({"uniform", "unmasked"})
+"""The results of a mask that is subtracted from all scores alike."""
+
+_PLACES: Final = ("first", "second", "third")
+_NO_MASK: Final = MaskRule(
+    out={"1": ("none",)},
+    reads=frozenset(),
+    clears=frozenset(),
+    attached_out={},
+    attached_clears=frozenset(),
+    written=frozenset(),
+    errors={},
+)
+
+
+def rule_of(
+    unit: Unit, arguments: Mapping[str, Argument], inputs: int, release: str
+) -> MaskRule | None:
+    """Return a layer's rule in a release; None for one that was not measured."""
+    if unit.custom:
+        return None
+    if layer_facts(unit.class_name).is_op_layer:
+        return _NO_MASK
+    return masks.mask_rule(
+        unit.class_name,
+        plain_config(unit),
+        release,
+        inputs=min(inputs, _MEASURED_INPUTS),
+        call=_true_arguments(arguments),
+    )
+
+
+def fully_masked_result(
+    unit: Unit, arguments: Mapping[str, Argument], release: str
+) -> FullyMaskedResult | None:
+    """
+    Return what an attention computes in a release for its fully masked steps.
+
+    In float64, a MultiHeadAttention of Keras 2 weights all steps by their ``scores`` there: the
+    scores stay significant beside the large number that it subtracts for a mask (``Softmax.call``
+    in tf_keras/src/layers/activation/softmax.py).
+    """
+    result = masks.fully_masked_result(
+        unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
+    )
+    subtracts = is_attention(unit) and family_of(release) != KERAS3
+    if result is None or not subtracts or compute_dtype(unit) != "float64":
+        return result
+    return FullyMaskedResult(
+        *(_SCORES if outcome in _VISIBLE else outcome for outcome in (result.query, result.value))
+    )
+
+
+def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
+    """
+    Return whether a MultiHeadAttention takes the mask of an input as an argument: one that clears
+    the masks of its inputs looks up the query's only there (``call`` in
+    keras/src/layers/attention/multi_head_attention.py).
+    """
+    return name != "query" or rule is None or not rule.attached_clears
+
+
+def read_masks(
+    rule: MaskRule | None, input_masks: Sequence[Mask | None]
+) -> frozenset[tuple[str, Mask]]:
+    """
+    Return the masks that change a call's values, with the numbers of their inputs.
+
+    If a release cannot call the layer on these masks, they count if the layer reads any masks.
+
+    :param input_masks: the mask of each input; None for an input without a mask
+    """
+    subset = _subset(input_masks)
+    may_read = rule is None or bool(rule.reads and subset in rule.errors)
+    if not may_read and rule is not None and subset not in rule.reads:
+        return frozenset()
+    return frozenset(
+        (str(place), mask) for place, mask in enumerate(input_masks) if mask is not None
+    )
+
+
+def fails(rule: MaskRule | None, input_masks: Sequence[Mask | None]) -> bool:
+    """Return whether calling a layer on such masks fails, except for some input sizes."""
+    return rule is not None and any(input_masks) and _subset(input_masks) in rule.errors
+
+
+def output_masks(
+    words: Mapping[str, tuple[str, ...]] | None,
+    call: tuple[str, int],
+    inputs: Sequence[ScopedTensor],
+    input_masks: Sequence[Mask | None],
+    table: MaskTable,
+) -> list[Mask | None]:
+    """
+    Return the masks of a call's outputs.
+
+    :param words: a rule's words for the outputs, by the masked inputs; None if there is no rule
+    :param call: the name of the layer and the number of the call
+    """
+    if not any(input_masks):
+        return [None]
+    outputs = ("other",) if words is None else words.get(_subset(input_masks), ("none",))
+    return [
+        _output_mask(word, (*call, output), inputs, input_masks, table)
+        for output, word in enumerate(outputs)
+    ]
+
+
+def _output_mask(
+    word: str,
+    output: tuple[str, int, int],
+    inputs: Sequence[ScopedTensor],
+    input_masks: Sequence[Mask | None],
+    table: MaskTable,
+) -> Mask | None:
+    present = [mask for mask in input_masks if mask is not None]
+    if word == "none":
+        return None
+    if word in _PLACES and len(input_masks) <= _MEASURED_INPUTS:
+        return input_masks[_PLACES.index(word)]
+    if word == "or":
+        return table.either(present)
+    if word == "and" or word in _PLACES:
+        return table.both(present)
+    if word == "ones":
+        return table.mask(MaskOp.ONES, inputs[0])
+    if word == "concat" and len(inputs) == len(input_masks):
+        pairs = zip(inputs, input_masks, strict=True)
+        return table.mask(
+            MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
+        )
+    name, call, place = output
+    return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
+
+
+def _subset(input_masks: Sequence[Mask | None]) -> str:
+    """
+    Return which inputs are masked in the rules' notation, a digit per input; more than three inputs
+    are written as three.
+    """
+    digits = "".join("0" if mask is None else "1" for mask in input_masks)
+    if len(digits) <= _MEASURED_INPUTS:
+        return digits
+    return "111" if "0" not in digits else "110" if "1" in digits else "000"
+
+
+def _true_arguments(arguments: Mapping[str, Argument]) -> list[str]:
+    return [name for name, value in arguments.items() if value is True]
+
+
+def plain_config(unit: Unit) -> dict[str, object]:
+    """Return a config in the form of a file: layers in it as their class and config."""
+    return {key: _plain_value(value) for key, value in unit.config.items()}
+
+
+def _plain_value(value: Value) -> object:
+    if isinstance(value, Unit) and value.role is not Role.OPERATION:
+        return keras_objects.short(value.class_name, plain_config(value))  # type: ignore[arg-type]  # policies stay values
+    return value

@@ -29,7 +29,7 @@ from policytool.migration.convert.architecture import (
     named_arguments,
     walk,
 )
-from policytool.migration.convert.masks.expressions import (
+from policytool.migration.convert.masks import (
     Mask,
     MaskOp,
     MaskOperations,

@@ -18,12 +18,7 @@ from policytool.migration.convert.architecture import (
     named_arguments,
     references,
 )
-from policytool.migration.convert.masks.expressions import (
-    Mask,
-    MaskOp,
-    MaskOperations,
-    fully_masked_result,
-)
+from policytool.migration.convert.masks import Mask, MaskOp, MaskOperations, fully_masked_result
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import follow
 from policytool.releases.layer_classes import Category, layer_facts
@@ -31,7 +26,7 @@ from policytool.releases.layer_classes import Category, layer_facts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.migration.convert.masks.expressions import MaskTable, Scope
+    from policytool.migration.convert.masks import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
     from policytool.model.calls import Argument, Call
     from policytool.model.flow import Node, TensorValues

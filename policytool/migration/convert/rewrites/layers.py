@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import ObjectKind, Thing, Unit, map_units
-from policytool.migration.convert.masks.expressions import rule_of
+from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.tensor_dtypes import compute_dtype

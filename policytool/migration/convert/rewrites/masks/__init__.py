@@ -13,7 +13,7 @@ from policytool.migration.convert.architecture import (
     prune,
     walk,
 )
-from policytool.migration.convert.masks.expressions import (
+from policytool.migration.convert.masks import (
     CAST,
     MaskTable,
     fully_masked_result,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Network
-    from policytool.migration.convert.masks.expressions import Scope
+    from policytool.migration.convert.masks import Scope
     from policytool.model.calls import Argument
 
 

@@ -18,7 +18,7 @@ from policytool.migration.convert.architecture import (
     replace_references,
     rewire,
 )
-from policytool.migration.convert.masks.expressions import (
+from policytool.migration.convert.masks import (
     CAST,
     Mask,
     MaskOp,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from policytool.migration.convert.architecture import Network, Value
-    from policytool.migration.convert.masks.expressions import MaskTable, Scope
+    from policytool.migration.convert.masks import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey
     from policytool.model.calls import Argument
 
