@@ -17,8 +17,7 @@ from .. import model_calls
 from ..library import KERAS3, Refused
 from ..sentences import sentence
 from . import losses
-from .reductions import FIELDS, Reducer, merged, trainable
-from .training_step import Step, quiet
+from .training_step import FIELDS, Reducer, Step, merged, quiet, trainable
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.tf_runtime.gradients import backward
-from policytool.tf_runtime.gradients.reductions import FIELDS
+from policytool.tf_runtime.gradients.training_step import FIELDS
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
