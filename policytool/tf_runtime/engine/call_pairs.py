@@ -15,21 +15,184 @@ import numpy as np
 
 from .. import model_calls
 from ..library import Refused
-from . import exponents, extreme_batches, isolated_calls, tensor_errors
+from . import exponents, extreme_batches, tensor_errors
 from .comparisons import Comparisons
-from .diagnosis import Diagnosis
-from .layer_hooks import Tape, named
+from .layer_hooks import MASK, Tape, named
 from .output_changes import OutputChanges
 from .steps import Steps
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Mapping, Sequence
 
     from ..feeding.batches import FedInputs
     from ..library import Library
-    from .diagnosis import Trace
     from .layer_hooks import Call
     from .task_metrics import TaskMetrics
+
+
+def again(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -> Any:
+    """
+    Return the outputs of a candidate's layer for the input tensors of the reference's call, cast to
+    the dtypes of its own inputs; None if the two calls have different numbers of tensors.
+
+    All other arguments are those of its own call: Keras 2 passes ``training`` and ``mask`` on where
+    Keras 3 does not, and Keras 3 passes an absent mask only under some policies.
+    """
+    nest, is_tensor = tf.nest, tf.is_tensor
+    flat = nest.flatten((candidate.args, candidate.kwargs))
+    others = [leaf for leaf in nest.flatten((reference.args, reference.kwargs)) if is_tensor(leaf)]
+    if len(others) != sum(map(is_tensor, flat)):
+        return None
+    tensors = iter(others)
+    like = [
+        _like(tf, next(tensors), leaf, reference.masks) if is_tensor(leaf) else leaf
+        for leaf in flat
+    ]
+    args, kwargs = nest.pack_sequence_as((candidate.args, candidate.kwargs), like)
+    return make(*args, **kwargs)
+
+
+def again_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
+    """
+    Return the outputs of a reference's layer for its own inputs, rounded to the dtypes of the
+    candidate's inputs; None if nothing is rounded, or the calls have different numbers of tensors.
+    """
+    nest, is_tensor = tf.nest, tf.is_tensor
+    flat = nest.flatten((reference.args, reference.kwargs))
+    others = [leaf for leaf in nest.flatten((candidate.args, candidate.kwargs)) if is_tensor(leaf)]
+    if reference.make is None or len(others) != sum(map(is_tensor, flat)):
+        return None
+    narrow = iter(others)
+    pairs = [(leaf, next(narrow) if is_tensor(leaf) else leaf) for leaf in flat]
+    rounded = [
+        _through(tf, leaf, other.dtype, reference.masks) if is_rounded(leaf, other) else leaf
+        for leaf, other in pairs
+    ]
+    if all(after is before for after, before in zip(rounded, flat)):
+        return None
+    args, kwargs = nest.pack_sequence_as((reference.args, reference.kwargs), rounded)
+    return reference.make(*args, **kwargs)
+
+
+def is_rounded(leaf: Any, other: Any) -> bool:
+    """Return whether a tensor loses digits in the dtype of another."""
+    first, second = (getattr(tensor, "dtype", None) for tensor in (leaf, other))
+    if not (getattr(first, "is_floating", False) and getattr(second, "is_floating", False)):
+        return False
+    return bool(getattr(second, "size", 0) < getattr(first, "size", 0))
+
+
+def can_be_called_again(tape: Tape, call: Call) -> bool:
+    """
+    Return whether a second call of a layer is useful and has no side effects.
+
+    Models are excluded: their layers are measured. A layer that keeps a state between calls would
+    return other values for the next batch.
+    """
+    operations = tape.graph.get_operations()[call.start : call.stop]
+    remembers = getattr(call.layer, "stateful", False) or any(
+        operation.type.startswith(("Assign", "ResourceScatter")) for operation in operations
+    )
+    return not remembers and not isinstance(call.layer, tape.library.keras.Model)
+
+
+def _like(tf: Any, tensor: Any, own: Any, masks: Mapping[int, Any]) -> Any:
+    """
+    Return a tensor cast to another tensor's dtype, with the mask that it had as a layer's input.
+    """
+    like = tensor if tensor.dtype == own.dtype else tf.cast(tensor, own.dtype)
+    return _masked(like, tensor, masks)
+
+
+def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
+    """Return a tensor in its own dtype, with its values rounded to another dtype."""
+    return _masked(tf.cast(tf.cast(tensor, dtype), tensor.dtype), tensor, masks)
+
+
+def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
+    mask = masks.get(id(original))
+    if mask is not None:
+        setattr(like, MASK, mask)
+    return like
+
+
+class Trace:
+    """What is known of one call besides its own result."""
+
+    def __init__(self) -> None:
+        self.entering: list[int] = []
+        """The numbers of the comparisons of the tensors that enter it."""
+
+        self.producers: list[int] = []
+        """The numbers of the rows whose tensors it gets, directly or through code between them."""
+
+        self.own: list[int | None] | None = None
+        """
+        For each output, the number of the comparison of both layers, called with the same rounded
+        inputs; None where no input is rounded before the call.
+        """
+
+        self.rounding: list[int | None] | None = None
+        """The same of the reference's layer, called with its inputs as they are and rounded."""
+
+
+class Diagnosis:
+    """The traces of a candidate's calls, in the graph that is being traced."""
+
+    def __init__(self, tf: Any, comparisons: Comparisons) -> None:
+        self.tf = tf
+        self._comparisons = comparisons
+        self._rows: dict[str, int] = {}
+        """Tensors by name, with the row of the innermost call that made each."""
+
+    def entering(self, row: Row) -> Trace:
+        """Return the trace of a call's inputs, before the call is made."""
+        trace = Trace()
+        reference_inputs, candidate_inputs = (
+            self._comparisons.tensors((call.args, call.kwargs))
+            for call in (row.reference, row.candidate)
+        )
+        if len(reference_inputs) == len(candidate_inputs):
+            numbers = (
+                self._comparisons.number(reference, candidate)
+                for reference, candidate in zip(reference_inputs, candidate_inputs)
+                if reference is not candidate
+                and reference.dtype.is_floating
+                and candidate.dtype.is_floating
+            )
+            trace.entering = [number for number in numbers if number is not None]
+        trace.producers = self._producers(candidate_inputs)
+        return trace
+
+    def made(self, row: Row, number: int) -> None:
+        """Note that a row's call made its outputs."""
+        for tensor in self._comparisons.tensors(row.candidate.outputs):
+            self._rows.setdefault(tensor.name, number)
+
+    def split(self, trace: Trace, row: Row, alone: Any) -> None:
+        """
+        Measure how much of the error of an isolated call, which gave ``alone``, is from the
+        rounding of its inputs, and how much from the call itself.
+        """
+        rounded = again_rounded(self.tf, row.reference, row.candidate)
+        if rounded is not None:
+            trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
+            trace.own = self._comparisons.each(rounded, alone)
+
+    def _producers(self, tensors: Sequence[Any]) -> list[int]:
+        """Return the rows whose outputs these tensors are, or are computed from."""
+        row_numbers: set[int] = set()
+        seen: set[Any] = set()
+        pending = list(tensors)
+        while pending:
+            tensor = pending.pop()
+            number = self._rows.get(tensor.name)
+            if number is not None:
+                row_numbers.add(number)
+            elif tensor.op not in seen:
+                seen.add(tensor.op)
+                pending += tensor.op.inputs
+        return sorted(row_numbers)
 
 
 class Row:
@@ -277,7 +440,7 @@ class Pair:
                 row.exponents = [
                     self._histogram(tensor) for tensor in self._comparisons.tensors(other.outputs)
                 ]
-            if self.isolated and isolated_calls.can_be_called_again(second, call):
+            if self.isolated and can_be_called_again(second, call):
                 row.isolated = self._alone(second, row, make)
         self.rows.append(row)
         if self._diagnosis is not None:
@@ -292,7 +455,7 @@ class Pair:
     def _alone(self, tape: Tape, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
         start = tape.size()
         with tape.pause():
-            outputs = isolated_calls.again(self.tf, row.reference, row.candidate, make)
+            outputs = again(self.tf, row.reference, row.candidate, make)
             numbers = (
                 None if outputs is None else self._comparisons.each(row.reference.outputs, outputs)
             )

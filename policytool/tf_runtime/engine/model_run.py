@@ -20,8 +20,7 @@ from .last_activations import last_activations
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from .call_pairs import Measured, Row
-    from .diagnosis import Trace
+    from .call_pairs import Measured, Row, Trace
     from .sides import Sides
     from .task_metrics import Task
 
