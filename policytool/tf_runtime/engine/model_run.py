@@ -13,7 +13,7 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import depths, exponents, overflow_probe, quantized, random_layers, tensor_errors, tf32
+from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors, tf32
 from .call_pairs import Pair
 from .last_activations import last_activations
 
@@ -117,7 +117,7 @@ class Running:
             "missing": self.lacking,
             "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
-            "random": random_layers.layers(self.pair),
+            "random": layer_operations.layers(self.pair),
         }
         if measured is None:
             return {
@@ -184,7 +184,7 @@ class Running:
                     for name in _computed(inner)
                 }
             ),
-            "depth": depths.depth(self.pair.graph, row.reference),
+            "depth": layer_operations.depth(self.pair.graph, row.reference),
             "weight_rounding": quantized.weight_rounding(row.reference.layer, layer),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.random_layers import draws
+from ..engine.layer_operations import draws
 from ..facts import op_facts
 from ..library import KERAS2, KERAS3, paths
 from . import losses
