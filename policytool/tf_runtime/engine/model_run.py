@@ -13,16 +13,67 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors, tf32
+from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors
 from .call_pairs import Pair
 from .last_activations import last_activations
+from .layer_hooks import Tape, named
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
+    from ..feeding.batches import FedInputs
+    from ..library import Library
     from .call_pairs import Measured, Row, Trace
     from .sides import Sides
     from .task_metrics import Task
+
+
+def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]:
+    """
+    Return the reductions of each output of each call, by the call's key and the output's place.
+
+    Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
+    all activations of a batch stay in memory meanwhile.
+    """
+    tf = library.tf
+    keys: list[Any] = []
+
+    def tapped(inputs: Any) -> list[Any]:
+        tape = Tape(library, model, named(model))
+        with tape.watching():
+            model_calls.call(model, inputs)
+        flat = [
+            ((call.key, place), tensor)
+            for call in tape.calls.values()
+            for place, tensor in enumerate(tf.nest.flatten(call.outputs, expand_composites=True))
+            if tf.is_tensor(tensor) and tensor.dtype.is_floating
+        ]
+        keys[:] = [key for key, _ in flat]
+        return [tensor for _, tensor in flat]
+
+    function = tf.function(tapped, autograph=False)
+    compared = tf.function(
+        lambda ones, others: tf.stack(
+            [
+                tensor_errors.compare_tensors(tf, tensor, other)
+                for tensor, other in zip(ones, others)
+            ]
+        ),
+        autograph=False,
+    )
+    total: Any = None
+    for batch in fed.all:
+        plain = function(batch)
+        with available.tf32(tf):
+            coarse = function(batch)
+        vectors = compared(plain, coarse).numpy()
+        total = (
+            vectors
+            if total is None
+            else [tensor_errors.merge(vector, other) for vector, other in zip(total, vectors)]
+        )
+    return {key: tensor_errors.to_json(vector) for key, vector in zip(keys, total)}
+
 
 REPEATS = 20
 """Calls of each model that are timed, at most."""
@@ -240,7 +291,7 @@ class Running:
         if why is not None or not self.job["tf32"]:
             return {}
         self.step("running the reference with TF32")
-        return tf32.measure_tf32(self.libraries[0], self.reference, self.fed)
+        return measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
         options = self.job["gradients"]
