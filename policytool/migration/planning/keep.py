@@ -1,0 +1,546 @@
+"""
+Layers that stay in float32 when a model goes to a 16-bit policy.
+
+To add a rule, write a function and add one line to :data:`KEEP_RULES`.
+
+Outputs: TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the
+end; a softmax in the middle may be 16-bit. float32 in the last layer alone is not enough where it
+is a Reshape or an activation: the layer before it has rounded the values. Some layers compute the
+values of a model's outputs, and those behind them only shape these values: a Dense in front of a
+Reshape decides how exact the output is. The graph is followed call by call, because an activation
+that a model uses at many places shapes the output at the last of them alone.
+
+Classes: some are known to compute wrongly in a 16-bit dtype (``risks`` in their facts). Average
+pooling sums up windows that float16 cannot sum: it holds every integer up to 2048 alone, so a sum
+of more than 2048 like values stops growing, and over 112x112 values of 10 both libraries return 4
+(measured, CPU). Encoders turn ids and categories into floats: their ops count in 32 or 64 bits
+alone (``DenseBincount``, ``Bucketize``), and what they take as ids a 16-bit float cannot tell
+apart; all six 16-bit cases of tf_keras 2.21 fail when they are built, Keras 3.15's when they are
+called.
+
+Identifiers: some pass through floats on their way to a lookup. float16 tells integers apart up to
+2048, bfloat16 up to 256: a layer that casts its inputs would make different ids the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.options import Outputs
+from policytool.migration.result_dtypes import decides_dtype, joins_tensors
+from policytool.model import custom_classes
+from policytool.model.calls import call_tensors, tensors
+from policytool.model.model_cache import once_per_model
+from policytool.model.tree import LAYERS, MODEL_CLASSES
+from policytool.releases import keras_objects
+from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.releases import family_of
+from policytool.support import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from policytool.model.calls import Reference
+    from policytool.model.layer_graph import Graph, GraphNode
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.tree import Site
+    from policytool.releases.policy import Policy
+
+
+Node = tuple[str, int]
+"""One call of a layer: the layer's name, and the call's number in the config."""
+
+_ANY_CALL: Final = -1
+"""Stands for the number of a call that may be any of the layer's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputOrigins:
+    """The layers that decide the values of a model's outputs, by their sites."""
+
+    computing: tuple[int, ...]
+    """Those that compute them, with all that is in them."""
+
+    shaping: tuple[int, ...]
+    """Those behind them."""
+
+
+@once_per_model
+def output_origins(loaded: LoadedModel) -> OutputOrigins:
+    """Return what computes and shapes the outputs of the outermost model; nothing if unknown."""
+    search = _OriginSearch(loaded)
+    if 0 in loaded.graphs:
+        search.follow(0)
+    return OutputOrigins(computing=tuple(search.computing), shaping=tuple(search.shaping))
+
+
+@dataclass
+class _OriginSearch:
+    """The search in a model and the models in it, each looked into once."""
+
+    loaded: LoadedModel
+    computing: dict[int, None] = field(default_factory=dict)
+    shaping: dict[int, None] = field(default_factory=dict)
+    followed: dict[int, bool] = field(default_factory=dict)
+    """By a model's site, what :meth:`follow` returned."""
+
+    def follow(self, model: int) -> bool:
+        """
+        Find what makes the outputs of a model; return whether some of them are values of its
+        inputs, so that what feeds the model counts too.
+        """
+        if model in self.followed:
+            return self.followed[model]
+        self.followed[model] = False  # a model that holds itself has no end
+        graph = self.loaded.graphs[model]
+        pending = list(reversed(self._ends(graph)))
+        seen: set[Node] = set()
+        has_input = False
+        while pending:
+            call = pending.pop()
+            if call in seen:
+                continue
+            seen.add(call)
+            node, sources = graph.nodes[call[0]], self._sources(graph, call)
+            if node.site is not None and self.loaded.is_input(node.site):
+                has_input = True
+            elif not self._is_operation(node):
+                if self._add(node, shapes=self._is_shaping(node)):
+                    has_input |= not sources  # the first layer of a Sequential takes what comes
+                    pending += reversed(sources)
+            elif len(sources) == 1 or joins_tensors(node):
+                pending += reversed(sources)
+            else:
+                for name, _ in self._operands(graph, sources):
+                    self._add(graph.nodes[name], shapes=False)
+        self.followed[model] = has_input
+        return has_input
+
+    def _add(self, node: GraphNode, *, shapes: bool) -> bool:
+        """
+        Record whether a layer, and the layers inside it, only shape input values or compute new
+        ones. Return True if they only shape; for a nested model, also in a TimeDistributed, follow
+        the model.
+        """
+        if node.site is None or self.loaded.is_input(node.site):
+            return False
+        inside: list[int] = []
+        for index in self.loaded.below(node.site):
+            site = self.loaded.sites[index]
+            if site.class_name in MODEL_CLASSES:
+                passes = index in self.loaded.graphs and self.follow(index)
+                shapes = passes and (
+                    index == node.site or not custom_classes.is_opaque(self.loaded.sites[node.site])
+                )
+                break
+            inside.append(index)
+        (self.shaping if shapes else self.computing).update(dict.fromkeys(inside))
+        return shapes
+
+    def _is_shaping(self, node: GraphNode) -> bool:
+        """Return whether a layer, or the layer in a TimeDistributed, only shapes values."""
+        sites, index = self.loaded.sites, node.site
+        while index is not None and layer_facts(sites[index].class_name).wraps == "steps":
+            index = next(
+                (
+                    child
+                    for child in self.loaded.children[index]
+                    if sites[child].attribute == "layer"
+                ),
+                None,
+            )
+        return (
+            index is not None
+            and layer_facts(sites[index].class_name).shapes_values
+            and not custom_classes.is_opaque(sites[index])
+        )
+
+    def _is_operation(self, node: GraphNode) -> bool:
+        """Return whether a node has no policy, so that its inputs decide what it computes in."""
+        return node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer
+
+    def _operands(self, graph: Graph, sources: Sequence[Node]) -> list[Node]:
+        """
+        Return the layer calls whose results an operation combines. The list is empty if it combines
+        the result of another such operation: in a residual model, every layer feeds the last sum.
+        """
+        pending = list(reversed(sources))
+        seen: set[Node] = set()
+        operands: list[Node] = []
+        while pending:
+            call = pending.pop()
+            if call in seen:
+                continue
+            seen.add(call)
+            before = self._sources(graph, call)
+            steps.spend(1 + len(before), walk="operands")
+            if not self._is_operation(graph.nodes[call[0]]):
+                operands.append(call)
+            elif len(before) > 1 and not joins_tensors(graph.nodes[call[0]]):
+                return []
+            else:
+                pending += reversed(before)
+        return operands
+
+    def _ends(self, graph: Graph) -> list[Node]:
+        """Return the calls that make a model's outputs."""
+        if graph.source is None:
+            return self._calls(graph, ((name, 0) for name in graph.outputs))
+        return self._calls(graph, _nodes(tensors(graph.source.outputs)))
+
+    def _sources(self, graph: Graph, call: Node) -> list[Node]:
+        """Return the calls whose tensors a call takes."""
+        name, number = call
+        node = graph.nodes[name]
+        if not node.calls:  # in a Sequential
+            return self._calls(graph, ((parent, 0) for parent in node.parents))
+        calls = node.calls if number == _ANY_CALL else node.calls[number : number + 1]
+        return self._calls(graph, (taken for call in calls for taken in _nodes(call_tensors(call))))
+
+    def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
+        """
+        Return the calls that a config refers to, each once; skip layers that the config does not
+        contain. Releases count the calls of a nested model from 0 or from 1, so any call matches.
+        """
+        calls: dict[Node, None] = {}
+        for name, number in references:
+            node = graph.nodes.get(name)
+            if node is not None:
+                exact = node.site not in self.loaded.graphs and 0 <= number < len(node.calls)
+                calls[name, number if exact else _ANY_CALL] = None
+        return list(calls)
+
+
+def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
+    """Yield the calls that make some tensors."""
+    return ((reference.layer, reference.call) for reference in references)
+
+
+OUTPUT: Final = "it computes the output of the model, which is kept in float32"
+SHAPED: Final = "it shapes or activates the output of the model, which is kept in float32"
+SOFTMAX: Final = (
+    "it is a softmax before the output, and its small probabilities would be lost in 16 bits"
+)
+BETWEEN: Final = "it is between a softmax and the output"
+
+
+def output_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield what computes the outermost model's outputs, and what is on the way there."""
+    origins = output_origins(loaded)
+    yield from ((index, OUTPUT) for index in origins.computing)
+    yield from ((index, SHAPED) for index in origins.shaping)
+    yield from on_the_way_out(loaded)
+
+
+def on_the_way_out(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
+    """
+    Yield the layers that make the outermost model's outputs, and a softmax before them with what
+    follows it; each with what it is.
+    """
+    if 0 in loaded.graphs:
+        yield from _of_model(loaded, loaded.graphs[0])
+
+
+def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+    """
+    Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them
+    where they are operations that cast nothing.
+    """
+    pending, seen = list(reversed(names)), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in graph.nodes:
+            continue
+        seen.add(name)
+        node = graph.nodes[name]
+        if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
+            pending += () if decides_dtype(node) else reversed(node.parents)
+        else:
+            yield name
+
+
+def _of_model(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[int, str]]:
+    for name in makers(loaded, graph, graph.outputs):
+        yield from _unit(loaded, graph, name, OUTPUT)
+    for name, reason in _softmaxes(loaded, graph):
+        yield from _unit(loaded, graph, name, reason)
+
+
+def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
+    """Yield the output layers of a nested model; for another layer, itself and its sublayers."""
+    index = graph.nodes[name].site
+    if index is None or loaded.is_input(index):
+        return
+    if loaded.sites[index].class_name in MODEL_CLASSES:
+        if index in loaded.graphs:
+            yield from _of_model(loaded, loaded.graphs[index])
+        return
+    for inner_index in loaded.below(index):
+        if (
+            loaded.sites[inner_index].class_name in MODEL_CLASSES and inner_index in loaded.graphs
+        ):  # a model in a TimeDistributed
+            yield from _of_model(loaded, loaded.graphs[inner_index])
+            return
+        yield inner_index, reason
+
+
+def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
+    """
+    Yield each softmax between the last layers with weights and the outputs, and the layers after
+    it.
+    """
+    pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
+    behind: dict[str, str | None] = {}
+    reported_layers = set[str]()
+    while pending:
+        name, next_one = pending.pop()
+        node = graph.nodes.get(name)
+        if node is None or name in behind:
+            continue
+        behind[name] = next_one
+        index = node.site
+        if index is not None and is_softmax(loaded, index):
+            yield name, SOFTMAX
+            while (
+                next_one is not None and next_one not in reported_layers
+            ):  # each once: there may be as many softmaxes as layers
+                reported_layers.add(next_one)
+                yield next_one, BETWEEN
+                next_one = behind[next_one]
+        if index is None or not _has_weights_below(loaded, index):
+            pending += [(parent, name) for parent in node.parents]
+
+
+def _has_weights_below(loaded: LoadedModel, index: int) -> bool:
+    return any(loaded.has_weights(inner_index) for inner_index in loaded.below(index))
+
+
+def is_softmax(loaded: LoadedModel, index: int) -> bool:
+    """Return whether the layer is a softmax, or ends in one."""
+    activation = layer_facts(loaded.sites[index].class_name).activation or keras_objects.name_of(
+        loaded.config(index).get("activation")
+    )
+    return activation is not None and activation.lower() in {"softmax", "log_softmax"}
+
+
+def _sensitive(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield the layers of such classes."""
+    for index, site in enumerate(loaded.sites):
+        why = risk_reason(loaded.loader, site, policy.name)
+        if why is not None:
+            yield index, why
+
+
+def risk_reason(library: str, site: Site, policy: str) -> str | None:
+    """
+    Return what goes wrong with a layer under a policy, in the library that loads it; None where
+    nothing is known to.
+    """
+    if custom_classes.is_opaque(site):
+        return None
+    config: Mapping[str, object] = site.config or {}
+    family = family_of(library)
+    risks = layer_facts(site.class_name).risks
+    return next((risk.reason for risk in risks if risk.concerns(family, policy, config)), None)
+
+
+_LARGEST_SUM: Final = 2048
+
+
+def _wide_windows(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield average pooling layers with more than 2048 values in a window."""
+    if policy.compute_dtype != "float16":
+        return
+    for index, site in enumerate(loaded.sites):
+        why = window_reason(site)
+        if why is not None:
+            yield index, why
+
+
+def window_reason(site: Site) -> str | None:
+    """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
+    axes = layer_facts(site.class_name).averages_over
+    if axes is None or custom_classes.is_opaque(site):
+        return None
+    size = (site.config or {}).get("pool_size")
+    sides = size if isinstance(size, list) else [size] * axes
+    numbers = [side for side in sides if isinstance(side, int)]
+    if not numbers or math.prod(numbers) <= _LARGEST_SUM:
+        return None
+    return (
+        f"it averages {math.prod(numbers)} values in float16, and float16 sums of equal values "
+        "stop growing after 2048 values"
+    )
+
+
+def _encoders(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
+    for index, site in enumerate(loaded.sites):
+        if layer_facts(site.class_name).makes_ids and not custom_classes.is_opaque(site):
+            yield index, "it encodes IDs or categories with ops that have no 16-bit kernel"
+
+
+def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield layers of these classes; the first reason for a layer counts."""
+    yield from _sensitive(loaded, policy)
+    yield from _wide_windows(loaded, policy)
+    yield from _encoders(loaded, policy)
+
+
+def float_inputs(loaded: LoadedModel, index: int) -> bool:
+    """Return whether floats come in at an input layer: whether its dtype is a float, or unsaid."""
+    layer = loaded.layers[index]
+    return layer.compute_dtype is None or "float" in layer.compute_dtype
+
+
+def identifier_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """
+    Yield the weightless layers between a float input and a lookup, through nested models and the
+    wrappers around them.
+    """
+    for index, lookup in identifier_layers(loaded):
+        yield (
+            index,
+            (
+                f"it passes IDs to {loaded.layers[lookup].path}, and 16-bit floats cannot "
+                "represent large IDs exactly"
+            ),
+        )
+
+
+def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
+    """
+    Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
+    too, behind them.
+    """
+    search = _LookupSearch(loaded)
+    for graph in loaded.graphs.values():
+        for node in graph.nodes.values():
+            lookup = search.lookup_in(node)
+            if lookup is not None:
+                between, from_floats, sources = _carriers(loaded, graph, node.name)
+                wrappers = search.wrappers(node)
+                for index in (
+                    (*between, *wrappers, *(sources if inputs else ())) if from_floats else ()
+                ):
+                    yield index, lookup
+
+
+@dataclass
+class _LookupSearch:
+    """The search for lookups in nested models, each model looked into once."""
+
+    loaded: LoadedModel
+    found: dict[int, int | None] = field(default_factory=dict)
+    """By the model's site, the lookup that its inputs lead to."""
+
+    def lookup_in(self, node: GraphNode) -> int | None:
+        """
+        Return the lookup that a node is, or that its inputs lead to inside it; None where there is
+        none.
+        """
+        if node.site is None:
+            return None
+        if layer_facts(node.class_name).takes_ids:
+            return node.site
+        model = self._model_in(node.site)
+        if model is None:
+            return None
+        if model not in self.found:
+            self.found[model] = None  # a model that holds itself has no end
+            self.found[model] = self._behind_inputs(self.loaded.graphs[model])
+        return self.found[model]
+
+    def wrappers(self, node: GraphNode) -> list[int]:
+        """Return the layers that wrap a nested model; they cast the inputs that they pass to it."""
+        index = node.site
+        layers = []
+        while (
+            index is not None
+            and self.loaded.sites[index].class_name not in MODEL_CLASSES
+            and not layer_facts(node.class_name).takes_ids
+        ):
+            layers.append(index)
+            index = next(
+                (
+                    child
+                    for child in self.loaded.children[index]
+                    if self.loaded.sites[child].attribute == "layer"
+                ),
+                None,
+            )
+        return layers
+
+    def _model_in(self, site: int) -> int | None:
+        """Return the model that a layer is or wraps."""
+        index: int | None = site
+        while index is not None and index not in self.loaded.graphs:
+            index = next(
+                (
+                    child
+                    for child in self.loaded.children[index]
+                    if self.loaded.sites[child].attribute not in {LAYERS, "cell", "cells"}
+                ),
+                None,
+            )
+        return index
+
+    def _behind_inputs(self, graph: Graph) -> int | None:
+        for node in graph.nodes.values():
+            lookup = self.lookup_in(node)
+            if lookup is not None and _carriers(self.loaded, graph, node.name)[1]:
+                return lookup
+        return None
+
+
+def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
+    """
+    Return the weightless layers that lead from inputs to a node, whether one of those inputs may
+    have floats, and those that do.
+    """
+    pending, seen = list(graph.nodes[name].parents), set[str]()
+    between: list[int] = []
+    sources: list[int] = []
+    from_floats = not pending  # the first layer of a Sequential takes what comes
+    while pending:
+        parent = pending.pop()
+        if parent in seen or parent not in graph.nodes:
+            continue
+        seen.add(parent)
+        index = graph.nodes[parent].site
+        if index is not None and loaded.is_input(index):
+            sources += [index] if float_inputs(loaded, index) else []
+        elif index is None or not (loaded.has_weights(index) or loaded.children[index]):
+            between += [index] if index is not None else []
+            pending += graph.nodes[parent].parents
+            from_floats |= not graph.nodes[parent].parents
+    return between, from_floats or bool(sources), sources
+
+
+KEEP_RULES: Final[tuple[Callable[[LoadedModel, Policy], Iterator[tuple[int, str]]], ...]] = (
+    output_reasons,
+    class_reasons,
+    identifier_reasons,
+)
+"""
+The first rule that names a layer gives the reason.
+
+A rule yields the sites that stay in float32 with the reason, for a model and the policy that it is
+to have. It depends on the structure of the model, never on its present policies.
+"""
+
+
+def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapping[int, str]:
+    """
+    Return the sites that stay in float32 under this policy, with the reason for each; empty for a
+    policy that computes in 32 bits or more.
+    """
+    reasons: dict[int, str] = {}
+    for rule in KEEP_RULES if policy.compute_dtype in HALVES else ():
+        if rule is not output_reasons or choice is Outputs.KEEP:
+            for index, reason in rule(loaded, policy):
+                reasons.setdefault(index, reason)
+    return reasons
