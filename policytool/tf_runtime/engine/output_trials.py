@@ -6,6 +6,7 @@ a reference whose outputs are computed once.
 from __future__ import annotations
 
 import gc
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,17 +16,62 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused
 from ..sentences import sentence
-from . import extreme_batches, layer_times, tensor_errors
+from . import extreme_batches, tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons
 from .last_activations import last_activations
+from .layer_hooks import Tape, named
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
+    from ..library import Library
+    from .layer_hooks import Call, LayerId
     from .sides import Sides
     from .task_metrics import Task, TaskMetrics
+
+
+REPEATS = 4
+"""Calls of the model; the first one, which fills caches, does not count."""
+
+
+def layer_times(
+    library: Library, model: Any, inputs: Any, policy: str | None
+) -> list[dict[str, Any]]:
+    """
+    Return the shortest time of each layer over several calls, in seconds: of all its calls in one
+    call of the model together, with those of the layers in it.
+    """
+    shortest: dict[LayerId, float] = {}
+    for number in range(REPEATS):
+        watch = _Stopwatch(library, model)
+        with watch.tape.watching(), library.under(policy):
+            model_calls.call(model, inputs)
+        for layer, seconds in watch.spent.items() if number else ():
+            shortest[layer] = min(shortest.get(layer, seconds), seconds)
+    return [{**layer.fields(), "seconds": seconds} for layer, seconds in shortest.items()]
+
+
+class _Stopwatch:
+    """Times the calls of one model."""
+
+    def __init__(self, library: Library, model: Any) -> None:
+        self.tape = Tape(library, model, named(model), self._timed)
+        self.spent: dict[LayerId, float] = {}
+
+        self._sync = getattr(library.tf.test.experimental, "sync_devices", None)
+        """Waits for GPUs; older releases of TensorFlow lack it."""
+
+    def _timed(self, call: Call, make: Callable[..., Any]) -> Any:
+        start = time.perf_counter()
+        outputs = self.tape.made(call, make)
+        if self._sync is not None:
+            self._sync()
+        layer = call.layer_id
+        self.spent[layer] = self.spent.get(layer, 0.0) + time.perf_counter() - start
+        return outputs
+
 
 HALVES = (0, 1)
 """The inputs of the search, and those that validate what it found."""
@@ -74,9 +120,7 @@ class Trials:
             self._function = self._traced_reference()
             self.batches = self._run_reference()
             self.times = (
-                layer_times.layer_times(
-                    self.library, self.reference, self.fed.batches[0], sides.policies[0]
-                )
+                layer_times(self.library, self.reference, self.fed.batches[0], sides.policies[0])
                 if self.job["times"]
                 else []
             )
