@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from policytool.tf_runtime.engine.library_metrics import LibraryMetric
+from policytool.tf_runtime.engine.task_metrics import LibraryMetric
 from policytool.tf_runtime.library import Library, Refused
 
 SUFFIXES: Final = {"tf_keras": ".h5", "keras": ".keras"}
