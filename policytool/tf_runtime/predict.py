@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import memory, model_calls
-from .feeding import array_files
+from .feeding import given_arrays
 from .feeding.inputs import feed_known_signature, feed_model
 from .library import Library, Refused
 from .sentences import sentence
@@ -84,7 +84,7 @@ class _Predictor:
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""
         calls = [self._call(call) for call in self._wanted()]
-        array_files.write_arrays(self.job["outputs"], self.arrays)
+        given_arrays.write_arrays(self.job["outputs"], self.arrays)
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
     def _wanted(self) -> list[Mapping[str, Any]]:

@@ -35,7 +35,7 @@ from policytool.reports.plans._facts import facts
 from policytool.reports.plans.fields import REPORT
 from policytool.reports.reporter import json_reporter
 from policytool.support.errors import ModelFileError, WorkerError
-from policytool.tf_runtime.feeding import array_files
+from policytool.tf_runtime.feeding import given_arrays
 from policytool.tf_runtime.feeding import inputs as fed
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
@@ -101,7 +101,7 @@ def compared(
     )
     answers = []
     for place, (side, outputs) in enumerate(zip(sides, (before, after), strict=True)):
-        array_files.write_arrays(
+        given_arrays.write_arrays(
             str(side.outputs(folder)),
             {f"0.{number}.0": array for number, array in enumerate(outputs.values())},
         )
@@ -222,7 +222,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
     ]
     for side, scale in ((before, 1.0), (after, 2.0)):
         arrays = {f"{number}.0.0": VALUES * (scale if number else 1.0) for number in range(3)}
-        array_files.write_arrays(str(side.outputs(tmp_path)), arrays)
+        given_arrays.write_arrays(str(side.outputs(tmp_path)), arrays)
     told = {"versions": {"library": "keras"}, "samples": 2}
     found = compare_predictions(
         (before, after),

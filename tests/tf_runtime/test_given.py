@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from policytool.support.files import atomic
-from policytool.tf_runtime.feeding import array_files
+from policytool.tf_runtime.feeding import given_arrays
 from policytool.tf_runtime.feeding.recipes import Recipe
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
@@ -36,7 +36,7 @@ def drawn() -> Recipe:
 
 def read(path: Path, *slots: Slot) -> tuple[list[Any], list[str]]:
     """Read a file for inputs without limits."""
-    return array_files.read_arrays(str(path), slots, [drawn() for _ in slots])
+    return given_arrays.read_arrays(str(path), slots, [drawn() for _ in slots])
 
 
 def refusal(path: Path, *slots: Slot) -> str:
@@ -64,7 +64,7 @@ def headed(shape: str, descr: str = "<f4") -> bytes:
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     """Under whatever name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
-    array_files.write_arrays(str(tmp_path / "x.npz"), {name: array})
+    given_arrays.write_arrays(str(tmp_path / "x.npz"), {name: array})
     arrays, hows = read(tmp_path / "x.npz", Slot(name, [None, 3], "float32"))
     assert np.array_equal(arrays[0], array)
     assert hows == ["given"]
@@ -77,7 +77,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
 def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: Any) -> None:
     """As float32, which has each of their values."""
     array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
-    array_files.write_arrays(str(tmp_path / "x.npz"), {"values": array})
+    given_arrays.write_arrays(str(tmp_path / "x.npz"), {"values": array})
     (found,), _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
     assert found.dtype == np.float32
     assert np.array_equal(found.astype(dtype).view("uint8"), array.view("uint8"))
@@ -87,7 +87,7 @@ def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: 
 def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -> None:
     """As text where they are text, else as bytes."""
     array = np.array([texts], dtype=object)
-    array_files.write_arrays(str(tmp_path / "x.npz"), {"words": array})
+    given_arrays.write_arrays(str(tmp_path / "x.npz"), {"words": array})
     (found,), _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
     assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
 
@@ -95,16 +95,16 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     """And no draft."""
     with pytest.raises(Refused, match="cannot be written"):
-        array_files.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
+        given_arrays.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(Refused, match="cannot be written"):  # no file takes its place
-        array_files.write_arrays(str(folder), {"values": np.zeros(3)})
+        given_arrays.write_arrays(str(folder), {"values": np.zeros(3)})
     folder.rmdir()
     with pytest.raises(ValueError, match="Object arrays"):
-        array_files.write_arrays(
+        given_arrays.write_arrays(
             str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
         )
     assert path.read_bytes() == b"before"
@@ -136,10 +136,10 @@ def test_a_draft_is_written_through_no_link(
     monkeypatch.setattr(os, "urandom", bytes)
     other = tmp_path / "other"
     other.write_bytes(b"before")
-    draft = Path(array_files.hidden_path(str(tmp_path / "x.npz")))
+    draft = Path(given_arrays.hidden_path(str(tmp_path / "x.npz")))
     draft.symlink_to(other)
     with pytest.raises(Refused, match="cannot be written"):
-        array_files.write_arrays(str(tmp_path / "x.npz"), {"values": np.zeros(3)})
+        given_arrays.write_arrays(str(tmp_path / "x.npz"), {"values": np.zeros(3)})
     assert other.read_bytes() == b"before"
     assert draft.is_symlink()
 
@@ -217,7 +217,9 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
         Refused,
         match="input ids is passed to table, which accepts IDs from 0 to 4, but the file has",
     ):
-        array_files.read_arrays(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
+        given_arrays.read_arrays(
+            str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe]
+        )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policytool.tf_runtime.engine import task_metrics
 from policytool.tf_runtime.engine.task_metrics import Task
-from policytool.tf_runtime.feeding import label_files
+from policytool.tf_runtime.feeding import given_arrays
 from policytool.tf_runtime.library import Refused
 
 if TYPE_CHECKING:
@@ -259,15 +259,15 @@ def test_labels_have_the_names_of_outputs(
     """All of them; an output may have none."""
     arrays = {name: np.asarray(values) for name, values in labels.items()}
     with pytest.raises(Refused) as caught:
-        label_files.by_output(arrays, names)
+        given_arrays.by_output(arrays, names)
     assert (caught.value.code, str(caught.value)[: len(said)]) == ("labels-file", said)
 
 
 def test_the_only_array_needs_no_name() -> None:
     """As in an ``.npy`` file, or in one of ``numpy.savez`` without names."""
     for name in ("", "arr_0", "a"):
-        assert list(label_files.by_output({name: np.zeros(2)}, ("a",))) == ["a"]
-    assert list(label_files.by_output({"b": np.zeros(2)}, ("a", "b"))) == ["b"]
+        assert list(given_arrays.by_output({name: np.zeros(2)}, ("a",))) == ["a"]
+    assert list(given_arrays.by_output({"b": np.zeros(2)}, ("a", "b"))) == ["b"]
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
@@ -275,7 +275,7 @@ def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> 
     """With the code of labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
-        label_files.read_labels(str(tmp_path / "y.npy"))
+        given_arrays.read_labels(str(tmp_path / "y.npy"))
     assert caught.value.code == "labels-file"
 
 
@@ -283,7 +283,7 @@ def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
     """They would run code."""
     np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
     with pytest.raises(Refused, match="Python objects"):
-        label_files.read_labels(str(tmp_path / "y.npy"))
+        given_arrays.read_labels(str(tmp_path / "y.npy"))
 
 
 class Counted:
@@ -316,7 +316,7 @@ def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[in
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(task_metrics, "LibraryMetric", Counted)
         patched.setattr(task_metrics, "TRACING", nullcontext())
-        patched.setattr(label_files, "read_labels", lambda _: {"a": labels})
+        patched.setattr(given_arrays, "read_labels", lambda _: {"a": labels})
         library: Any = None
         wanted = {"labels": "labels.npy", "name": "sum", "function": None, "directory": ""}
         metrics = Task(library, wanted).metrics(("a",))

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import user_functions
 from ..devices.parallel_devices import TRACING
-from ..feeding import label_files
+from ..feeding import given_arrays
 from ..gradients.losses import ALIASES
 from ..library import Refused, takes
 from ..sentences import sentence
@@ -220,7 +220,7 @@ class Task:
         """By output; None if the outputs of the reference take their place."""
 
         if options["labels"] is not None:
-            self.labels = label_files.read_labels(options["labels"])
+            self.labels = given_arrays.read_labels(options["labels"])
         self.directory = options["directory"]
         self.function: Callable[..., Any] | None = None
         if options["function"] is not None:
@@ -245,7 +245,9 @@ class TaskMetrics:
     def __init__(self, task: Task, outputs: Sequence[str]) -> None:
         self.task = task
         self.outputs = list(outputs)
-        self.labels = label_files.by_output(task.labels, outputs) if task.labels is not None else {}
+        self.labels = (
+            given_arrays.by_output(task.labels, outputs) if task.labels is not None else {}
+        )
         self.judged = list(self.labels) if task.labels is not None else self.outputs
         """The outputs that the metric is about."""
 
@@ -310,7 +312,7 @@ class TaskMetrics:
             if start != len(self.labels[name]):
                 text = "the labels of output {} have {}, but the model returned {}"
                 raise Refused(
-                    label_files.LABELS_CODE,
+                    given_arrays.LABELS_CODE,
                     text.format(name, _rows(len(self.labels[name])), _rows(start)),
                 )
         if self.task.function is not None:
@@ -350,7 +352,7 @@ class TaskMetrics:
         labels, start = self.labels[name], self._start[name]
         if start + count > len(labels):
             text = "the labels of output {} have only {}, but the model returned more rows"
-            raise Refused(label_files.LABELS_CODE, text.format(name, _rows(len(labels))))
+            raise Refused(given_arrays.LABELS_CODE, text.format(name, _rows(len(labels))))
         self._start[name] = start + count
         return labels[start : start + count]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..library import Refused
 from ..sentences import sentence
-from . import array_files, extremes, input_functions, padding
+from . import extremes, given_arrays, input_functions, padding
 from .given_arrays import Source, fitted_arrays
 from .seeded import SIZES
 from .slots import RAGGED, SPARSE
@@ -174,9 +174,9 @@ class Feeder:
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
-        arrays, hows = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
+        arrays, hows = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
-        source = Source(self.wanted["file"], array_files.CODE, "the file")
+        source = Source(self.wanted["file"], given_arrays.CODE, "the file")
         return self._fed(self._cut(arrays, self.batch_size, source), "given", hows)
 
     def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
@@ -303,7 +303,7 @@ class Feeder:
         return fed
 
     def _save(self, batches: Sequence[Any]) -> None:
-        array_files.write_arrays(self.wanted["save"], self._joined(batches))
+        given_arrays.write_arrays(self.wanted["save"], self._joined(batches))
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed(
