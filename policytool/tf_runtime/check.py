@@ -12,10 +12,9 @@ from .engine.model_run import Running
 from .engine.sides import Sides
 from .engine.task_metrics import Task
 from .feeding import inputs as fed
-from .feeding.input_functions import OPTION
+from .feeding.user_functions import OPTION, load_function
 from .graphs import graph_check
 from .library import Refused
-from .user_functions import load_function
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

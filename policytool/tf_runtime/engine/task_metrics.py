@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import user_functions
 from ..devices.parallel_devices import TRACING
-from ..feeding import given_arrays
+from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
 from ..library import Refused, takes
 from ..sentences import sentence

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..library import Refused
 from ..sentences import sentence
-from . import extremes, given_arrays, input_functions, padding
+from . import extremes, given_arrays, padding, user_functions
 from .given_arrays import Source, fitted_arrays
 from .seeded import SIZES
 from .slots import RAGGED, SPARSE
@@ -187,7 +187,7 @@ class Feeder:
         most, name = self.wanted["batches"], self.wanted["function"]
         batches: list[Any] = []
         hows: list[str] = []
-        for batch in input_functions.read_batches(self.wanted, self.slots):
+        for batch in user_functions.read_batches(self.wanted, self.slots):
             arrays, taken = fitted_arrays(batch.arrays, self.slots, recipes, batch.source)
             hows = hows or taken
             self._note_not_finite(arrays, "{} returned".format(name))
