@@ -16,8 +16,7 @@ from policytool.tf_runtime.feeding.element_paths import (
     elements_after,
     elements_of_input,
 )
-from policytool.tf_runtime.feeding.learnt_statistics import input_statistics
-from policytool.tf_runtime.feeding.reached_layers import CHANGED, WHOLE, Reached
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, WHOLE, Reached, input_statistics
 from policytool.tf_runtime.feeding.slots import Slot
 
 COUNTED = np.arange(6).reshape(2, 3)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from .. import model_calls, op_placement
 from ..devices import available, timing
 from ..feeding import inputs as fed
+from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
 from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors
 from .call_pairs import Pair
-from .last_activations import last_activations
 from .layer_hooks import Tape, named
 
 if TYPE_CHECKING:

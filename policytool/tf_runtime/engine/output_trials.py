@@ -13,13 +13,13 @@ import numpy as np
 
 from .. import model_calls
 from ..feeding import inputs as fed
+from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused
 from ..sentences import sentence
 from . import extreme_batches, tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons
-from .last_activations import last_activations
 from .layer_hooks import Tape, named
 from .output_changes import OutputChanges
 

@@ -14,13 +14,7 @@ import numpy as np
 
 from ..facts import category, class_facts, facts, kinds, passes_values
 from ..library import paths
-from .element_paths import (
-    NOTHING,
-    call_arguments,
-    elements_after,
-    elements_of_input,
-    open_as_one,
-)
+from .element_paths import NOTHING, call_arguments, elements_after, elements_of_input, open_as_one
 from .slots import graph
 
 if TYPE_CHECKING:
@@ -30,6 +24,8 @@ if TYPE_CHECKING:
 
     Flow = Mapping[int, "Passed"]
     """Position of an input to what became of its values."""
+    from .slots import Slot
+
 
 WHOLE, PART, CHANGED = 0, 1, 2
 """
@@ -372,3 +368,172 @@ def _depth(layer: Any, node: Any) -> int | None:
         layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None)
     )
     return depth if isinstance(depth, int) and depth > 0 else None
+
+
+class Statistics(NamedTuple):
+    """The statistics of an input, by element or in a shape that can be broadcast to it."""
+
+    mean: Any
+    spread: Any
+    """The standard deviations."""
+
+    names: tuple[str, ...]
+    """The layers that they are from."""
+
+
+def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | None:
+    """
+    Return the statistics of an input; None if no layer that its values reach has any.
+
+    Elements that reach no such layer have a mean of 0 and a variance of 1.
+    """
+    sizes = open_as_one(slot.shape)
+    if sizes is None:
+        return None
+    known = np.zeros(sizes, dtype=bool)
+    mean, spread = np.zeros(sizes), np.ones(sizes)
+    names = []
+    for reached_layer in reached:
+        learnt = _of_layer(slot, reached_layer)
+        if learnt is None:
+            continue
+        own_mean, own_spread, elements = learnt
+        present = elements.ravel() >= 0
+        places, sources = elements.ravel()[present], np.flatnonzero(present)
+        new = ~known.flat[places]
+        if not new.any():
+            continue
+        mean.flat[places[new]] = own_mean.flat[sources[new]]
+        spread.flat[places[new]] = own_spread.flat[sources[new]]
+        known.flat[places] = True
+        names.append(str(reached_layer.layer.name))
+    return Statistics(mean, spread, tuple(names)) if names else None
+
+
+def _of_layer(slot: Slot, reached: Reached) -> tuple[Any, Any, Any] | None:
+    """
+    Return the means and standard deviations of a layer's input values, converted to the model's
+    input, and the input's element to which each belongs; None for a layer without statistics.
+    """
+    if not has_statistics(reached.layer):
+        return None
+    is_batch_layer = category(reached.layer) == "normalization"
+    if is_batch_layer and reached.way == CHANGED:
+        return None  # they describe values that an operation or a custom class computed
+    elements = reached.elements
+    if elements is None:
+        sizes = open_as_one(slot.shape) or ()
+        elements = np.arange(int(np.prod(sizes))).reshape(sizes)
+    axis = _axis(reached, elements.shape) if is_batch_layer else None
+    fitted = [
+        _fitted(_array(getattr(reached.layer, attribute, None)), elements.shape, axis)
+        for attribute in facts(reached.layer)["statistics"]
+    ]
+    if any(array is None or not np.isfinite(array).all() for array in fitted):
+        return None
+    scale, offset = reached.scaling
+    mean, variance = fitted
+    return (mean - offset) / scale, np.sqrt(np.maximum(variance, 0)) / abs(scale), elements
+
+
+def _array(value: Any) -> Any:
+    """Return a constant or a variable as an array."""
+    if value is None:
+        return None
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value).astype("float64")
+
+
+def _axis(reached: Reached, sizes: Sequence[int]) -> int:
+    """
+    Return the axis of a BatchNormalization's features, counting the batch as the first. If the
+    shape of the layer's input is unknown, as in a TimeDistributed, the last axis is assumed.
+    """
+    if reached.elements is None:
+        return len(sizes)
+    axis = (
+        reached.layer.axis
+        if isinstance(reached.layer.axis, int)
+        else next(iter(reached.layer.axis))
+    )
+    return int(axis) % (len(sizes) + 1)
+
+
+def _fitted(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
+    """
+    Return statistics in the shape of a layer's input without its batch; None if they do not fit.
+
+    :param axis: the only one that the statistics have; None where they have as many as the layer's
+        input, or less
+    """
+    if array is None:
+        return None
+    if axis is not None:
+        array = array.reshape([-1 if place == axis else 1 for place in range(len(sizes) + 1)])
+    try:
+        return np.broadcast_to(array, (1, *sizes))[0]
+    except ValueError:
+        return None
+
+
+_DEEPEST = 100
+"""Layers that are looked through, at most."""
+
+_ACTIVATIONS = ("softmax", "sigmoid", "hard_sigmoid", "relu", "tanh", "exponential", "softplus")
+
+
+def last_activations(model: Any, count: int) -> list[str | None]:
+    """
+    Return the name of the activation of each output, ``linear`` for a layer without; None for
+    what no layer of a graph makes.
+    """
+    outputs = getattr(model, "outputs", None) or []
+    if len(outputs) != count:
+        return [None] * count
+    return [_activation(tensor) for tensor in outputs]
+
+
+def _activation(tensor: Any) -> str | None:
+    for _ in range(_DEEPEST):
+        layer, inputs, position = _maker(tensor)
+        if layer is None:
+            return None
+        inner = getattr(layer, "outputs", None)
+        if inner and getattr(layer, "layers", None):
+            tensor = inner[position if position < len(inner) else 0]
+            continue
+        activation = _own(layer)
+        if activation not in (None, "linear") or not _is_passing(layer) or len(inputs) != 1:
+            return activation
+        tensor = inputs[0]
+    return None
+
+
+def _is_passing(layer: Any) -> bool:
+    return passes_values(layer) or "Activation" in kinds(layer)
+
+
+def _own(layer: Any) -> str | None:
+    """Return the activation of a layer itself."""
+    layer = getattr(layer, "layer", layer)  # of a wrapper
+    if category(layer) in {"foreign", "op_layer"}:
+        return None
+    activation = getattr(layer, "activation", None)
+    if activation is not None:
+        return str(getattr(activation, "__name__", type(activation).__name__)).lower()
+    name = type(layer).__name__.lower()
+    named = [candidate for candidate in _ACTIVATIONS if name == candidate.replace("_", "")]
+    return named[0] if named else "linear"
+
+
+def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
+    """Return the layer that made a tensor, what it took, and the place of the output."""
+    history = getattr(tensor, "_keras_history", None)
+    if history is None:
+        return None, [], 0
+    layer = getattr(history, "operation", None) or getattr(history, "layer", None)
+    nodes = getattr(layer, "_inbound_nodes", None) or []
+    if layer is None or history.node_index >= len(nodes):
+        return None, [], 0
+    taken = node_inputs(nodes[history.node_index])
+    taken = taken if isinstance(taken, (list, tuple)) else [taken]
+    return layer, list(taken), history.tensor_index

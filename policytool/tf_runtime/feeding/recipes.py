@@ -8,8 +8,7 @@ import numpy as np
 
 from ..facts import facts
 from ..library import below, paths
-from .learnt_statistics import input_statistics
-from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, takes_ids
+from .reached_layers import CHANGED, WHOLE, Reached, ids, input_statistics, is_operation, takes_ids
 from .slots import are_ids
 
 if TYPE_CHECKING:
