@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .feeding.seeded import draw_inputs, input_slots, sizes
+from .feeding.recipes import draw_inputs, input_slots, sizes
 from .library import Refused, paths
 from .sentences import sentence
 

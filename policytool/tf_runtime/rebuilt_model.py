@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from . import model_calls, shared_layers
 from .checkpoint import Checkpoint, unrestored_names
 from .facts import adapts_statistics
-from .feeding import seeded
+from .feeding import recipes
 from .library import Refused, is_revived, paths
 from .lookups import Lookups
 from .sentences import sentence
@@ -152,14 +152,14 @@ def check_code(library: Library, model: Any) -> None:
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     """Call the model once, to build the layers that are built by their first call."""
     flat = library.tf.nest.flatten(nested)
-    specs = seeded.input_slots(flat)
+    specs = recipes.input_slots(flat)
     error = None
-    for size in seeded.sizes(specs):
+    for size in recipes.sizes(specs):
         try:
             model_calls.call(
                 model,
                 library.tf.nest.pack_sequence_as(
-                    nested, seeded.draw_inputs(library, original, specs, 0, size)
+                    nested, recipes.draw_inputs(library, original, specs, 0, size)
                 ),
             )
         except library.tf.errors.OpError as failure:

@@ -13,7 +13,7 @@ from ..library import Refused
 from ..sentences import sentence
 from . import extremes, given_arrays, padding, user_functions
 from .given_arrays import Source, fitted_arrays
-from .seeded import SIZES
+from .recipes import SIZES
 from .slots import RAGGED, SPARSE
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from .. import model_calls
 from ..library import Refused, paths
 from .batches import Feeder
 from .reached_layers import layers_reached
-from .recipes import SMALL_IDS, recipe
-from .seeded import SIZES, layers_reached_by_name, sizes
+from .recipes import SIZES, SMALL_IDS, layers_reached_by_name, recipe, sizes
 from .slots import model_inputs, signature_inputs
 
 if TYPE_CHECKING:
