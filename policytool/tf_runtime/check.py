@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .devices import available, parallel_devices
 from .engine.model_run import Running
+from .engine.output_trials import Trials
 from .engine.sides import Sides
 from .engine.task_metrics import Task
 from .feeding import inputs as fed
@@ -18,6 +19,7 @@ from .library import Refused
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
+
 
 GRAPH = "graph"
 
@@ -148,3 +150,28 @@ def _run_graphs(
             if signature_run["refused"] is None
         ]
     return runs
+
+
+_last: dict[str, Trials] = {}
+"""The trials of the last search in this process, by its token."""
+
+
+def run_trial(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """
+    Return what was measured of ``job["candidate"]`` on each half of the inputs.
+
+    Jobs with the same ``token`` have the same reference, inputs and options.
+    """
+    trials = _last.get(job["token"])
+    if trials is None:
+        _last.clear()
+        trials = _last[job["token"]] = _begin(job, step)
+    with available.soft_placement(trials.tf), available.unoptimized(trials.tf):
+        return trials.measure(job["candidate"], step)
+
+
+def _begin(job: Mapping[str, Any], step: Callable[[str], None]) -> Trials:
+    sides, ((device, *_), devices_by_name), task = begin(job, step)
+    tf = sides.tf
+    with available.soft_placement(tf), available.unoptimized(tf):
+        return Trials(sides, (device, devices_by_name[available.short(device)]), task, step)
