@@ -9,8 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .facts import class_facts
-from .library import paths
-from .serialized_objects import class_of, config_of, with_config
+from .library import class_of, config_of, paths, with_config
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .feeding.recipes import draw_inputs, input_slots, sizes
-from .library import Refused, paths
-from .sentences import sentence
+from .library import Refused, paths, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence

@@ -18,8 +18,7 @@ import numpy as np
 from . import memory, model_calls
 from .feeding import given_arrays
 from .feeding.inputs import feed_known_signature, feed_model
-from .library import Library, Refused
-from .sentences import sentence
+from .library import Library, Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

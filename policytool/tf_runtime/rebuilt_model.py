@@ -10,9 +10,8 @@ from . import model_calls, shared_layers
 from .checkpoint import Checkpoint, unrestored_names
 from .facts import adapts_statistics
 from .feeding import recipes
-from .library import Refused, is_revived, paths
+from .library import Refused, is_revived, paths, sentence
 from .lookups import Lookups
-from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

@@ -7,8 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from . import model_calls, rebuilt_model
-from .library import KERAS2, Library, Refused, paths
-from .sentences import sentence
+from .library import KERAS2, Library, Refused, paths, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .serialized_objects import class_of, config_of
+from .library import class_of, config_of
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

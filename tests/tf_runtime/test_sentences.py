@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from policytool.tf_runtime.sentences import sentence
+from policytool.tf_runtime.library import sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
 NO_MATCH: Final = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policytool.tf_runtime import serialized_objects
+from policytool.tf_runtime import library
 
 LOSS = {"class_name": "Huber", "config": {"delta": 2.0}}
 TUPLE = {"class_name": "__tuple__", "items": [1, 2]}
@@ -25,33 +25,33 @@ TUPLE = {"class_name": "__tuple__", "items": [1, 2]}
 )
 def test_a_function_is_looked_up_by_its_config(value: Any, expected: Any) -> None:
     """An object is looked up by its class, and a text is the name itself."""
-    assert serialized_objects.name_and_config(value) == expected
+    assert library.name_and_config(value) == expected
 
 
 @pytest.mark.parametrize("value", [None, "Dense", [], {}, {"class_name": {}}])
 def test_other_values_have_no_class(value: Any) -> None:
     """So they have no items either."""
-    assert serialized_objects.class_of(value) is None
-    assert serialized_objects.items_of(value) is value
+    assert library.class_of(value) is None
+    assert library.items_of(value) is value
 
 
 def test_a_tuple_is_its_items() -> None:
     """As Keras 3 writes weights of losses."""
-    assert serialized_objects.items_of(TUPLE) == [1, 2]
-    assert serialized_objects.is_serialized(TUPLE)
-    assert not serialized_objects.is_serialized({"a": LOSS})
+    assert library.items_of(TUPLE) == [1, 2]
+    assert library.is_serialized(TUPLE)
+    assert not library.is_serialized({"a": LOSS})
 
 
 def test_an_object_gets_another_config() -> None:
     """The object itself stays."""
-    changed = serialized_objects.with_config(LOSS, {"delta": 1.0})
-    assert serialized_objects.config_of(changed) == {"delta": 1.0}
-    assert serialized_objects.config_of(LOSS) == {"delta": 2.0}
+    changed = library.with_config(LOSS, {"delta": 1.0})
+    assert library.config_of(changed) == {"delta": 1.0}
+    assert library.config_of(LOSS) == {"delta": 2.0}
 
 
 @pytest.mark.parametrize("dtype", ["float16", None, {"class_name": "Policy"}])
 def test_only_mixed_policies_become_dicts(dtype: Any) -> None:
     """The others are dtypes in every release."""
-    assert serialized_objects.with_policy_dict(dtype) is dtype
-    mixed = serialized_objects.with_policy_dict("mixed_float16")
-    assert serialized_objects.class_of(mixed) == "Policy"
+    assert library.with_policy_dict(dtype) is dtype
+    mixed = library.with_policy_dict("mixed_float16")
+    assert library.class_of(mixed) == "Policy"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from .available import short
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from ..devices import available, timing
 from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
-from ..library import Refused, paths
-from ..sentences import sentence
+from ..library import Refused, paths, sentence
 from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors
 from .call_pairs import Pair
 from .layer_hooks import Tape, named

@@ -15,8 +15,7 @@ from .. import model_calls
 from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from . import extreme_batches, tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons

@@ -16,8 +16,7 @@ import numpy as np
 from ..devices.parallel_devices import TRACING
 from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
-from ..library import Refused, takes
-from ..sentences import sentence
+from ..library import Refused, sentence, takes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

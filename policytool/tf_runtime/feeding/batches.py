@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from . import extremes, given_arrays, padding, user_functions
 from .given_arrays import Source, fitted_arrays
 from .recipes import SIZES

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from .given_arrays import FLOAT32_DTYPES, Source
 
 if TYPE_CHECKING:

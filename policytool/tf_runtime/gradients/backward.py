@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls
-from ..library import KERAS3, Refused
-from ..sentences import sentence
+from ..library import KERAS3, Refused, sentence
 from . import losses
 from .training_step import FIELDS, Reducer, Step, merged, quiet, trainable
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import KERAS3
-from ..sentences import sentence
-from ..serialized_objects import is_serialized, items_of, name_and_config
+from ..library import KERAS3, is_serialized, items_of, name_and_config, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence

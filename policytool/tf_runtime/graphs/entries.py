@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from . import mixed_precision
 
 if TYPE_CHECKING:

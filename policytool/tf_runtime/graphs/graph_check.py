@@ -16,8 +16,7 @@ from ..engine.comparisons import Comparisons
 from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 from . import entries, mixed_precision, same_graphs, scopes
 
 if TYPE_CHECKING:

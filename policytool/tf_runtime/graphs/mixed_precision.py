@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import Refused
-from ..sentences import sentence
+from ..library import Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
