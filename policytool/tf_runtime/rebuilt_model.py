@@ -6,18 +6,160 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from . import model_calls, shared_layers
+from . import model_calls
 from .checkpoint import Checkpoint, unrestored_names
-from .facts import adapts_statistics
+from .facts import adapts_statistics, class_facts
 from .feeding import recipes
-from .library import Refused, is_revived, paths, sentence
-from .lookups import Lookups
+from .library import Refused, class_of, config_of, is_revived, paths, sentence, with_config
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
     from .checkpoint import Restored
     from .library import Library
+
+    Places = Mapping[tuple[str, ...], int]
+    """Names from the outermost model down, to a number that a layer has in all of its places."""
+
+
+class Lookups:
+    """The lookups of a live original, by their names, and the directory of its assets."""
+
+    def __init__(self, original: Any, assets: str) -> None:
+        self.layers = {
+            layer.name: layer for _, layer in paths(original) if _is_lookup(type(layer).__name__)
+        }
+        self.assets = assets
+        self.files: dict[str, str] = {}
+        """
+        Name of a lookup to the file that its config names, where the model's assets hold that.
+        """
+
+    def known(self, config: Any) -> Any:
+        """
+        Return a config whose lookups have the vocabulary of the original: its asset file if it has
+        one, which is then copied with the model, else a list of words.
+        """
+        if isinstance(config, list):
+            return [self.known(entry) for entry in config]
+        if not isinstance(config, dict):
+            return config
+        new_config = {key: self.known(entry) for key, entry in config.items()}
+        inner = config_of(new_config)
+        if (
+            _is_lookup(class_of(new_config))
+            and isinstance(inner, dict)
+            and inner.get("name") in self.layers
+            and "vocabulary" in inner
+        ):
+            return with_config(new_config, {**inner, **self._words(inner)})
+        return new_config
+
+    def told_as_before(self, model: Any) -> None:
+        """
+        Set the file names in the new lookups to those of the original, not to the paths from which
+        this run read them.
+        """
+        for _, layer in paths(model):
+            inner = getattr(layer, "_lookup_layer", layer)
+            if layer.name in self.files and hasattr(inner, "input_vocabulary"):
+                inner.input_vocabulary = self.files[layer.name]
+
+    def _words(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        layer, named = self.layers[config["name"]], config["vocabulary"]
+        if isinstance(named, str):
+            asset = os.path.join(self.assets, os.path.basename(named))
+            if os.path.isfile(asset) and not os.path.islink(asset):
+                self.files[config["name"]] = named
+                return {"vocabulary": asset}
+        elif named is not None:
+            return {}
+        words = _vocabulary(layer, config)
+        entries: dict[str, Any] = {"vocabulary": words or None}
+        weights = getattr(getattr(layer, "_lookup_layer", layer), "idf_weights", None)
+        if config.get("output_mode") == "tf_idf" and weights is not None:
+            entries["idf_weights"] = [float(weight) for weight in weights.numpy()[-len(words) :]]
+        return entries
+
+
+def _is_lookup(class_name: str | None) -> bool:
+    return class_name is not None and class_facts(class_name).get("category") == "lookup"
+
+
+def _vocabulary(layer: Any, config: Mapping[str, Any]) -> list[Any]:
+    """Return the words of a lookup without those that it adds by itself."""
+    try:
+        words = layer.get_vocabulary(include_special_tokens=False)
+    except TypeError:  # TF 2.3 to 2.5
+        words = [
+            word
+            for word in layer.get_vocabulary()
+            if word not in ("", config.get("oov_token", "[UNK]"), config.get("mask_token"))
+        ]
+    return [word.item() if hasattr(word, "item") else word for word in words]
+
+
+MODELS = ("Functional", "Model")
+
+
+def shared_places(original: Any) -> Places:
+    """Return the places of layers that are part of more than one model."""
+    paths_by_layer: dict[int, list[tuple[str, ...]]] = {}
+
+    def find(layer: Any, path: tuple[str, ...]) -> None:
+        paths_by_layer.setdefault(id(layer), []).append(path)
+        for child in getattr(layer, "layers", None) or []:
+            find(child, (*path, child.name))
+
+    find(original, ())
+    return {
+        path: number
+        for number, places in enumerate(paths_by_layer.values())
+        if len(places) > 1
+        for path in places
+    }
+
+
+class Builder:
+    """Builds functional models whose layers are shared between them."""
+
+    def __init__(self, library: Library, places: Places) -> None:
+        self.functional = library.internal("engine.functional", "engine.network")
+        self.keras = library.keras
+        self.custom = library.custom
+        self.places = places
+        self.made: dict[int, Any] = {}
+
+    def model(self, config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
+        """Return the model of a functional config."""
+        created = {}
+        for layer in config["layers"]:
+            inner = config_of(layer)
+            place = (*path, inner["name"])
+            if (
+                self.places.get(place) not in self.made
+                and class_of(layer) in MODELS
+                and "layers" in inner
+            ):
+                created[place[-1]] = self.model(inner, place)
+        for layer in config["layers"]:
+            name = config_of(layer)["name"]
+            number = self.places.get((*path, name))
+            if number in self.made:
+                created[name] = self.made[number]
+        inputs, outputs, layers = self.functional.reconstruct_from_config(
+            config, self.custom, created
+        )
+        model = self.keras.Model(inputs, outputs, name=config["name"])
+        self.functional.connect_ancillary_layers(model, layers)
+        if config.get("trainable") is False:
+            model.trainable = False
+        for name, layer in layers.items():
+            number = self.places.get((*path, name))
+            if number is not None:
+                self.made.setdefault(number, layer)
+        return model
+
 
 ASSETS = "assets"
 _NAMED = 5
@@ -34,12 +176,12 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
-    places = shared_layers.shared_places(original)
+    places = shared_places(original)
     try:
         with library.under(job["policy"]), library.scope():
             with library.deserialising():
                 model = (
-                    shared_layers.Builder(library, places).model(config)
+                    Builder(library, places).model(config)
                     if places
                     else type(original).from_config(config)
                 )
