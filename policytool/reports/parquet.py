@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.fields import CellType
 from policytool.reports.reporter import BinaryReporter
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from policytool.reports.layout import View
-    from policytool.reports.rows import RowColumn
+    from policytool.reports.rows import RowColumn, Value
 
-Value = TypeVar("Value")
-
-_GROUP: Final = 65_536
+_PARQUET_GROUP: Final = 65_536
 """Rows that are held as Python values at a time."""
 
 _INTEGERS: Final = range(-(2**63), 2**63)
@@ -108,7 +106,7 @@ def parquet_pieces(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) 
     file = _Sink()
     left = iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
-        while group := list(islice(left, _GROUP)):
+        while group := list(islice(left, _PARQUET_GROUP)):
             values = [
                 [_value(row[index], column.type) for row in group]
                 for index, column in enumerate(columns)

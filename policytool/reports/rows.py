@@ -29,7 +29,7 @@ _FORMULAS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
 """What begins a formula, in full width too; and the apostrophe itself."""
 
 
-_GROUP: Final = 1_000
+_CSV_GROUP: Final = 1_000
 """Rows of a piece."""
 
 
@@ -101,7 +101,7 @@ def csv_reporter(
             ([column.name for column in columns],),
             ([cell(field) for field in row] for row in rows(value, view)),
         )
-        while some := list(islice(left, _GROUP)):
+        while some := list(islice(left, _CSV_GROUP)):
             text = io.StringIO(newline="")
             csv.writer(text).writerows(some)
             yield text.getvalue()

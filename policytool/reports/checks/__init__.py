@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.reports.checks._caveats import device_caveats, input_caveats, side_caveats
-from policytool.reports.checks._facts import device as described
-from policytool.reports.checks._facts import inputs as described_inputs
-from policytool.reports.checks._facts import side_words
-from policytool.reports.checks._metric import sentence as metric_sentence
+from policytool.reports.checks._facts import device_words, input_words, side_words
+from policytool.reports.checks._metric import metric_sentence
 from policytool.reports.checks._page import page
 from policytool.reports.checks._verdict import Checks, headline
 from policytool.reports.checks.fields import REPORT
@@ -23,11 +21,11 @@ CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
 __all__ = [
     "CHECK_REPORTERS",
     "Checks",
-    "described",
-    "described_inputs",
     "device_caveats",
+    "device_words",
     "headline",
     "input_caveats",
+    "input_words",
     "metric_sentence",
     "page",
     "side_caveats",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.checks import InputKind
 from policytool.reports._words import bytes_words
-from policytool.reports.checks import _kept_scopes as kept_scopes
+from policytool.reports.checks._kept_scopes import kept_scope_facts
 from policytool.reports.figures import many
 from policytool.support.shorten import join_first
 
@@ -31,7 +31,7 @@ _INPUTS: Final = 4
 _TYPES: Final = 4
 
 
-def sides(check: Check) -> Iterator[tuple[str, str]]:
+def side_facts(check: Check) -> Iterator[tuple[str, str]]:
     """
     Yield a label and a text for each of the two models, and for the libraries that loaded them.
     """
@@ -57,13 +57,13 @@ def sides(check: Check) -> Iterator[tuple[str, str]]:
     yield "versions", " · ".join([*release, *common_libraries, *backends])
 
 
-def around(run: CheckRun) -> Iterator[tuple[str, str]]:
+def run_facts(run: CheckRun) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for the device of a run and for its inputs."""
-    yield "device", " · ".join(device(run.device))
-    yield "inputs", inputs(run.inputs)
+    yield "device", " · ".join(device_words(run.device))
+    yield "inputs", input_words(run.inputs)
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
-        yield from kept_scopes.facts(run.rewrite)
+        yield from kept_scope_facts(run.rewrite)
     if run.aliases:
         yield "same graph", f"{join_first(run.aliases)} (not run again)"
     if run.unmatched:
@@ -109,7 +109,7 @@ def _because(side: CheckSide, reason: str) -> str:
     return f"{join_first(names)} ({reason})"
 
 
-def device(tf_device: TensorFlowDevice) -> Iterator[str]:
+def device_words(tf_device: TensorFlowDevice) -> Iterator[str]:
     """Yield the properties of a device."""
     yield tf_device.name
     if tf_device.model:
@@ -147,7 +147,7 @@ def rewrite(changes: GraphRewrite) -> str:
     )
 
 
-def inputs(feed: CheckInputs) -> str:
+def input_words(feed: CheckInputs) -> str:
     """Return a description of the inputs of both models."""
     kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
     size = (

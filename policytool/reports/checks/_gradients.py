@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.gradients import Gradients, Trial
     from policytool.reports.page import Section
 
-_NUMBER: Final = 10
+_SCALE_WIDTH: Final = 10
 _VARIABLES: Final = 5
 """How many variables are shown, those first that lose most without a loss scale."""
 
 
-def sections(gradients: Gradients) -> Iterator[Section]:
+def gradient_sections(gradients: Gradients) -> Iterator[Section]:
     """
     Yield the losses of all gradients under each loss scale with the conclusions from them, and the
     variables that lose most.
@@ -30,9 +30,9 @@ def sections(gradients: Gradients) -> Iterator[Section]:
         title="gradients",
         columns=(
             Column(title="loss scaling", minimum=17),
-            *(Column(title=title, minimum=_NUMBER) for title in titles),
+            *(Column(title=title, minimum=_SCALE_WIDTH) for title in titles),
         ),
-        rows=tuple(Row(cells=_row(label, trial)) for label, trial in scales),
+        rows=tuple(Row(cells=_scale_cells(label, trial)) for label, trial in scales),
         sentences=tuple(text for text in loss_scales.decision(gradients).sentences),
     )
     if scales:
@@ -61,7 +61,7 @@ def _number(scale: float) -> str:
     return f"{scale:,.0f}" if scale >= 1 else f"1/{1 / scale:,.0f}"
 
 
-def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
+def _scale_cells(label: str, trial: Trial) -> tuple[Cell, ...]:
     total = trial.total
     lost = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
     return (

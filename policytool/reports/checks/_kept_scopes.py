@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import GraphRewrite, KeptScope
 
-_REASONS: Final = 3
+_SCOPE_REASONS: Final = 3
 """How many reasons are listed, the most frequent first."""
 
 _OPS: Final = 3
@@ -21,26 +21,28 @@ _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of Tens
 """The lists whose ops are never converted."""
 
 
-def computing(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
+def computing_scopes(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
     """Yield the scopes whose ops compute; the others only pass values on."""
     yield from (kept_scope for kept_scope in graph_rewrite.kept if _ops(kept_scope))
 
 
-def facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
+def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
     """
     Yield a label and a text for the scopes that stay in float32 as a whole, and for those that do
     in part.
     """
     for label, is_whole in (("kept", True), ("kept in part", False)):
         by_reason: dict[str, list[str]] = {}
-        for kept_scope in computing(graph_rewrite):
+        for kept_scope in computing_scopes(graph_rewrite):
             if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None:
-                by_reason.setdefault(reason(graph_rewrite, kept_scope), []).append(kept_scope.scope)
+                by_reason.setdefault(kept_reason(graph_rewrite, kept_scope), []).append(
+                    kept_scope.scope
+                )
         if by_reason:
             yield label, _text(by_reason)
 
 
-def reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
+def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
     """Return why ops of a scope stay in float32, according to TensorFlow's lists."""
     ops = _ops(kept)
     lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
@@ -56,8 +58,10 @@ def reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
 
 def _text(by_reason: dict[str, list[str]]) -> str:
     ranked_reasons = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    reason_texts = [f"{join_first(scopes)} ({why})" for why, scopes in ranked_reasons[:_REASONS]]
-    more = sum(len(scopes) for _, scopes in ranked_reasons[_REASONS:])
+    reason_texts = [
+        f"{join_first(scopes)} ({why})" for why, scopes in ranked_reasons[:_SCOPE_REASONS]
+    ]
+    more = sum(len(scopes) for _, scopes in ranked_reasons[_SCOPE_REASONS:])
     return (
         f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(reason_texts)}"
         f"{f'; {more} more for other reasons' if more else ''}"

@@ -119,7 +119,7 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
     return sorted(calls, key=lambda measured: measured.order, reverse=True)
 
 
-def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
+def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the table of layer calls: the relevant ones, or all with ``everything``."""
     measured_calls = [
         measured
@@ -138,7 +138,7 @@ def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         sum(measured.is_missed for measured in measured_calls)
         - sum(measured.is_missed for measured in visible_calls),
     )
-    fields = list(_fields(visible_calls))
+    fields = list(_layer_fields(visible_calls))
     yield table_section(
         "layers, worst first",
         [column for column, _ in fields],
@@ -156,7 +156,7 @@ def _left(more: int, missed: int) -> str:
     return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
-def _fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
+def _layer_fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
     """
     Yield the columns, each with the function that makes its cells, without columns that have no
     measurement.
@@ -203,7 +203,7 @@ def _fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measu
         )
     yield (
         Column(title="details", minimum=16, priority=1, is_beneath=True),
-        lambda measured: Cell(text="; ".join(_remarks(measured))),
+        lambda measured: Cell(text="; ".join(_layer_remarks(measured))),
     )
 
 
@@ -214,7 +214,7 @@ def _dtype(measured: Measured) -> Cell:
     return dtype(measured.call.compute_reference, candidate)
 
 
-def _remarks(measured: Measured) -> Iterator[str]:
+def _layer_remarks(measured: Measured) -> Iterator[str]:
     if measured.mark:
         yield measured.mark
     if measured.worst is not None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
     from policytool.reports.page import Section
 
-_NUMBER: Final = 9
+_METRIC_WIDTH: Final = 9
 _DIGITS: Final = 5
 
 
-def sentence(task_metric: TaskMetric) -> str:
+def metric_sentence(task_metric: TaskMetric) -> str:
     """Return how the metric changes in the output where it gets worse by most."""
     worst = task_metric.worst
     of_output = f" of output {worst.output}" if len(task_metric.outputs) > 1 else ""
@@ -31,17 +31,19 @@ def sentence(task_metric: TaskMetric) -> str:
 
 def change_words(name: str, output_metric: OutputMetric) -> str:
     """Return how the metric of one output changes."""
-    ends = f"from {_value(output_metric.reference)} to {_value(output_metric.candidate)}"
+    ends = (
+        f"from {metric_value(output_metric.reference)} to {metric_value(output_metric.candidate)}"
+    )
     if output_metric.drop is None:
         return f"{name} cannot be compared: it changes {ends}"
     if not output_metric.drop:
-        return f"{name} is {_value(output_metric.reference)} in both models"
+        return f"{name} is {metric_value(output_metric.reference)} in both models"
     if output_metric.drop < 0:
         return f"{name} gets better, {ends}"
     return f"{name} gets worse by {figure(output_metric.drop)}, {ends}"
 
 
-def metric(run: CheckRun) -> Iterator[Section]:
+def metric_section(run: CheckRun) -> Iterator[Section]:
     """Yield the metric of each output that has labels."""
     task_metric = run.verdict.metric
     if task_metric is None:
@@ -52,22 +54,22 @@ def metric(run: CheckRun) -> Iterator[Section]:
         (
             Column(title="output", minimum=14, is_name=True),
             *(
-                Column(title=title, minimum=_NUMBER)
+                Column(title=title, minimum=_METRIC_WIDTH)
                 for title in ("reference", "candidate", "drop", "allowed")
             ),
         ),
-        [_row(output_metric) for output_metric in task_metric.outputs],
+        [_metric_row(output_metric) for output_metric in task_metric.outputs],
         [f"{better} values are better"],
     )
 
 
-def _row(output_metric: OutputMetric) -> Row:
+def _metric_row(output_metric: OutputMetric) -> Row:
     tone = Tone.PLAIN if output_metric.passed else Tone.BAD
     return Row(
         cells=(
             Cell(text=output_metric.output or "all", tone=tone),
-            Cell(text=_value(output_metric.reference)),
-            Cell(text=_value(output_metric.candidate), tone=tone),
+            Cell(text=metric_value(output_metric.reference)),
+            Cell(text=metric_value(output_metric.candidate), tone=tone),
             Cell(text=figure(output_metric.drop), tone=tone),
             Cell(
                 text=figure(output_metric.max_drop),
@@ -78,5 +80,5 @@ def _row(output_metric: OutputMetric) -> Row:
     )
 
 
-def _value(number: float) -> str:
+def metric_value(number: float) -> str:
     return f"{number:.{_DIGITS}g}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """An output, and how it was judged."""
 
 
-def outputs(run: CheckRun) -> Iterator[Section]:
+def output_section(run: CheckRun) -> Iterator[Section]:
     """Yield every output, in the order of the model."""
     if not run.outputs:
         return
@@ -38,7 +38,7 @@ def outputs(run: CheckRun) -> Iterator[Section]:
         if judgement.about is JudgementSubject.OUTPUT
     }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
-    fields = list(_fields(judged))
+    fields = list(_output_fields(judged))
     yield table_section(
         "outputs",
         [column for column, _ in fields],
@@ -49,7 +49,7 @@ def outputs(run: CheckRun) -> Iterator[Section]:
     )
 
 
-def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
+def _output_fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
     """
     Yield the columns, each with the function that makes its cells, without columns that have no
     measurement.
@@ -86,7 +86,7 @@ def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], C
         )
     yield (
         Column(title="details", minimum=16, priority=1, is_beneath=True),
-        lambda pair: Cell(text=_remarks(pair)),
+        lambda pair: Cell(text=_output_remarks(pair)),
     )
 
 
@@ -94,7 +94,7 @@ def _is_missed(pair: Judged) -> bool:
     return pair[1] is not None and pair[1].is_missed
 
 
-def _remarks(pair: Judged) -> str:
+def _output_remarks(pair: Judged) -> str:
     output, judgement = pair
     kind = judgement.not_comparable if judgement is not None else None
     own = [

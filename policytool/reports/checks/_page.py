@@ -15,8 +15,8 @@ from policytool.reports._words import failure_facts
 from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
 from policytool.reports.checks._advice import advice, command
 from policytool.reports.checks._caveats import caveats
-from policytool.reports.checks._facts import around, sides
-from policytool.reports.checks._regressions import comparison
+from policytool.reports.checks._facts import run_facts, side_facts
+from policytool.reports.checks._regressions import comparison_section
 from policytool.reports.checks._verdict import headline, place, verdict
 from policytool.reports.figures import figure, share
 from policytool.reports.page import (
@@ -69,15 +69,15 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if several:
-        yield _facts(sides(check))
+        yield _facts(side_facts(check))
     else:
-        yield _facts([*sides(check), *(fact for run in check.runs for fact in around(run))])
-    yield from comparison(check, everything=everything or view.is_searchable)
+        yield _facts([*side_facts(check), *(fact for run in check.runs for fact in run_facts(run))])
+    yield from comparison_section(check, everything=everything or view.is_searchable)
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
         parts += sections(run, everything=everything or view.is_searchable)
         if several:
-            yield Section(title=place(run), blocks=(_facts(around(run)), *parts))
+            yield Section(title=place(run), blocks=(_facts(run_facts(run)), *parts))
         else:
             yield from parts
     if advice := tuple(remarks(check)):
@@ -104,11 +104,11 @@ def _facts(labelled_texts: Iterable[tuple[str, str]]) -> Facts:
 def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
-    yield from _metric.metric(run)
-    yield from _outputs.outputs(run)
-    yield from _layers.layers(run, everything=everything)
+    yield from _metric.metric_section(run)
+    yield from _outputs.output_section(run)
+    yield from _layers.layer_section(run, everything=everything)
     if run.gradients is not None:
-        yield from _gradients.sections(run.gradients)
+        yield from _gradients.gradient_sections(run.gradients)
     yield from _devices.timing(run)
 
 

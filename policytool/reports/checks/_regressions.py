@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Change, Subject
+from policytool.reports.checks._metric import metric_value
 from policytool.reports.checks._shown import NUMBER
 from policytool.reports.figures import figure, many
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from policytool.reports.page import Section
 
 _ROWS: Final = 10
-_DIGITS: Final = 5
 _WORDS: Final = {
     Change.EXCEEDS: "larger than rounding explains now",
     Change.GREW: "larger",
@@ -30,13 +30,13 @@ _WORDS: Final = {
 }
 
 
-def sentence(comparison: Comparison) -> str:
+def comparison_sentence(comparison: Comparison) -> str:
     """Return whether anything is worse than in the earlier check."""
     worse = comparison.regressions
     if not worse:
         return f"no regression compared with {comparison.file}"
     first = worse[0]
-    ends = f"{_value(first, first.before)} before, {_value(first, first.now)} now"
+    ends = f"{_difference_value(first, first.before)} before, {_difference_value(first, first.now)} now"
     which = "" if len(worse) == 1 else "the first one, "
     return (
         f"{many(len(worse), 'regression')} compared with {comparison.file}: {which}"
@@ -44,7 +44,7 @@ def sentence(comparison: Comparison) -> str:
     )
 
 
-def comparison(check: Check, *, everything: bool) -> Iterator[Section]:
+def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
     """Yield what changed, regressions first."""
     earlier_comparison = check.comparison
     if earlier_comparison is None:
@@ -68,12 +68,12 @@ def comparison(check: Check, *, everything: bool) -> Iterator[Section]:
             Column(title="output, layer or metric", minimum=20, is_name=True),
             *(Column(title=title, minimum=NUMBER) for title in titles),
         ),
-        [_row(difference, several=several) for difference in visible_differences],
+        [_difference_row(difference, several=several) for difference in visible_differences],
         [*_sentences(earlier_comparison, len(visible_differences))],
     )
 
 
-def _row(difference: Difference, *, several: bool) -> Row:
+def _difference_row(difference: Difference, *, several: bool) -> Row:
     tone = Tone.BAD if difference.is_regression else Tone.GOOD
     run = [
         Cell(
@@ -86,8 +86,8 @@ def _row(difference: Difference, *, several: bool) -> Row:
         cells=(
             Cell(text=difference.path, tone=Tone.BAD if difference.is_regression else Tone.PLAIN),
             *(run if several else []),
-            Cell(text=_value(difference, difference.before)),
-            Cell(text=_value(difference, difference.now)),
+            Cell(text=_difference_value(difference, difference.before)),
+            Cell(text=_difference_value(difference, difference.now)),
             Cell(text=figure(difference.allowed)),
             Cell(text=_WORDS[difference.change], tone=tone),
         ),
@@ -112,7 +112,7 @@ def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
     yield from comparison.notes
 
 
-def _value(difference: Difference, number: float | None) -> str:
+def _difference_value(difference: Difference, number: float | None) -> str:
     if number is None:
         return ""
-    return f"{number:.{_DIGITS}g}" if difference.about is Subject.METRIC else figure(number)
+    return metric_value(number) if difference.about is Subject.METRIC else figure(number)

@@ -12,7 +12,7 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.reports.checks._advice import unfit_sentence
 from policytool.reports.checks._answer import WORDS, first_line
-from policytool.reports.checks._regressions import sentence as comparison_sentence
+from policytool.reports.checks._regressions import comparison_sentence
 from policytool.reports.figures import HEADROOM, beyond, figure, many, share
 from policytool.support.shorten import join_first
 

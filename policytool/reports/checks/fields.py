@@ -18,9 +18,9 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
-from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._advice import command
 from policytool.reports.checks._caveats import run_caveats
+from policytool.reports.checks._kept_scopes import computing_scopes, kept_reason
 from policytool.reports.checks._verdict import origin, verdict
 from policytool.reports.fields import (
     AMOUNT,
@@ -162,7 +162,7 @@ class KeptScopeOfRewrite(NamedTuple):
 
 
 def _kept_scopes(rewrite: GraphRewrite) -> list[KeptScopeOfRewrite]:
-    return [KeptScopeOfRewrite(rewrite, kept) for kept in kept_scopes.computing(rewrite)]
+    return [KeptScopeOfRewrite(rewrite, kept) for kept in computing_scopes(rewrite)]
 
 
 _ANSWER: Final = choice_of(
@@ -634,7 +634,7 @@ _KEPT_SCOPE: Final[Record[KeptScopeOfRewrite]] = Record(
             "reason",
             SENTENCE,
             "The reason, by TensorFlow's op lists.",
-            value=lambda scope: kept_scopes.reason(scope.rewrite, scope.kept),
+            value=lambda scope: kept_reason(scope.rewrite, scope.kept),
         ),
     ),
 )

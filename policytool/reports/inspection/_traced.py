@@ -17,8 +17,8 @@ from policytool.releases import dtypes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.formats.document import Signature, TracedOp
-    from policytool.model.model import Layer, Model
+    from policytool.formats.document import TracedOp
+    from policytool.model.model import Layer, Model, Signature
 
 _HALVES: Final = ("float16", "bfloat16")
 """

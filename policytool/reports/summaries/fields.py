@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from policytool.reports.layout import View
 
 
-def _counts(key: Field[Any], amount: str, kind: Type) -> Type:
+def _counts_type(key: Field[Any], amount: str, kind: Type) -> Type:
     """Return the type of a list of amounts, each with what has it; its values are mappings."""
     record = Record[tuple[Any, int]](
         "",
@@ -133,12 +133,12 @@ REPORT: Final[Report[FleetSummary]] = Report(
         ),
         Field(
             "formats",
-            _counts(Field("format", FORMAT), "models", POSITIVE),
+            _counts_type(Field("format", FORMAT), "models", POSITIVE),
             "Number of models in each format.",
         ),
         Field(
             "written_by",
-            _counts(Field("written_by", OPTIONAL_TEXT), "models", POSITIVE),
+            _counts_type(Field("written_by", OPTIONAL_TEXT), "models", POSITIVE),
             "Number of models by the narrowest range of releases that could have written them; "
             "null if unknown.",
             value=attrgetter("generations"),
@@ -157,7 +157,7 @@ REPORT: Final[Report[FleetSummary]] = Report(
         ),
         Field(
             "stored_dtypes",
-            _counts(Field("dtype", TEXT), "bytes", COUNT),
+            _counts_type(Field("dtype", TEXT), "bytes", COUNT),
             "Size of the stored variables in each dtype. other: all dtypes beyond the first 1,000 "
             "different ones.",
             value=attrgetter("stored"),

@@ -75,7 +75,7 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
 
 def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
     if allowed is None:
-        return _used(tuning, point)
+        return _point_excess(tuning, point)
     return math.inf if point.error is None else point.error
 
 
@@ -89,7 +89,7 @@ def _row(tuning: Tuning, point: CurvePoint) -> Row:
     tone = Tone.BAD if is_missed else Tone.PLAIN
     error = NOT_FINITE if point.error is None else figure(point.error)
     chosen = "chosen" if _is_chosen(tuning, point) else ""
-    used = _used(tuning, point)
+    used = _point_excess(tuning, point)
     return Row(
         cells=(
             Cell(text=_count(tuning, point)),
@@ -103,10 +103,10 @@ def _row(tuning: Tuning, point: CurvePoint) -> Row:
 
 
 def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
-    return _used(tuning, point) > 1
+    return _point_excess(tuning, point) > 1
 
 
-def _used(tuning: Tuning, point: CurvePoint) -> float:
+def _point_excess(tuning: Tuning, point: CurvePoint) -> float:
     """Return how many times the limit a point uses; of the chosen set, on the other inputs too."""
     best = tuning.best
     if best is not None and _is_chosen(tuning, point):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OTHERS: Final = {
     Split.BATCHES: "every second batch, which the search did not use",
 }
-_SAME: Final = {
+_SAME_INPUTS: Final = {
     Split.NONE: "none: the inputs cannot be split, so the search used all of them",
     Split.USED: (
         "none: a set that met the objective failed on the other inputs, so the search used all of "
@@ -58,9 +58,9 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
         )
     yield Fact(label="policy", text=_policy(tuning))
     yield Fact(label="reference", text=" · ".join(_reference(tuning)))
-    yield Fact(label="inputs", text=checks.described_inputs(tuning.inputs))
+    yield Fact(label="inputs", text=checks.input_words(tuning.inputs))
     yield Fact(label="validation", text=_validation(tuning))
-    yield Fact(label="device", text=" · ".join(checks.described(tuning.device)))
+    yield Fact(label="device", text=" · ".join(checks.device_words(tuning.device)))
     yield Fact(label="versions", text=" · ".join(_versions(tuning)))
     yield Fact(label="search", text="; ".join(_search(tuning)))
     yield Fact(label="ended", text=_ended(tuning))
@@ -85,8 +85,8 @@ def _reference(tuning: Tuning) -> Iterator[str]:
 
 def _validation(tuning: Tuning) -> str:
     """Return which inputs validated the set, and how much of the limit it uses there."""
-    if tuning.split in _SAME:
-        return _SAME[tuning.split]
+    if tuning.split in _SAME_INPUTS:
+        return _SAME_INPUTS[tuning.split]
     words = _OTHERS[tuning.split]
     if tuning.best is None or tuning.best.validation is None:
         return words
