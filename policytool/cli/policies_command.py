@@ -16,7 +16,7 @@ from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS, Generation
 from policytool.reports.layout import View, wrap
 from policytool.reports.page import Cell, Column, Row, Table, Tone
-from policytool.reports.tables import table_lines
+from policytool.reports.terminal import table_lines
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:

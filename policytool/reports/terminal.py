@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports import shell
-from policytool.reports.layout import clean, pieces, width_of, wrap
+from policytool.reports.layout import clean, pieces, shorten, width_of, wrap
 from policytool.reports.page import (
     Bars,
     Command,
@@ -23,13 +24,218 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.tables import table_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from policytool.reports.layout import View
-    from policytool.reports.page import Block, Page
+    from policytool.reports.page import Block, Column, Page
+
+
+_GUIDES: Final = {True: ("├─ ", "└─ ", "│  ", "   "), False: ("|- ", "`- ", "|  ", "   ")}
+"""
+Before a label that has siblings after it, before the last one, and below each of them; with box
+characters and without.
+"""
+
+_GAPS: Final = (2, 1)
+"""Spaces between columns; the second where the table does not fit otherwise."""
+
+_LABEL_SHARE: Final = 0.6
+_MARKS: Final = ("! ", "  ")
+"""Before a label whose row shows a failure, and before the others of such a table."""
+
+_INDENT: Final = 2
+_BENEATH: Final = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
+    """A row as it is to be printed: its texts, which are safe to print, and their tones."""
+
+    prefix: str
+    texts: tuple[str, ...]
+    tones: tuple[Tone, ...]
+    is_spanning: bool
+
+
+def table_lines(table: Table, view: View) -> list[str]:
+    """Return the lines of a table: titles, a rule, the rows."""
+    lines = list(_lines(table, view))
+    order = table.shown
+    natural = [_natural(table.columns[index], lines, index) for index in range(len(table.columns))]
+    least = [  # what can move below its row is never shortened
+        natural[index]
+        if column.is_beneath
+        else min(natural[index], max(column.minimum, width_of(column.title)))
+        for index, column in enumerate(table.columns)
+    ]
+    least[0] = min(natural[0], max(least[0], int(view.width * _LABEL_SHARE)))
+    kept = _fitting_columns(table.columns, order, least, view.width - _INDENT)
+    gap = _gap([least[index] for index in kept], view.width - _INDENT)
+    room = view.width - _INDENT - gap * (len(kept) - 1)
+    widths = _fit([natural[index] for index in kept], [least[index] for index in kept], room)
+    left_out = [index for index in order if index not in kept and table.columns[index].is_beneath]
+    return _printed(table, lines, kept, widths, gap, left_out, view)
+
+
+def _lines(table: Table, view: View) -> Iterator[_Line]:
+    guides = _guides([row.depth for row in table.rows], view)
+    has_marks = _has_marks(table)
+    for row, guide in zip(table.rows, guides, strict=True):
+        yield _Line(
+            prefix=(_MARKS[not row.is_missed] if has_marks else "") + guide,
+            texts=tuple(view.printable(cell.text) for cell in row.cells),
+            tones=tuple(cell.tone for cell in row.cells),
+            is_spanning=row.is_spanning,
+        )
+
+
+def _has_marks(table: Table) -> bool:
+    return any(row.is_missed for row in table.rows)
+
+
+def _guides(depths: Sequence[int], view: View) -> list[str]:
+    """Return the prefix of each label of a tree, which draws its branches."""
+    tee, corner, bar, gap = _GUIDES[view.unicode]
+    has_next: list[bool] = []
+    following = set[int]()
+    for depth in reversed(depths):
+        has_next.append(depth in following)
+        following = {level for level in following if level <= depth} | {depth}
+    guides = []
+    open_guides: list[str] = []
+    for depth, more in zip(depths, reversed(has_next), strict=True):
+        del open_guides[max(0, depth - 1) :]
+        guides.append("".join(open_guides) + (tee if more else corner) * bool(depth))
+        if depth:
+            open_guides.append(bar if more else gap)
+    return guides
+
+
+def _natural(column: Column, lines: Sequence[_Line], index: int) -> int:
+    """Return the width in which nothing of a column is shortened."""
+    return max(
+        [
+            width_of(column.title),
+            *(
+                width_of(line.texts[index]) + (width_of(line.prefix) if not index else 0)
+                for line in lines
+                if not line.is_spanning
+            ),
+        ]
+    )
+
+
+def _gap(least: Sequence[int], room: int) -> int:
+    return next(
+        (gap for gap in _GAPS if sum(least) + gap * (len(least) - 1) <= room),
+        _GAPS[-1],
+    )
+
+
+def _fitting_columns(
+    columns: Sequence[Column], order: Sequence[int], least: Sequence[int], room: int
+) -> list[int]:
+    """Return the columns that are shown: those that matter least are left out until all fit."""
+    kept = list(order)
+    while True:
+        needed = sum(least[index] for index in kept) + _GAPS[0] * (len(kept) - 1)
+        optional = [index for index in kept if columns[index].priority]
+        if needed <= room or not optional:
+            return kept
+        kept.remove(
+            max(  # what moves below its row is not lost
+                optional,
+                key=lambda index: (columns[index].is_beneath, columns[index].priority, index),
+            )
+        )
+
+
+def _fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """
+    Return widths that fill ``room`` at most, as far as the least widths allow; the widest column is
+    narrowed first. Where they do not allow it, the label gives way.
+    """
+    widths = list(natural)
+    while sum(widths) > room:
+        widest = max(
+            range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index])
+        )
+        if widths[widest] <= least[widest]:
+            widths[0] = max(1, widths[0] - (sum(widths) - room))
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _printed(  # noqa: PLR0917  # what was decided above, step by step
+    table: Table,
+    lines: Sequence[_Line],
+    kept: Sequence[int],
+    widths: Sequence[int],
+    gap: int,
+    left_out: Sequence[int],
+    view: View,
+) -> list[str]:
+    margin = " " * _INDENT
+    titles = [(view.printable(table.columns[index].title), Tone.TITLE) for index in kept]
+    if _has_marks(table):
+        titles[0] = (_MARKS[1] + titles[0][0], Tone.TITLE)
+    rule = view.rule * min(view.width - _INDENT, sum(widths) + gap * (len(kept) - 1))
+    printed_lines = [
+        margin + _joined(titles, widths, gap, view),
+        margin + view.paint(rule, Tone.DIM),
+    ]
+    labels = _labels(lines, widths[0], view)
+    for line, label in zip(lines, labels, strict=True):
+        if line.is_spanning:
+            room = view.width - _INDENT - width_of(line.prefix)
+            text = view.paint(shorten(line.texts[0], room, view), line.tones[0])
+            printed_lines.append(margin + line.prefix + text)
+            continue
+        cells = [(label or "", line.tones[0])]
+        for index, width in zip(kept[1:], widths[1:], strict=True):
+            middle = table.columns[index].is_name
+            text = shorten(line.texts[index], width, view, middle=middle)
+            cells.append((text, line.tones[index]))
+        if label is None:  # its short label would equal another one
+            whole = pieces(line.prefix + line.texts[0], view.width - _INDENT)
+            printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in whole]
+        if label is not None or any(text for text, _ in cells):
+            printed_lines.append(margin + _joined(cells, widths, gap, view))
+        below = "; ".join(line.texts[index] for index in left_out if line.texts[index])
+        if below:
+            printed_lines += wrap("", below, view, Tone.DIM, indent=_BENEATH)
+    return printed_lines
+
+
+def _labels(lines: Sequence[_Line], width: int, view: View) -> list[str | None]:
+    """Return the labels in a width; None for those that would read like another one."""
+    short = ["" if line.is_spanning else _short_label(line, width, view) for line in lines]
+    by: dict[str, set[str]] = {}
+    for line, label in zip(lines, short, strict=True):
+        if not line.is_spanning:
+            by.setdefault(label, set()).add(line.prefix + line.texts[0])
+    return [label if len(by.get(label, ())) < 2 else None for label in short]  # noqa: PLR2004
+
+
+def _short_label(line: _Line, width: int, view: View) -> str:
+    """Return a label in a width; the guides stay while there is room for some of the name."""
+    room = width - width_of(line.prefix)
+    if room < min(_BENEATH, width_of(line.texts[0])):
+        return shorten(line.prefix + line.texts[0], width, view, middle=True)
+    return line.prefix + shorten(line.texts[0], room, view, middle=True)
+
+
+def _joined(cells: Sequence[tuple[str, Tone]], widths: Sequence[int], gap: int, view: View) -> str:
+    parts = []
+    last = len(cells) - 1
+    for number, ((text, tone), width) in enumerate(zip(cells, widths, strict=True)):
+        cell_text = shorten(text, width, view) if number == 0 and len(text) > width else text
+        padding = "" if number == last else " " * (width - width_of(cell_text) + gap)
+        parts.append(view.paint(cell_text, tone) + padding)
+    return "".join(parts).rstrip()
 
 
 _HANGING: Final = 2

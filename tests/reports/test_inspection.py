@@ -109,7 +109,7 @@ def test_no_row_is_wider_whatever_the_names(
 def test_no_two_layers_have_the_same_label(selected: Selected, width: int) -> None:
     """Layers of the same name in different parents show as much of their path as it takes."""
     from policytool.reports.inspection._layer_tree import layer_table
-    from policytool.reports.tables import table_lines
+    from policytool.reports.terminal import table_lines
 
     (model,) = selected.inspection.models
     if not model.layers:

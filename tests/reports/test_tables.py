@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policytool.reports.layout import View, clean, width_of
 from policytool.reports.page import Cell, Column, Row, Table, Tone
-from policytool.reports.tables import table_lines
+from policytool.reports.terminal import table_lines
 
 WIDE: Final = "層一二三"
 PRINTABLE = st.text(
