@@ -32,7 +32,7 @@ from policytool.migration.convert.architecture import (
     connect_calls,
     map_units,
 )
-from policytool.migration.convert.tensor_dtypes import (
+from policytool.migration.convert.tensor_facts import (
     TensorDtypes,
     compute_dtype,
     entry_dtypes,

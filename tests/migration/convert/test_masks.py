@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.migration.convert.architecture import Network
-from policytool.migration.convert.tensor_dtypes import of_network
+from policytool.migration.convert.tensor_facts import of_network
 from policytool.model.calls import Reference
 from tests.helpers.convertible_models import (
     converted,

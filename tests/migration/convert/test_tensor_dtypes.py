@@ -10,7 +10,7 @@ import pytest
 from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.ordering import Edge, implicit_edges, order_layers
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.tensor_dtypes import entry_dtypes, is_cast, of_network
+from policytool.migration.convert.tensor_facts import entry_dtypes, is_cast, of_network
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
 from policytool.releases.function_operations import operation_results, rows_by_operation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.tensor_dtypes import Sizes, image_sizes, input_shape
+from policytool.migration.convert.tensor_facts import Sizes, image_sizes, input_shape
 from policytool.model.calls import Call, Reference
 from policytool.support.steps import budget
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, is_attention, references
-from policytool.migration.convert.tensor_dtypes import called_class, compute_dtype
+from policytool.migration.convert.tensor_facts import called_class, compute_dtype
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_objects, masks
 from policytool.releases.dtypes import HALVES

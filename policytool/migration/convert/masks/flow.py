@@ -42,7 +42,7 @@ from policytool.migration.convert.masks import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.tensor_dtypes import (
+from policytool.migration.convert.tensor_facts import (
     compute_dtype,
     entry_dtypes,
     is_cast,

@@ -15,7 +15,7 @@ from policytool.migration.convert.architecture import (
 )
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.tensor_dtypes import says_all_sizes
+from policytool.migration.convert.tensor_facts import says_all_sizes
 from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES

@@ -9,7 +9,7 @@ from policytool.migration.convert.architecture import ObjectKind, Thing, Unit, m
 from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
-from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.migration.convert.tensor_facts import compute_dtype
 from policytool.releases import known_arguments
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts

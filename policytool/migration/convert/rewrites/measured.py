@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import references, walk
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.tensor_dtypes import compute_dtype, of_network
+from policytool.migration.convert.tensor_facts import compute_dtype, of_network
 from policytool.model.calls import Reference
 from policytool.releases import behaviour
 from policytool.releases.dtypes import HALVES

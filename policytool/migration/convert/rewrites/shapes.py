@@ -15,7 +15,7 @@ from policytool.migration.convert.architecture import (
     walk,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.tensor_dtypes import Sizes, image_sizes, input_shape
+from policytool.migration.convert.tensor_facts import Sizes, image_sizes, input_shape
 from policytool.model.tree import INPUT_CLASS
 from policytool.support.steps import spend
 

@@ -38,7 +38,7 @@ from policytool.migration.convert.rewrites.masks._writing import (
     put_in_place,
     with_masks,
 )
-from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.migration.convert.tensor_facts import compute_dtype
 from policytool.model.calls import Call, Reference, Slice
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.policy import Policy

@@ -28,7 +28,7 @@ from policytool.migration.convert.masks import (
     ScopedTensor,
 )
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
-from policytool.migration.convert.tensor_dtypes import compute_dtype, entry_dtypes, of_network
+from policytool.migration.convert.tensor_facts import compute_dtype, entry_dtypes, of_network
 from policytool.model.calls import Call, Reference, tensors
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.layer_classes import layer_facts

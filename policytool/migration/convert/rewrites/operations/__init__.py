@@ -6,7 +6,7 @@ Rows say which function of TensorFlow computes what an operation does
 (:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
 each its way, and have what one side says with several. Op layers and operations follow no policy:
 what they compute in is their tensors' dtype, which is asked where the two libraries make something
-else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+else of it (:mod:`policytool.migration.convert.tensor_facts`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.tensor_dtypes import TensorDtypes, module_of, of_network
+from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, of_network
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
@@ -78,7 +78,7 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
     (:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with
     several. ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations
     follow no policy: what they compute in is their tensors' dtype, which is asked where the two
-    libraries make something else of it (:mod:`policytool.migration.convert.tensor_dtypes`).
+    libraries make something else of it (:mod:`policytool.migration.convert.tensor_facts`).
     """
 
     def change(unit: Unit) -> Unit:

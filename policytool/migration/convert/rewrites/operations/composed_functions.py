@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
-from policytool.migration.convert.tensor_dtypes import module_of
+from policytool.migration.convert.tensor_facts import module_of
 from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.tensor_dtypes import TensorDtypes
+    from policytool.migration.convert.tensor_facts import TensorDtypes
     from policytool.model.calls import Call
 
     Activation = Callable[[OperationBuilder, Mapping[str, Value], Reference], Reference]

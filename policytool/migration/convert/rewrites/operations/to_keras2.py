@@ -10,7 +10,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.tensor_dtypes import called_class
+from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import (
     named_arguments_of_operation,
     of_tensors,
@@ -25,7 +25,7 @@ from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.tensor_dtypes import TensorDtypes
+    from policytool.migration.convert.tensor_facts import TensorDtypes
     from policytool.model.calls import Argument, Call
     from policytool.releases.function_operations import OperationRow
 

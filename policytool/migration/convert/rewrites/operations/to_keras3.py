@@ -12,7 +12,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.tensor_dtypes import called_class
+from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from policytool.migration.convert.architecture import Unit, Value
-    from policytool.migration.convert.tensor_dtypes import TensorDtypes
+    from policytool.migration.convert.tensor_facts import TensorDtypes
     from policytool.model.calls import Argument, Call
     from policytool.releases.function_operations import OperationRow
 

@@ -1,0 +1,239 @@
+"""
+The dtype of each tensor of a network, as far as its layers, their policies and its operations tell:
+what conversions of operations, the ways of masks and the order of layers go by.
+
+Each network is read once, from its inputs to its outputs, and a nested model gives what its own
+network gives, however often it is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import (
+    Role,
+    call_graph,
+    entries,
+    exits,
+    once_per_network,
+    references,
+    walk,
+)
+from policytool.migration.result_dtypes import CalledClass, result_dtypes
+from policytool.model.calls import Constant, Reference
+from policytool.model.flow import BEFORE_CHAIN, follow
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes, keras_operations
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.policy import Policy, PolicyMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Network, Unit, Value
+    from policytool.model.calls import Argument, Call
+    from policytool.model.flow import CallGraph, Node, TensorValues
+
+
+_FLOATX: Final = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDtypes:
+    """The dtypes of the tensors of one network."""
+
+    _values: TensorValues[str | None]
+
+    def of(self, argument: Argument) -> str | None:
+        """Return the dtype of a tensor or a constant; None where it is not known."""
+        if isinstance(argument, Reference):
+            return self._values.of(argument)
+        return argument.dtype if isinstance(argument, Constant) else None
+
+
+def of_network(network: Network, measured_in: str | None = None) -> TensorDtypes:
+    """
+    Return the dtypes of a network's tensors.
+
+    :param measured_in: the release of Keras 2 that computes it, some layers of which give another
+        dtype than they compute in
+    """
+    return _of_network(network, measured_in)
+
+
+@once_per_network
+def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
+
+    def transfer(
+        node: Node, call: Call | None, values: TensorValues[str | None]
+    ) -> Sequence[str | None]:
+        first = next(iter(network.units), None)  # a chain may have no layers
+        unit = first if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
+        if unit is not None and unit.class_name == INPUT_CLASS:
+            return (_of_input(unit),)
+        if unit is None or call is None:
+            return (None,)
+        return _of_call(unit, call, TensorDtypes(values), measured_in)
+
+    return TensorDtypes(follow(call_graph(network), transfer, walk="dtypes"))
+
+
+def entry_dtypes(network: Network) -> list[str | None]:
+    """Return the dtypes that a network casts what it is called on to; None for unknown ones."""
+    known = of_network(network)
+    return [known.of(entry) for entry in entries(network)]
+
+
+def compute_dtype(unit: Unit) -> str | None:
+    """Return what a layer computes in; None where its file does not say it."""
+    policy = unit.config.get("dtype")
+    if isinstance(policy, PolicyMap):
+        policy = policy.default
+    return policy.compute_dtype if isinstance(policy, Policy) else None
+
+
+def is_cast(unit: Unit, dtype: str | None) -> bool:
+    """Return whether a layer casts a tensor of a dtype that it is called on: floats alone are."""
+    after = compute_dtype(unit)
+    return dtype in dtypes.FLOATS and after not in (None, dtype)
+
+
+def _of_input(unit: Unit) -> str | None:
+    """Return the dtype of the tensor that an input layer stands for."""
+    dtype = unit.config.get("dtype")
+    return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
+
+
+def _of_call(
+    unit: Unit, call: Call, known: TensorDtypes, measured_in: str | None
+) -> Sequence[str | None]:
+    """Return the dtypes of what one call returns; the last one is that of all further outputs."""
+    if unit.role is Role.MODEL and unit.network is not None:
+        inner = of_network(unit.network, measured_in)
+        return (*map(inner.of, exits(unit.network)), None)
+    return result_dtypes(called_class(unit, measured_in), call, known.of)
+
+
+def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
+    """Return a unit as the rules of results take it; see :func:`of_network`."""
+    policy = unit.config.get("dtype")
+    follows = isinstance(policy, Policy) and policy.compute_dtype is None
+    return CalledClass(
+        class_name=unit.class_name,
+        config=unit.config,
+        module=module_of(unit) if unit.role is Role.OPERATION else None,
+        custom=unit.custom,
+        compute_dtype=None if follows else compute_dtype(unit) or _FLOATX,
+        variable_dtype=policy.variable_dtype if isinstance(policy, Policy) else None,
+        policy=policy.name if isinstance(policy, Policy) else None,
+        measured_in=measured_in,
+    )
+
+
+def module_of(unit: Unit) -> str:
+    """
+    Return the last part of an operation's module; HDF5 files do not hold it, and each class stands
+    in one module.
+    """
+    if unit.module is not None:
+        return unit.module.removeprefix(keras_operations.MODULES)
+    return keras_operations.module_of(unit.class_name) or ""
+
+
+_SHAPES: Final = ("batch_input_shape", "batch_shape")
+
+
+class Sizes(StrEnum):
+    """What is known of the sizes of the images in a tensor."""
+
+    FIXED = "fixed"
+    OPEN = "open"
+    """An input of the network leaves one open."""
+
+    OPEN_INSIDE = "open inside"
+    """An input of a nested model does, and what that is called on is unknown."""
+
+    UNKNOWN = "unknown"
+
+
+def input_shape(unit: Unit, network: Network) -> Value:
+    """Return the shape that a layer of a network gets; None where the file does not have it."""
+    return _input_shape(unit, _source(call_graph(network), (unit.name, 0)), network)
+
+
+def config_shape(unit: Unit) -> Value:
+    """Return the shape, with the batch, that a config says; None where it says none."""
+    return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
+
+
+def says_all_sizes(root: Unit) -> bool:
+    """Return whether a model, and each in it, takes inputs of one size, but for the batch."""
+    shapes = [config_shape(unit) for unit in walk(root) if unit.class_name == INPUT_CLASS]
+    return bool(shapes) and all(
+        isinstance(shape, list) and all(isinstance(size, int) for size in shape[1:])
+        for shape in shapes
+    )
+
+
+@once_per_network
+def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
+    """Return the known image sizes in the sequence that each call gets."""
+    graph, output_sizes = call_graph(network), _output_sizes(network, data_format)
+    return {
+        node: _input_sizes(node, network, output_sizes, data_format)
+        for node in graph.inputs_first
+        if node[0] != BEFORE_CHAIN.layer
+    }
+
+
+@once_per_network
+def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
+    """Return what is known of the sizes of the images in each tensor of a network."""
+
+    def transfer(node: Node, _call: Call | None, known: TensorValues[Sizes]) -> Sequence[Sizes]:
+        if node[0] == BEFORE_CHAIN.layer:
+            return (Sizes.UNKNOWN,)
+        unit = network.unit(node[0])
+        taken = _input_sizes(node, network, known, data_format)
+        if unit.network is None or not unit.network.units:
+            return (Sizes.UNKNOWN if _may_size(unit) else taken,)
+        inner = _output_sizes(unit.network, data_format)
+        inside = (inner.of(output) or Sizes.UNKNOWN for output in exits(unit.network))
+        # a nested model is built for what it is called on
+        built = Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
+        return (*(built if sizes is Sizes.OPEN else sizes for sizes in inside), Sizes.UNKNOWN)
+
+    return follow(call_graph(network), transfer, walk="sizes of images")
+
+
+def _input_sizes(
+    node: Node, network: Network, known: TensorValues[Sizes], data_format: str
+) -> Sizes:
+    """Return what is known of the sizes of the first tensor that a call takes."""
+    axes = slice(3, None) if data_format == "channels_first" else slice(2, -1)
+    source = _source(call_graph(network), node)
+    shape = _input_shape(network.unit(node[0]), source, network)
+    if isinstance(shape, list):
+        return Sizes.OPEN if None in shape[axes] else Sizes.FIXED
+    return (known.of(source) if source is not None else None) or Sizes.UNKNOWN
+
+
+def _may_size(unit: Unit) -> bool:
+    is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
+    return not is_layer or unit.custom or layer_facts(unit.class_name).fixes_size
+
+
+def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Value:
+    shape = (unit.build or {}).get("input_shape") or config_shape(unit)
+    if shape is not None:
+        return shape
+    before = network.by_name.get(source.layer) if source is not None else None
+    return config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
+
+
+def _source(graph: CallGraph, node: Node) -> Reference | None:
+    """Return the first tensor that a call takes."""
+    call = graph.call(node)
+    return next(references([*call.args[:1]]), None) if call is not None else None
