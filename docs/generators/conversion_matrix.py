@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.releases import LOADERS, release_name
-from policytool.reports._markdown import code, row
+from policytool.reports.markdown import code, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

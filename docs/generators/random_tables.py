@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.reports._markdown import prose, row
+from policytool.reports.markdown import prose, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

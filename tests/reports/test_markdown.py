@@ -13,9 +13,9 @@ from markdown_it import MarkdownIt
 
 from policytool.commands.inspect import Selected, Selection
 from policytool.reports import View
-from policytool.reports._markdown import code, prose
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
+from policytool.reports.markdown import code, prose
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
