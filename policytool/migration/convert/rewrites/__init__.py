@@ -21,17 +21,17 @@ from policytool.migration.convert.rewrites import (
     layers,
     masks,
     measured,
-    naming,
     operations,
     policies,
     preprocessing,
     shapes,
+    storage,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     applications.applications,
-    naming.code,
+    storage.code,
     keras1.keras1,
     keras2.keras2,
     preprocessing.preprocessing,
@@ -42,8 +42,8 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.spectral,
     masks.masks,
     policies.policies,
-    naming.storage,
-    naming.naming,
+    storage.storage,
+    storage.naming,
     keras2.calls,
     activations.activation_operations,
     operations.operations,

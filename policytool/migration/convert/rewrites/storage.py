@@ -1,0 +1,368 @@
+"""The names of layers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import (
+    Network,
+    Unit,
+    map_units,
+    replace_references,
+    rewire,
+    walk,
+)
+from policytool.migration.convert.decoding import has_graph
+from policytool.migration.convert.masks.flow import makes_mask
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.policy import Policy
+from policytool.support.shorten import join_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.target import Target
+    from policytool.model.calls import Argument, Reference
+
+    _Lacking = tuple[Unit, str, str]
+    """
+        A layer that the target cannot have, the refusal's code, and what goes on with the sentence
+        about it.
+        """
+
+
+_SLASH: Final = "/"
+_NO_SCOPE: Final = re.compile(r"^[^A-Za-z0-9.]+|[^A-Za-z0-9_./>-]")
+_OF_MASKS: Final = re.compile(
+    r"(all|any|broadcast_to|cast|concatenate|expand_dims|logical_and|logical_or|not_equal"
+    r"|ones_like|squeeze|where|zeros_like)(_\d+)?"
+)
+"""What ``compute_mask`` of the layers of Keras 3.0 to 3.15 makes."""
+
+_SLASHES: Final = "Keras 3 does not allow slashes in names"
+_SCOPES: Final = "Keras 2 cannot use the old name as a name scope"
+_NAMELESS: Final = "layer"
+
+
+@rewrite(
+    applies=lambda context: context.to_keras3 or context.crosses,
+)
+def naming(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Renames layers whose names the other library does not support.
+
+    Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
+    name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a
+    dot and goes on with these and ``_ / > -`` (``name_scope`` in
+    tensorflow/python/framework/ops.py). Underscores take the place of all other characters.
+
+    Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
+    classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is
+    called so gets another name: a Concatenate of masked inputs would share the name ``concatenate``
+    with the operation that joins the masks.
+    """
+    if not context.from_keras3 and any(map(makes_mask, walk(root))):
+        root = _apart(root, context)
+    change, why = (_without_slash, _SLASHES) if context.to_keras3 else (_scope_name, _SCOPES)
+    return _change_names(root, change, lambda network, names: _rename(network, names, context, why))
+
+
+def _without_slash(name: str) -> str:
+    return name.replace(_SLASH, "_")
+
+
+def _scope_name(name: str) -> str:
+    """Return a name that Keras 2 can make a scope of."""
+    scope = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
+    return scope or _NAMELESS
+
+
+def _change_names(
+    root: Unit,
+    change: Callable[[str], str],
+    rename: Callable[[Network, Mapping[str, str]], Network],
+) -> Unit:
+    """Return a model with other names; members of a network get some that no other has."""
+
+    def plain(value: Value) -> Value:
+        if isinstance(value, Unit):
+            return replace(value, name=change(value.name))
+        return [plain(item) for item in value] if isinstance(value, list) else value
+
+    def inside(unit: Unit) -> Unit:
+        renamed = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
+        if unit.network is None:
+            return renamed
+        return replace(renamed, network=rename(unit.network, _names(unit.network, change)))
+
+    return replace(map_units(root, inside), name=change(root.name))
+
+
+def _apart(root: Unit, context: ConversionContext) -> Unit:
+    """Return a model whose layers have no names of operations that Keras 3 adds to it."""
+
+    def change(unit: Unit) -> Unit:
+        if unit.network is None or unit.network.is_chain:
+            return unit
+        names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
+        why = "Keras 3 uses the old name for an operation on masks"
+        return replace(unit, network=_rename(unit.network, names, context, why))
+
+    return map_units(root, change)
+
+
+def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
+    """Return, by name, another one for those that are changed, which no member has."""
+    taken = {unit.name for unit in network.units}
+    names: dict[str, str] = {}
+    for unit in network.units:
+        name = change(unit.name)
+        if name == unit.name:
+            continue
+        while name in taken:
+            name = f"{name}_"
+        taken.add(name)
+        names[unit.name] = name
+    return names
+
+
+def _rename(
+    network: Network, names: Mapping[str, str], context: ConversionContext, why: str
+) -> Network:
+    if not names:
+        return network
+    for member in network.units:
+        if member.name in names:
+            text = f"{member.name} is renamed to {names[member.name]}: {why}"
+            context.log.change("renamed", member, text)
+
+    def change(reference: Reference) -> Argument:
+        return replace(reference, layer=names.get(reference.layer, reference.layer))
+
+    rewired = rewire(network, change)
+    units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in rewired.units)
+    return replace(rewired, units=units, inputs=replace_references(rewired.inputs, change))
+
+
+_OTHERWISE: Final = "tf2.12"
+"""
+The release whose archives have the layers of a subclassed model elsewhere than later ones (measured
+with subclassed models of 2.15, 2.21 and Keras 3.15).
+"""
+
+_SHAPED_SINCE: Final = "keras3.6"
+"""
+The first release of Keras 3 asked whose Sequential tells a TimeDistributed its output's shape
+(NotImplementedError in ``compute_output_shape`` before).
+"""
+
+_BFLOAT16_SINCE: Final = "tf2.5"
+"""The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
+
+_TABLES_SINCE: Final = "tf2.9"
+"""
+The first loader asked that reads lookup layers from HDF5.
+
+TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an instance of
+`tf.Variable` is not supported in h5``.
+"""
+
+_SHAPE: Final = "input_shape"
+_OLD_SHAPE: Final = "build_input_shape"
+"""Where a Sequential of Keras 2 has it in its own config."""
+
+
+@rewrite(
+    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
+    applies=lambda context: context.target.container != "json",
+)
+def storage(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports models whose variables cannot be stored in the target's file format: subclassed models
+    in HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
+
+    Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said
+    of the layers that they come from.
+    """
+    target, log = context.target, context.log
+    what = f"{root.path} ({root.class_name})"
+    if root.network is None:
+        if target.container == "h5":
+            log.refuse(
+                "model",
+                root,
+                f"{what} is a subclassed model, which HDF5 does not support; use a .keras "
+                "archive, and make its class available when you load it",
+            )
+        elif target.loader == _OTHERWISE and context.source_release != _OTHERWISE:
+            log.refuse(
+                "model",
+                root,
+                f"{what} is a subclassed model, and {target.name} expects its layers at different "
+                "paths in an archive; choose a later release",
+            )
+        elif context.crosses and any(context.loaded.document.tensors or ()):
+            _judge_build(root, context, what)
+        return root
+    if (
+        root.network.is_chain
+        and not has_graph(root)
+        and not _is_built(root, context)
+        and any(context.loaded.document.tensors or ())
+    ):
+        log.refuse(
+            "model",
+            root,
+            f"{what} has no input shape in the file, and no release creates its variables without "
+            "one; set the input shape and save the model again",
+        )
+    for unit, code, text in (
+        *_without_tables(root, target),
+        *_without_bfloat16(root, context),
+        *_without_shapes(root, target),
+    ):
+        log.refuse(code, unit, f"{unit.path} ({unit.class_name}) {text}")
+    return root
+
+
+def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
+    """
+    Refuse a subclassed model that the target cannot build as its own library does.
+
+    Both call ``build`` with the one shape; without it they load no variables, and say nothing.
+    Several arguments (``shapes_dict``) are of Keras 3 alone, other words of the class's own
+    ``get_build_config``.
+    """
+    words = {} if root.build is None else root.build
+    if words.get(_SHAPE) is not None and words.keys() == {_SHAPE}:
+        return
+    reason = (
+        ("and no release creates its variables without one; call the model and save it again")
+        if not words
+        else (f"only {', '.join(sorted(words))}, which {context.target.name} does not read")
+    )
+    context.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
+
+
+def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
+    if target.container == "h5" and not target.since(_TABLES_SINCE):
+        for unit in walk(root):
+            if layer_facts(unit.class_name).is_lookup and not unit.custom:
+                yield (
+                    unit,
+                    "class",
+                    (
+                        f"has a lookup table, which {target.name} cannot read from HDF5; choose "
+                        "a later release"
+                    ),
+                )
+
+
+def _without_bfloat16(root: Unit, context: ConversionContext) -> Iterator[_Lacking]:
+    target = context.target
+    if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
+        for unit in _in_bfloat16(root, context):
+            text = f"stores its variables in bfloat16, which {target.name} cannot read from HDF5"
+            yield (
+                unit,
+                "policy",
+                f"{text}; use --set {unit.path}=mixed_bfloat16 to store them as float32",
+            )
+
+
+def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
+    if target.is_keras3 and not target.since(_SHAPED_SINCE):
+        for unit in walk(root):
+            layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
+            if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
+                text = f"wraps a Sequential model, whose output shape {target.name} cannot compute"
+                yield (
+                    unit,
+                    "class",
+                    f"{text}; choose a later release, or wrap a functional model instead",
+                )
+
+
+def _is_built(root: Unit, context: ConversionContext) -> bool:
+    """Return whether a file says the shape that a model was built with."""
+    if root.config.get(_OLD_SHAPE) is not None:
+        return True
+    return (
+        context.target.container == "keras"
+        and root.build is not None
+        and root.build.get(_SHAPE) is not None
+    )
+
+
+def _in_bfloat16(root: Unit, context: ConversionContext) -> Iterator[Unit]:
+    placed = context.loaded.placed.variables
+    for unit in walk(root):
+        policy = unit.config.get("dtype")
+        stores = (
+            unit.site is not None
+            and bool(placed.get(unit.site))
+            and not layer_facts(unit.class_name).keeps_moving_statistics
+        )  # Keras 2 has the variables of those in float32 under any 16-bit policy
+        if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
+            yield unit
+
+
+_LIBRARIES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
+"""
+Whose modules hold classes that no release exports, such as ``LayerScale`` of
+keras.src.applications.convnext.
+"""
+
+_FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
+
+
+@rewrite(
+    after=("applications",),  # of those, no class is someone else's
+    applies=lambda context: context.crosses,
+)
+def code(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports layers whose results are unknown: layers that contain code, custom layers, and layers
+    that require TensorFlow feature columns.
+    """
+    own: dict[str, Unit] = {}
+    for unit in walk(root):
+        if unit.custom:
+            if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
+                message = (
+                    f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
+                    f"{context.target.name} cannot import"
+                )
+                context.log.refuse("class", unit, message)
+            own.setdefault(unit.class_name, unit)
+        elif unit.class_name == "Lambda":
+            reason = (
+                "contains Python bytecode or a function name, which the other library reads "
+                "differently"
+            )
+            context.log.refuse(
+                "lambda",
+                unit,
+                (
+                    f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
+                    "save the model again"
+                ),
+            )
+        elif unit.class_name in _FEATURES and context.to_keras3:
+            context.log.refuse(
+                "class",
+                unit,
+                f"{unit.path} ({unit.class_name}): {context.target.name} has no feature columns",
+            )
+    if own:
+        names = join_first(sorted(own), 4)
+        message = (
+            f"{names}: when you load the model, pass versions of these classes for "
+            f"{context.target.name} as custom_objects; predictions depend on their code"
+        )
+        context.log.caution("custom-classes", None, message)
+    return root
