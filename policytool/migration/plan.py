@@ -3,7 +3,8 @@ What migrate is about to do to one file, as a value: made by pure code, shown be
 obeyed by the writers.
 
 A plan names every JSON value that changes with what stood there, every stored tensor that is cast,
-and what happens to the optimizer's state.
+and what happens to the optimizer's state. Loaders are judged by the document as it will be once the
+plan is carried out.
 """
 
 from __future__ import annotations

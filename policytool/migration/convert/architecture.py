@@ -4,7 +4,8 @@ them writes it.
 
 Everything is a frozen value. A config's nested objects (layers, initialisers, regularisers,
 constraints, policies) stand in it as values of this module, at the keys where the file has them;
-all else in it is plain JSON.
+all else in it is plain JSON. The functions visit, or change, the units of a model, the objects in a
+config, the tensors in an argument, and the arguments of calls by their names.
 """
 
 from __future__ import annotations

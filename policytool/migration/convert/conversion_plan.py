@@ -5,6 +5,11 @@ model is written again.
 A file that the target takes once its policies are spelled otherwise is edited, and keeps all else.
 One of the other library, one that the target refuses for more, and one that goes
 into another container, is converted.
+
+A conversion is as certain as what was measured of each class
+(:mod:`policytool.releases.behaviour`). Releases of one library differ in what some layers compute
+(:mod:`policytool.releases.layer_changes`), and in where masks travel
+(:mod:`policytool.migration.convert.masks`).
 """
 
 from __future__ import annotations

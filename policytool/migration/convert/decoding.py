@@ -1,6 +1,14 @@
 """
 From a file's config to a model that belongs to no generation:
 :mod:`policytool.migration.convert.architecture`.
+
+There, the first call of every layer has number 0, also that of a nested model. In Keras 2 the first
+call of a nested model that has a graph has number 1: building the graph makes a node of its own,
+which the config does not hold (``_should_skip_first_node`` in keras/engine/functional.py). Keras 3
+counts so in ``output_layers`` alone, and functional models alone; Keras 3.0 writes that too and
+reads it wrongly, and of a layer that a nested model has too it counts the call there as the first
+(``get_config`` and ``functional_from_config`` in keras/src/models/functional.py; measured with 3.0,
+3.3, 3.6 and 3.15).
 """
 
 from __future__ import annotations

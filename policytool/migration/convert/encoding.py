@@ -1,4 +1,10 @@
-"""From a model that belongs to no generation to the config that a target reads."""
+"""
+From a model that belongs to no generation to the config that a target reads.
+
+The graphs of functional models are written in the forms that :mod:`policytool.model.calls`
+describes. Keras 3.0 to 3.15 do not use the shape and dtype of a tensor when they read a graph;
+those that a file of Keras 2 does not contain are written as unknown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a model is converted to: a release that is to load it, and the container it is put in."""
+"""
+What a model is converted to: a release that is to load it, and the container it is put in.
+
+The log of a conversion collects what it changed, why it cannot be done, and what users should know.
+"""
 
 from __future__ import annotations
 

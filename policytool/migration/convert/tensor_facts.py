@@ -1,6 +1,7 @@
 """
 The dtype of each tensor of a network, as far as its layers, their policies and its operations tell:
-what conversions of operations, the ways of masks and the order of layers go by.
+what conversions of operations, the ways of masks and the order of layers go by. The sizes of
+images, as far as inputs and builds say them, and whether an input leaves them open.
 
 Each network is read once, from its inputs to its outputs, and a nested model gives what its own
 network gives, however often it is called.

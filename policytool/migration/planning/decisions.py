@@ -3,6 +3,10 @@ Which policy each layer is to have, before anything is spelled.
 
 ``--set`` decides for the layers it names; ``--to`` for those that follow the base policy. RNNs and
 their cells are one unit, because Keras 2 fails where they differ.
+
+The policy of a model is the one that ``--to`` replaces and whose loss scale counts. A Functional's
+config does not say. The root's own policy is taken where it is stored, else the most common one
+over the floating layers with weights; ties go to the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a plan leaves alone, and what ``--to`` cannot know about a model: told beside it."""
+"""
+What a plan leaves alone, what ``--to`` cannot know about a model, and what a SavedModel does beside
+its metadata (signatures, and which loader obeys which file).
+"""
 
 from __future__ import annotations
 

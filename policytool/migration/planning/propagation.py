@@ -5,6 +5,10 @@ what has to change for them to meet.
 Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32
 tensor fails (``AddV2 ... does not match``). There the float32 island is widened to the layers that
 feed it, or the plan refused.
+
+Dtypes that stand in the operations themselves follow the layers around them: an op layer of TF 1.15
+to 2.3 has its dtype in its ``node_def``; the casts that Keras 3.5 to 3.9 record have theirs in
+their config.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
 Losses and metrics as a target reads them: names that it finds, and objects with the arguments that
-it takes.
+it takes. A target may find a loss or a metric under one of its names only.
 """
 
 from __future__ import annotations

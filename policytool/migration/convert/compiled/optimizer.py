@@ -4,6 +4,7 @@ The optimizer's config as a target reads it.
 Keras 2 has optimizers of two styles: the old one (TF 1 to 2.10, later ``optimizers.legacy``), with
 ``decay``, and that of TF 2.11, which Keras 3 has as well. HDF5 without ``is_legacy_optimizer`` is
 read as the old style by every Keras 2 (keras/optimizers/__init__.py, ``deserialize``).
+The variables are stored where the target restores them.
 """
 
 from __future__ import annotations

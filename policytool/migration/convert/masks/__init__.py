@@ -1,4 +1,14 @@
-"""Where masks travel in a model, release by release, and how they are written into a graph."""
+"""
+Where masks travel in a model, release by release, and how they are written into a graph.
+
+Masks are expressions over the tensors of a model, so that masks of two releases can be compared,
+and those that stand as operations in a functional graph of Keras 3. A table holds each expression
+once: two masks are the same object if the same operations make them of the same tensors, in any
+order and however often each is repeated. In a graph an Embedding writes ``NotEqual``, a Masking
+``NotEqual`` and ``Any``, merging layers ``LogicalOr``, a Concatenate a chain that ends in ``Any``
+(``compute_mask`` of each in keras/src/layers). What one call of a layer makes of masks follows the
+rules that were measured.
+"""
 
 from __future__ import annotations
 

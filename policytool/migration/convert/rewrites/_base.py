@@ -1,4 +1,8 @@
-"""What a rewrite is, how a function declares it, and the conversion that it is part of."""
+"""
+What a rewrite is, how a function declares it, and the conversion that it is part of.
+
+Layers are put before and after others where a target writes as several what the source has as one.
+"""
 
 from __future__ import annotations
 

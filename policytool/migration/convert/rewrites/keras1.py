@@ -1,4 +1,13 @@
-"""Models of Keras 1."""
+"""
+Models of Keras 1.
+
+What Keras 1 calls classes, keys and values was read from the sources of Keras 1.0 to 1.2 (what each
+layer's ``get_config`` writes). Keras 2.0 to 2.3 have the same renaming for calls
+(keras/legacy/interfaces.py); here configs are renamed. They also arrange variables as is done here
+when they load a file of Keras 1 (``preprocess_weights_for_loading`` in keras/engine/topology.py and
+keras/engine/saving.py); TF 1.13 and later do it no more, and Keras 3 never did. Theano convolves
+where TensorFlow correlates: its kernels are reversed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of standalone Keras 2 and of TF 1."""
+"""Models of standalone Keras 2 and of TF 1, and the arguments of layer calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Preprocessing layers."""
+"""
+Preprocessing layers, and what ``adapt`` stored, as arguments of a layer: vocabularies, the weights
+of words, the ends of bins, and the mean and variance of a Normalization.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of layers."""
+"""What the files of a target cannot store: names of layers, variables, and code of other classes."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ that it takes over.
 Variables of classes that are not Keras' own, and of quantised layers, stay where and as the source
 has them. HDF5 of both libraries has them in one order, and archives of both by attributes and by
 numbers (``Layer.weights`` and ``save_own_variables``); :mod:`._subclassed` says where they differ.
+
+A variable that lies otherwise in the source, as ``Unit.layout`` has it, is made of several tensors.
 """
 
 from __future__ import annotations

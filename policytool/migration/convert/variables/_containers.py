@@ -8,6 +8,9 @@ keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Loaders go by tha
 A ``.keras`` archive has them by the attributes that lead to them, and in lists by the snake-cased
 class and its count (keras/src/saving/saving_lib.py): what was met before is passed over, so that
 shared layers stand at their first place.
+
+A holder is a layer with its own variables, those of the layers that it makes, and the layers that
+it holds.
 """
 
 from __future__ import annotations

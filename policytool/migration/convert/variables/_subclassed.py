@@ -10,7 +10,13 @@ keras/src/saving/saving_lib.py).
 
 Keras 3 tries both places when it loads, so it finds what Keras 2 wrote, unless a layer of one class
 stands in the list and another below its name: Keras 3 counts both, Keras 2 only the former.
-Keras 2 tries one place, so layers of Keras 3 move into the list (:mod:`._listing`).
+Keras 2 tries one place, so layers of Keras 3 move into the list.
+
+Keras 3 stores layers below the names of attributes that come before ``layers``, and Keras 2 lists
+those by class and count, in the order in which the model set them. The file says neither class nor
+order, but the names of the layers: Keras makes a default name of the class, and numbers the names
+of a class in the order in which its layers were made. Shapes and places have to agree with the
+class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,24 @@
-"""The masks of layers."""
+"""
+The masks of layers, and what layers make of masked steps, written for a release that makes
+something else of them: of merged tensors, of softmaxes, and of attentions whose steps may attend to
+no other.
+
+Where a step of an input is masked, Keras 3.4 on takes a factor of 1 there for a Multiply, and what
+the other inputs have for Maximum and Minimum; where all are masked, Multiply gives 0
+(``_merge_function`` in keras/src/layers/merging). Here each input gets these values by operations,
+before the layer.
+
+A Softmax of Keras 2, and of Keras 3 before 3.10, adds a large negative number where a mask is
+false, so that a row without any step gets equal weights. Keras 3.10 on gives zeros where the mask
+is false (``Softmax.call``; all minor releases from 3.0 to 3.15 and tf_keras 2.21 were called).
+
+An attention of Keras 2 gives averages for steps that may attend to none, and so does Keras 3; but
+from 3.10 on it attends to nothing there if the layer has dropout or returns its scores. Either is
+what a second call of the same layer gives. Called on the mean of its values as the only step, it
+gives the average of all steps: each step has the same weight there, and a projection of a mean is
+the mean of projections. Called on values without steps, it attends to nothing, and what is left is
+the bias of its last projection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Units that a rewrite puts in the place of one, in the order that they are called in."""
+"""
+Units that a rewrite puts in the place of one, in the order that they are called in.
+
+Indices and slices are ``SlicingOpLambda`` in Keras 2, and ``GetItem`` in Keras 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Operations of Keras 3 that several functions of TensorFlow compute together."""
+"""
+Operations of Keras 3 that several functions of TensorFlow compute together: activations, norms, and
+``Einsum`` of one tensor or two as transpositions, sums and a product of matrices.
+
+An op layer of Keras 2 that calls ``tf.einsum`` holds the equation and not the tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""From op layers of Keras 2 to operations of Keras 3."""
+"""
+From op layers of Keras 2 to operations of Keras 3.
+
+:data:`COMPOSED` has the functions of TensorFlow that several operations compute together.
+"""
 
 from __future__ import annotations
 
