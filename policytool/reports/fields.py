@@ -15,7 +15,7 @@ from enum import Enum, auto
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from policytool.reports.json_writing import JsonItems
+from policytool.reports.reporter import JsonItems
 from policytool.support.text.jsontext import ABSENT
 from policytool.support.version import VERSION
 

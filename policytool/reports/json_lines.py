@@ -23,7 +23,7 @@ from policytool.reports.fields import (
     first_fields,
     text_type,
 )
-from policytool.reports.json_writing import json_text
+from policytool.reports.reporter import json_text
 from policytool.reports.shared_fields import FAILURE
 from policytool.support.text.jsontext import ABSENT
 

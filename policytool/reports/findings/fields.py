@@ -24,7 +24,7 @@ from policytool.reports.fields import (
     text_type,
 )
 from policytool.reports.findings._content import rules_of, totals, with_fingerprints
-from policytool.reports.json_writing import json_text
+from policytool.reports.reporter import json_text
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
     ADDRESS,

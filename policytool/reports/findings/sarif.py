@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 from policytool.reports import rule_reference
 from policytool.reports.findings._content import fixing, with_fingerprints
-from policytool.reports.json_writing import JsonItems, json_pieces
 from policytool.reports.layout import clean
-from policytool.reports.reporter import streaming_reporter
+from policytool.reports.reporter import JsonItems, json_pieces, streaming_reporter
 from policytool.support import project
 from policytool.support.files.remote_path import is_url
 from policytool.support.version import VERSION
