@@ -1,4 +1,4 @@
-"""What the files of a target cannot store: names of layers, variables, and code of other classes."""
+"""What the files of a target cannot store: names of layers, variables, and code of classes."""
 
 from __future__ import annotations
 
