@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.reports import View, findings, inspection, parquet
+from policytool.reports import View, findings, inspection
 from policytool.reports.fields import CellType
 from policytool.reports.layout import clean
 from policytool.reports.parquet import parquet_pieces
@@ -156,7 +156,7 @@ def test_every_row_is_in_a_group(count: int) -> None:
     """However many rows a group has."""
     rows = [[str(number), [], "", number, 0.5, True] for number in range(count)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_PARQUET_GROUP", 3)
+        patch.setattr("policytool.reports.parquet._PARQUET_GROUP", 3)
         data = b"".join(parquet_pieces(COLUMNS, rows))
     assert [row["integer"] for row in _read(data)] == list(range(count))
     assert pyarrow.parquet.ParquetFile(io.BytesIO(data)).num_row_groups == -(-count // 3)
