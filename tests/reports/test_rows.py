@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from policytool.reports import View, findings, inspection
 from policytool.reports.fields import CellType
 from policytool.reports.layout import clean
-from policytool.reports.parquet import parquet_pieces
-from policytool.reports.rows import RowColumn, csv_reporter
+from policytool.reports.rows import RowColumn, csv_reporter, parquet_pieces
 from policytool.support.errors import MissingPackageError
 from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import example_audits
@@ -156,7 +155,7 @@ def test_every_row_is_in_a_group(count: int) -> None:
     """However many rows a group has."""
     rows = [[str(number), [], "", number, 0.5, True] for number in range(count)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("policytool.reports.parquet._PARQUET_GROUP", 3)
+        patch.setattr("policytool.reports.rows._PARQUET_GROUP", 3)
         data = b"".join(parquet_pieces(COLUMNS, rows))
     assert [row["integer"] for row in _read(data)] == list(range(count))
     assert pyarrow.parquet.ParquetFile(io.BytesIO(data)).num_row_groups == -(-count // 3)

@@ -17,9 +17,8 @@ from policytool.reports.findings.fields import (
     model_values,
     rows,
 )
-from policytool.reports.parquet import parquet_reporter
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.rows import csv_reporter
+from policytool.reports.rows import csv_reporter, parquet_reporter
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit

@@ -12,9 +12,8 @@ from policytool.reports.inspection.fields import (
     model_values,
     rows,
 )
-from policytool.reports.parquet import parquet_reporter
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.rows import csv_reporter
+from policytool.reports.rows import csv_reporter, parquet_reporter
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.parquet import parquet_reporter
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.rows import csv_reporter
+from policytool.reports.rows import csv_reporter, parquet_reporter
 from policytool.reports.summaries._page import page
 from policytool.reports.summaries.fields import REPORT, ROW_COLUMNS, rows
 
