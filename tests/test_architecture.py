@@ -77,7 +77,7 @@ HOMES: Final = {
     "click": {"cli"},
     "tensorflow": {CHILD},
     "pandas": {"results"},
-    "pyarrow": {"reports.parquet"},
+    "pyarrow": {"reports.rows"},
 }
 """Third-party library to the modules, or packages, that may import it."""
 
