@@ -26,7 +26,7 @@ from policytool.reports._words import (
     training_lines,
 )
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
-from policytool.reports.plans import _conversion
+from policytool.reports.plans import _changes
 from policytool.reports.plans._changes import changes_table
 from policytool.reports.plans._verification import verification_words
 
@@ -59,7 +59,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
         for note in plan.notes
     )
     if plan.conversion is not None and not plan.refusals:
-        yield from _conversion.facts(plan.conversion, plan.matching_releases)
+        yield from _changes.facts(plan.conversion, plan.matching_releases)
     if storage := _storage(migration):
         yield Fact(label="values", text=storage)
     yield from _reexport(migration)
@@ -156,7 +156,7 @@ def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
     converted = (
-        _conversion.stored_values_words(plan.conversion)
+        _changes.stored_values_words(plan.conversion)
         if plan.conversion is not None and not plan.refusals
         else ""
     )
@@ -271,7 +271,7 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
         yield table
     conversion = migration.plan.conversion
     if conversion is not None and not migration.plan.refusals:
-        changes = _conversion.changes(conversion, most)
+        changes = _changes.changes(conversion, most)
         if changes is not None:
             yield changes
 
