@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.reports.plans import diff
-from policytool.reports.plans._base import Migrations
 from policytool.reports.plans._changes import LayerChange, layer_changes
 from policytool.reports.plans._page import headline, page
-from policytool.reports.plans.fields import REPORT, plan_values
+from policytool.reports.plans.fields import REPORT, Migrations, plan_values
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
 PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (

@@ -28,7 +28,7 @@ from policytool.reports._words import (
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import _changes
 from policytool.reports.plans._changes import changes_table
-from policytool.reports.plans._verification import verification_words
+from policytool.reports.plans.fields import verification_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Plan
     from policytool.numerics.predictions import PredictedOutput
     from policytool.reports.layout import View
-    from policytool.reports.plans._base import Migrations
+    from policytool.reports.plans.fields import Migrations
 
 
 _TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})

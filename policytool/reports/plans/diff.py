@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Edit
     from policytool.migration.plan import Conversion
     from policytool.reports.layout import View
-    from policytool.reports.plans._base import Migrations
+    from policytool.reports.plans.fields import Migrations
     from policytool.support.text.jsontext import Absent, Json
 
 _CONTEXT: Final = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,6 +11,8 @@ from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
+from policytool.numerics.workers import shown_size
+from policytool.releases.releases import library_and_version
 from policytool.reports.fields import (
     AMOUNT,
     ANY,
@@ -36,19 +39,83 @@ from policytool.reports.fields import (
     pair,
     streamed,
 )
-from policytool.reports.plans._verification import verified
 from policytool.reports.shared_fields import RELEASE_VERDICT, failures_field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
     from policytool.formats.edits import Cast, Counts, Edit, StateSlot
     from policytool.migration.plan import ConversionChange, Kept, Note, Plan, Refusal
     from policytool.numerics.predictions import PredictedCall, PredictedOutput, PredictionComparison
     from policytool.numerics.tensorflow_run import Reexport
-    from policytool.reports.plans._base import Migrations
-    from policytool.reports.plans._verification import Verified
+
+
+_LIBRARIES: Final = {"keras": "Keras", "tf": "TensorFlow", "tf_keras": "tf_keras"}
+
+
+def verification_words(migration: Migration) -> list[str]:
+    """Return the result of the comparison as a sentence part; nothing if none is expected."""
+    comparison = migration.comparison
+    if comparison is not None and migration.status is Status.WRITTEN:
+        limit = (
+            f" (memory limit {shown_size(migration.memory_limit)})"
+            if migration.memory_limit is not None
+            else ""
+        )
+        return [f"verified: {_agreement(comparison)}{limit}"]
+    if migration.not_verified is not None:
+        return [f"not verified: {migration.not_verified}"]
+    return []
+
+
+class Verified(NamedTuple):
+    """Whether predictions were compared, or why not, for JSON."""
+
+    outcome: str
+    reason: str | None
+    releases: list[str]
+    samples: int
+    memory_limit: int | None
+
+
+def verified(migration: Migration) -> Verified | None:
+    """Return the result of the comparison for JSON; None if nobody expects a comparison."""
+    comparison = migration.comparison
+    if comparison is None and migration.not_verified is None:
+        return None
+    missed = comparison.missed if comparison is not None else ()
+    return Verified(
+        outcome="not-verified" if comparison is None else "missed" if missed else "verified",
+        reason=migration.not_verified or "; ".join(missed) or None,
+        releases=_releases(comparison) if comparison is not None else [],
+        samples=comparison.samples if comparison is not None else 0,
+        memory_limit=migration.memory_limit,
+    )
+
+
+def _agreement(comparison: PredictionComparison) -> str:
+    releases = _releases(comparison)
+    both = len(releases) > 1
+    rows = f"{comparison.samples} row{'' if comparison.samples == 1 else 's'}"
+    who = " and ".join(releases)
+    if comparison.tolerance and not comparison.keeps_dtypes:  # dtypes change on purpose
+        return f"predictions of {who} agree within the tolerance for {rows}"
+    verb, files = ("make", "") if both else ("makes", " with both files")
+    return f"{who} {verb} the same predictions{files} for {rows}"
+
+
+def _releases(comparison: PredictionComparison) -> list[str]:
+    """Return the releases that ran, the source's first, each once."""
+    sides = (comparison.versions, comparison.versions_after or comparison.versions)
+    return list(dict.fromkeys(map(_release, sides)))
+
+
+def _release(versions: Mapping[str, str]) -> str:
+    library, version = library_and_version(versions)
+    return f"{_LIBRARIES[library]} {version}"
+
 
 _DTYPE: Final = choice(
     "float16", "bfloat16", "float32", "float64", name="float", text="A floating-point dtype."
@@ -438,3 +505,11 @@ REPORT: Final[Report[Migrations]] = Report(
         failures_field("Paths that could not be read or written"),
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Migrations:
+    """What a call did."""
+
+    migrations: Sequence[Migration]
+    failures: tuple[Failure, ...]
