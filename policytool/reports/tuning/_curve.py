@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports.figures import figure, share
 from policytool.reports.page import Cell, Column, Point, Profile, Row, Tone, table_section
-from policytool.reports.tuning._objective import (
+from policytool.reports.tuning._verdict import (
     NOT_FINITE,
     allowed_error,
     is_error_only,

@@ -10,7 +10,7 @@ from policytool.numerics.tuning.results import Ending, Preference, Split
 from policytool.reports import checks, plans
 from policytool.reports.figures import figure, many
 from policytool.reports.page import Fact, Tone
-from policytool.reports.tuning._objective import goals, times
+from policytool.reports.tuning._verdict import goals, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

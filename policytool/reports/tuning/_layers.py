@@ -11,7 +11,7 @@ from policytool.releases.policy import policy_from_name
 from policytool.reports._words import bytes_words
 from policytool.reports.figures import HEADROOM, beyond, figure, many, share
 from policytool.reports.page import Cell, Column, Item, Listing, Row, Section, Tone, table_section
-from policytool.reports.tuning._objective import NOT_FINITE, allowed_error, limit_words
+from policytool.reports.tuning._verdict import NOT_FINITE, allowed_error, limit_words
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:

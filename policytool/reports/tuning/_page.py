@@ -16,8 +16,13 @@ from policytool.reports.page import Block, Command, Facts, Notes, Page, Section
 from policytool.reports.tuning._curve import curve_chart, curve_section
 from policytool.reports.tuning._facts import facts, written
 from policytool.reports.tuning._layers import converted_section, fixed_section, kept_section
-from policytool.reports.tuning._objective import allowed_error, is_error_only, largest_excess
-from policytool.reports.tuning._verdict import command, verdict
+from policytool.reports.tuning._verdict import (
+    allowed_error,
+    command,
+    is_error_only,
+    largest_excess,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,23 +6,188 @@ writes the model.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.commands.destinations import default_name
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
+from policytool.numerics.tuning.objectives import GRADIENT_ERROR
 from policytool.numerics.tuning.results import Ending
 from policytool.reports import shell
-from policytool.reports.figures import figure, many
+from policytool.reports.figures import figure, many, share
 from policytool.reports.migrate_command import migrate_command
 from policytool.reports.page import Sentence, Tone, Verdict
-from policytool.reports.tuning._objective import is_error_only, reached
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
+    from policytool.numerics.tuning.objectives import Objective
     from policytool.numerics.tuning.results import Trial, Tuning
+    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.tolerances import Tolerances
+
+
+_DIGITS: Final = 5
+NOT_FINITE: Final = "NaN/Inf"
+
+
+class _Reached(NamedTuple):
+    """A part of the objective, and what a trial reaches of it."""
+
+    text: str
+    is_met: bool
+
+
+def goals(tuning: Tuning) -> Iterator[str]:
+    """Yield the parts of the objective."""
+    objective = tuning.objective
+    if objective.tolerances is not None:
+        yield _tolerance_words(objective.tolerances)
+    else:
+        yield "no additional NaN or infinity in the outputs"
+    if objective.agreement is not None:
+        yield f"the same top-1 class in at least {share(objective.agreement)} of the rows"
+    if objective.metric is not None:
+        yield _metric_goal(tuning, objective.metric)
+    if objective.gradients:
+        yield (
+            f"finite gradients with a relative error of at most {figure(GRADIENT_ERROR)} at the "
+            "best loss scale"
+        )
+
+
+def allowed_error(objective: Objective) -> float | None:
+    """
+    Return the relative error that is allowed for every output; None if outputs differ or none is
+    set.
+    """
+    tolerances = objective.tolerances.given if objective.tolerances is not None else ()
+    return (
+        tolerances[-1].value
+        if tolerances and all(tolerance.pattern is None for tolerance in tolerances)
+        else None
+    )
+
+
+def is_error_only(objective: Objective) -> bool:
+    """Return whether the objective is only one relative error for all outputs."""
+    others = (objective.agreement, objective.metric, objective.gradients or None)
+    return allowed_error(objective) is not None and all(part is None for part in others)
+
+
+def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
+    """Yield the result of a trial for each part of the objective."""
+    if trial.failure is not None:
+        yield f"the model fails to run: {trial.failure}"
+        return
+    parts = list(_parts(tuning, trial))
+    yield from (part.text for part in parts)
+    used = largest_excess(trial)
+    if used > 1 and all(part.is_met for part in parts):
+        yield (
+            "a part of the objective has no finite value"
+            if math.isinf(used)
+            else f"a row or channel of an output is at {times(used)} its limit"
+        )
+
+
+def largest_excess(trial: Trial) -> float:
+    """Return how many times the limit a trial uses, on the inputs of the search and the others."""
+    return max(trial.excess, trial.validation or 0.0)
+
+
+def times(excess: float) -> str:
+    """Return how many times the limit something uses."""
+    return f"{figure(excess)}x"
+
+
+def limit_words(excess: float, error: float | None, failure: str | None = None) -> str:
+    """Return how many times the limit a trial uses, or why there is no such number."""
+    if failure is not None:
+        return "fails to run"
+    if math.isinf(excess):
+        return NOT_FINITE if error is None else "not met"
+    return times(excess)
+
+
+def metric_value(value: float) -> str:
+    """Return a metric with the digits in which models differ."""
+    return f"{value:.{_DIGITS}g}"
+
+
+def _parts(tuning: Tuning, trial: Trial) -> Iterator[_Reached]:
+    objective = tuning.objective
+    if trial.error is None:
+        yield _Reached("the outputs contain NaN or infinity", is_met=False)
+    elif objective.tolerances is not None:
+        yield _error_part(objective, trial, trial.error)
+    if objective.agreement is not None and trial.agreement is not None:
+        yield _Reached(
+            f"top-1 agreement {share(trial.agreement)}, at least {share(objective.agreement)} "
+            "required",
+            is_met=trial.agreement >= objective.agreement,
+        )
+    if objective.metric is not None and trial.metric is not None:
+        yield _metric_part(tuning, objective.metric, trial.metric)
+    if objective.gradients and trial.gradient_error is not None:
+        yield _Reached(
+            f"gradient error {figure(trial.gradient_error)}, at most {figure(GRADIENT_ERROR)} "
+            "allowed",
+            is_met=trial.gradient_error <= GRADIENT_ERROR,
+        )
+    elif objective.gradients:
+        yield _Reached("gradients overflow at every loss scale", is_met=False)
+
+
+def _error_part(objective: Objective, trial: Trial, error: float) -> _Reached:
+    allowed = allowed_error(objective)
+    if allowed is not None:
+        return _Reached(
+            f"largest error {figure(error)}, at most {figure(allowed)} allowed",
+            is_met=error <= allowed,
+        )
+    used = largest_excess(trial)
+    limit = f", {times(used)} the limit" if _is_tolerance_only(objective) else ""
+    return _Reached(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
+
+
+def _is_tolerance_only(objective: Objective) -> bool:
+    return objective.agreement is None and objective.metric is None and not objective.gradients
+
+
+def _metric_part(tuning: Tuning, goal: WantedMetric, value: float) -> _Reached:
+    score = tuning.metric
+    if score is None:
+        return _Reached(f"{goal.metric} {metric_value(value)}", is_met=True)
+    worst = score.worst
+    return _Reached(
+        f"{score.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
+        f"{figure(worst.max_drop)} worse allowed",
+        is_met=score.passed,
+    )
+
+
+def _metric_goal(tuning: Tuning, goal: WantedMetric) -> str:
+    if tuning.metric is not None:
+        return f"{tuning.metric.name} at most {figure(tuning.metric.worst.max_drop)} worse"
+    drop = "than the default allows" if goal.max_drop is None else f"by {figure(goal.max_drop)}"
+    return f"{goal.metric} no worse {drop}"
+
+
+def _tolerance_words(tolerances: Tolerances) -> str:
+    plain = [tolerance.value for tolerance in tolerances.given if tolerance.pattern is None]
+    named = [tolerance for tolerance in tolerances.given if tolerance.pattern is not None]
+    if not named:
+        allowed = f"at most {figure(plain[-1])}" if plain else "within the default tolerance"
+        return f"relative error of each output {allowed}"
+    parts = [f"{figure(tolerance.value)} for {tolerance.pattern}" for tolerance in named]
+    others = figure(plain[-1]) if plain else "the default tolerance"
+    return f"relative error at most {', '.join(parts)}, and {others} for the other outputs"
+
 
 _EARLY: Final = {
     Ending.TRIALS: "the search stopped at --max-trials, so fewer layers may be enough",
