@@ -66,12 +66,12 @@ def begin(
     tf = sides.tf
     available.configure(tf, job)
     devices_by_name = {device["name"]: device for device in available.list_devices(tf)}
-    devices = available.choose_devices(tf, job["device"]), devices_by_name
+    chosen = available.choose_devices(tf, job["device"]), devices_by_name
     if job["inputs"]["function"] is not None:
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
     if job["metric"] is None:
-        return sides, devices, None
-    return sides, devices, Task(sides.library(job["reference"]["family"]), job["metric"])
+        return sides, chosen, None
+    return sides, chosen, Task(sides.library(job["reference"]["family"]), job["metric"])
 
 
 def _run_models(

@@ -146,7 +146,7 @@ class Reducing:
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
         self.measuring: Any = runtime("engine.tensor_errors")
-        self.measuring.tensor_reductions.CPU_PART = PART
+        self.measuring.CPU_PART = PART
 
     @cache  # noqa: B019  # as long as the process
     def traced(
@@ -246,11 +246,11 @@ def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
 
 def histograms(reducing: Reducing) -> Iterator[dict[str, Any]]:
     """Yield counts of binary exponents, beside those that NumPy finds in float32."""
-    counting = runtime("engine.exponents")
+    counting = runtime("engine.comparisons")
     random = np.random.default_rng(9)
     for dtype, made in DTYPES.items():
         count = reducing.tf.function(
-            lambda tensor: counting.count(reducing.tf, tensor),
+            lambda tensor: counting.count_exponents(reducing.tf, tensor),
             input_signature=[reducing.tf.TensorSpec(None, dtype)],
             autograph=False,
         )

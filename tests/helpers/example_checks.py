@@ -36,7 +36,8 @@ from policytool.numerics.check_results.verdicts import (
     Origin,
     Ruling,
 )
-from policytool.numerics.verdicts import judgements, safety
+from policytool.numerics.verdicts import safety
+from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports.checks import Checks
@@ -254,7 +255,7 @@ def run(
 ) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances))
+    verdict = judge_run(calls, outputs, Tolerances(given=tolerances))
     return CheckRun(
         calls=calls,
         outputs=outputs,

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine import extreme_batches
+from policytool.tf_runtime.engine.extreme_batches import measure_extremes
 from policytool.tf_runtime.engine.tensor_errors import FIELDS
-from policytool.tf_runtime.feeding import extremes
 from policytool.tf_runtime.feeding.batches import FedInputs, Feeder
-from policytool.tf_runtime.feeding.extremes import CONSTANT, EDGES, KINDS, extreme_values
+from policytool.tf_runtime.feeding.extremes import CONSTANT, EDGES, KINDS, LABELS, extreme_values
 from policytool.tf_runtime.feeding.reached_layers import WHOLE, Reached
 from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
@@ -206,9 +205,7 @@ def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
     def run(batch: Any) -> Any:
         return batch, vectors(3 if bad(batch[0]) else usual)
 
-    return [
-        one for one, _ in extreme_batches.measured(fed, vectors(usual), run, lambda one: one[1])
-    ]
+    return [one for one, _ in measure_extremes(fed, vectors(usual), run, lambda one: one[1])]
 
 
 def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
@@ -232,9 +229,10 @@ def test_all_batches_may_be_left_out() -> None:
     assert measured(fed, 0, lambda array: True) == []
     assert fed.told["extra"] == []
     assert len(fed.all) == fed.told["batches"] == 1
-    assert [
-        extremes.LABELS[kind] in note for kind, note in zip(KINDS, fed.told["notes"], strict=True)
-    ] == [True, True]
+    assert [LABELS[kind] in note for kind, note in zip(KINDS, fed.told["notes"], strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.numerics.check_results import checks, gradients, metrics
 from policytool.numerics.check_results.checks import CheckRun
 from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
-from policytool.numerics.verdicts import judgements, safety
+from policytool.numerics.verdicts import safety
+from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.output_kinds import check_names
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.support.text import codec
@@ -83,7 +84,7 @@ def _run(record: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
         inputs=codec.read(checks.CheckInputs, record["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judgements.judge_run(calls, outputs, tolerances),
+        verdict=judge_run(calls, outputs, tolerances),
         rewrite=codec.read(checks.GraphRewrite, record["rewrite"])
         if record.get("rewrite") is not None
         else None,

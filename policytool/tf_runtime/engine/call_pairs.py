@@ -15,8 +15,10 @@ import numpy as np
 
 from .. import model_calls
 from ..library import Refused
-from . import exponents, extreme_batches, tensor_errors
+from . import tensor_errors
 from .comparisons import Comparisons
+from .exponents import EXPONENT_BINS, count_exponents
+from .extreme_batches import measure_extremes
 from .layer_hooks import MASK, Tape, named
 from .output_changes import OutputChanges
 from .steps import Steps
@@ -315,7 +317,7 @@ class Pair:
             total = batch_measured if total is None else total.merged(batch_measured)
         if total is None:
             raise Refused("inputs", "there are no inputs")
-        extra = extreme_batches.measured(
+        extra = measure_extremes(
             fed, total.vectors, lambda batch: run(batch)[0], lambda measured: measured.vectors
         )
         for batch_measured in extra:
@@ -410,7 +412,7 @@ class Pair:
             self.tf.stack(self._comparisons.vectors),
             self.tf.stack(self._histograms)
             if self._histograms
-            else self.tf.zeros([0, exponents.BINS], self.tf.float64),
+            else self.tf.zeros([0, EXPONENT_BINS], self.tf.float64),
             [
                 [
                     self._comparisons.widened(tensor)
@@ -469,7 +471,7 @@ class Pair:
         """Count a tensor's values by exponent, and return the number of the histogram."""
         if not tensor.dtype.is_floating:
             return None
-        self._histograms.append(exponents.count(self.tf, tensor))
+        self._histograms.append(count_exponents(self.tf, tensor))
         return len(self._histograms) - 1
 
     def _describe(self, row: Row) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Any
 
-BINS = 256
+EXPONENT_BINS = 256
 """The exponents of float32 as its bits have them: 0 for zero, 255 for what is not finite."""
 
 _BIAS = 127
 
 
-def count(tf: Any, tensor: Any) -> Any:
+def count_exponents(tf: Any, tensor: Any) -> Any:
     """
     Return the number of values for each exponent, as a float64 vector; within a ``tf.function``.
 
@@ -25,12 +25,16 @@ def count(tf: Any, tensor: Any) -> Any:
     biased_exponents = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 23), 255)
     with tf.device("/CPU:0"):
         return tf.cast(
-            tf.math.bincount(tf.reshape(biased_exponents, [-1]), minlength=BINS, maxlength=BINS),
+            tf.math.bincount(
+                tf.reshape(biased_exponents, [-1]), minlength=EXPONENT_BINS, maxlength=EXPONENT_BINS
+            ),
             tf.float64,
         )
 
 
-def to_json(vector: Any) -> list[list[int]]:
+def exponents_to_json(vector: Any) -> list[list[int]]:
     """Return the exponents of normal numbers in ascending order, each with its count."""
     counts = np.asarray(vector, "int64").tolist()
-    return [[place - _BIAS, counts[place]] for place in range(1, BINS - 1) if counts[place]]
+    return [
+        [place - _BIAS, counts[place]] for place in range(1, EXPONENT_BINS - 1) if counts[place]
+    ]

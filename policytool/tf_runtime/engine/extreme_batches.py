@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NOT_FINITE = [FIELDS.index(name) for name in ("nan_reference", "infinite_reference")]
 
 
-def measured(
+def measure_extremes(
     fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """

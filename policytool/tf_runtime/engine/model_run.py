@@ -13,9 +13,11 @@ from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, paths, sentence
-from . import exponents, layer_operations, overflow_probe, quantized, tensor_errors
+from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
+from .exponents import exponents_to_json
 from .layer_hooks import Tape, named
+from .quantized import weight_rounding
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
@@ -235,7 +237,7 @@ class Running:
                 }
             ),
             "depth": layer_operations.depth(self.pair.graph, row.reference),
-            "weight_rounding": quantized.weight_rounding(row.reference.layer, layer),
+            "weight_rounding": weight_rounding(row.reference.layer, layer),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),
             "outputs": outputs,
@@ -344,7 +346,7 @@ def _told(measured: Measured, number: int | None) -> Any:
 
 
 def _histogram(measured: Measured, number: int | None) -> Any:
-    return None if number is None else exponents.to_json(measured.histograms[number])
+    return None if number is None else exponents_to_json(measured.histograms[number])
 
 
 def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, sentence
-from . import extreme_batches, tensor_errors
+from . import tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons
+from .extreme_batches import measure_extremes
 from .layer_hooks import Tape, named
 from .output_changes import OutputChanges
 
@@ -195,7 +196,7 @@ class Trials:
         def run(tensors: Any) -> Batch:
             return Batch(tensors, self._function(tensors), None)
 
-        extra += extreme_batches.measured(
+        extra += measure_extremes(
             self.fed, usual, run, lambda batch: self._own_vectors(batch.outputs)
         )
         return [*batches, *extra]

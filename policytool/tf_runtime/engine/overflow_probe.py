@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..feeding.inputs import forget_states
-from . import extreme_batches, tensor_errors
+from . import tensor_errors
+from .extreme_batches import is_worse
 from .layer_hooks import LayerId
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def probe_overflow(
                 raise
             except tf.errors.OpError:
                 return Outcome(is_usable=False)  # an assertion in the model, for one
-            if extreme_batches.is_worse(usual, vectors):
+            if is_worse(usual, vectors):
                 return Outcome(is_usable=False)
             overflowing_row = first_overflow(pair.rows, vectors)
             if overflowing_row is not None:

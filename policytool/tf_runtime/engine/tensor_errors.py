@@ -102,11 +102,11 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     """
     pair = [tf.TensorSpec(None, first), tf.TensorSpec(None, second)]
     called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
-    exact = called(functools.partial(tensor_reductions.exact, tf))
+    exact_function = called(functools.partial(tensor_reductions.exact_reductions, tf))
 
     def reductions(reference: Any, candidate: Any) -> Any:
-        vector, right = tensor_reductions.quick(tf, reference, candidate)
-        return tf.cond(right, lambda: vector, lambda: exact(reference, candidate))
+        vector, right = tensor_reductions.quick_reductions(tf, reference, candidate)
+        return tf.cond(right, lambda: vector, lambda: exact_function(reference, candidate))
 
     return called(reductions)
 

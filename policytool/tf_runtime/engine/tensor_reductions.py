@@ -46,7 +46,7 @@ _LARGEST, _ERROR = 11, 13
 """Where the largest values and the largest error stand in the vector."""
 
 
-def quick(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
+def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
     """
     Return the vector, computed in a few passes over the tensors, and whether it is valid; if it is
     not, use :func:`exact`.
@@ -90,7 +90,7 @@ def quick(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
     return vector, right
 
 
-def exact(tf: Any, reference: Any, candidate: Any) -> Any:
+def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
     """
     Return the vector for any values: in float64, over the pairs in which both are finite, with
     everything else counted.

@@ -72,7 +72,7 @@ def described(error: BaseException) -> str:
     return "{} ({})".format(sentence(error), place)
 
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 OPTION = "--inputs"

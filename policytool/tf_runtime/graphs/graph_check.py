@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import op_placement
-from ..engine import extreme_batches, tensor_errors
+from ..engine import tensor_errors
 from ..engine.comparisons import Comparisons
+from ..engine.extreme_batches import measure_extremes
 from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
@@ -226,7 +227,7 @@ class _Pair:
             rows = _merged(rows, vectors)
             for number, change in enumerate(changes):
                 change.update(*outputs[2 * number : 2 * number + 2])
-        for vectors, _ in extreme_batches.measured(fed, list(rows), run, lambda result: result[0]):
+        for vectors, _ in measure_extremes(fed, list(rows), run, lambda result: result[0]):
             rows = _merged(rows, vectors)
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows

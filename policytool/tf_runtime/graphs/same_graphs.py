@@ -60,11 +60,11 @@ def _key(signature: Any) -> Any:
                     if not key.startswith("_")
                 ),
             )
-    outputs = (
+    output_digests = (
         (name, "{}:{}".format(digests[tensor.op.name], tensor.value_index))
         for name, tensor in entries.outputs(signature)
     )
-    return tuple(sorted(outputs))
+    return tuple(sorted(output_digests))
 
 
 def _source(digests: Mapping[str, str], source: str) -> str:
