@@ -60,7 +60,7 @@ class Compiled:
     compiled.
     """
 
-    optimizer: tuple[Placement, ...] = ()
+    state: tuple[Placement, ...] = ()
     """
     The optimizer's variables: below ``optimizer_weights`` in HDF5, below the root of
     ``model.weights.h5`` in an archive.
