@@ -13,9 +13,14 @@ from policytool.reports import checks
 from policytool.reports._words import failure_facts
 from policytool.reports.figures import many, upward
 from policytool.reports.page import Block, Command, Facts, Notes, Page, Section
-from policytool.reports.tuning._curve import curve_chart, curve_section
 from policytool.reports.tuning._facts import facts, written
-from policytool.reports.tuning._layers import converted_section, fixed_section, kept_section
+from policytool.reports.tuning._layers import (
+    converted_section,
+    curve_chart,
+    curve_section,
+    fixed_section,
+    kept_section,
+)
 from policytool.reports.tuning._verdict import (
     allowed_error,
     command,
