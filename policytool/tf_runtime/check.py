@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .devices import available, parallel_devices
+from . import devices
 from .engine.model_run import Running
 from .engine.output_trials import Trials
 from .engine.sides import Sides
@@ -32,7 +32,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     sides, (chosen, devices_by_name), task = begin(job, step)
     tf = sides.tf
     notes: list[dict[str, str]] = []
-    with available.soft_placement(tf):
+    with devices.soft_placement(tf):
         runs = (
             _run_graphs(sides, chosen, devices_by_name, (notes, step))
             if job["candidate"]["how"] == GRAPH
@@ -64,9 +64,9 @@ def begin(
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    available.configure(tf, job)
-    devices_by_name = {device["name"]: device for device in available.list_devices(tf)}
-    chosen = available.choose_devices(tf, job["device"]), devices_by_name
+    devices.configure(tf, job)
+    devices_by_name = {device["name"]: device for device in devices.list_devices(tf)}
+    chosen = devices.choose_devices(tf, job["device"]), devices_by_name
     if job["inputs"]["function"] is not None:
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
     if job["metric"] is None:
@@ -90,12 +90,12 @@ def _run_models(
         with sides.tf.device(device):
             return Running(sides, device, step, task)
 
-    with available.unoptimized(sides.tf):
-        compared = parallel_devices.side_by_side(
+    with devices.unoptimized(sides.tf):
+        compared = devices.side_by_side(
             chosen, prepare, lambda _, running: (running, running.compare())
         )
     return [
-        running.told(measured, devices_by_name[available.short(running.device)])
+        running.told(measured, devices_by_name[devices.short(running.device)])
         for running, measured in compared
     ]
 
@@ -115,7 +115,7 @@ def _run_graphs(
     job, (notes, step) = sides.job, notes_and_step
     library = sides.library(job["candidate"]["family"])
     runs = []
-    for name in map(available.short, chosen):
+    for name in map(devices.short, chosen):
         options = {"policy": job["candidate"]["policy"], "device": name}
         measurement = graph_check.measure_graph(
             library,
@@ -166,12 +166,12 @@ def run_trial(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, 
     if trials is None:
         _last.clear()
         trials = _last[job["token"]] = _begin(job, step)
-    with available.soft_placement(trials.tf), available.unoptimized(trials.tf):
+    with devices.soft_placement(trials.tf), devices.unoptimized(trials.tf):
         return trials.measure(job["candidate"], step)
 
 
 def _begin(job: Mapping[str, Any], step: Callable[[str], None]) -> Trials:
     sides, ((device, *_), devices_by_name), task = begin(job, step)
     tf = sides.tf
-    with available.soft_placement(tf), available.unoptimized(tf):
-        return Trials(sides, (device, devices_by_name[available.short(device)]), task, step)
+    with devices.soft_placement(tf), devices.unoptimized(tf):
+        return Trials(sides, (device, devices_by_name[devices.short(device)]), task, step)

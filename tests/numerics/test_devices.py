@@ -14,8 +14,7 @@ import pytest
 
 from policytool.numerics.check_results import checks as values
 from policytool.support.text import codec
-from policytool.tf_runtime.devices import available as devices
-from policytool.tf_runtime.devices import parallel_devices, timing
+from policytool.tf_runtime import devices
 from policytool.tf_runtime.library import Refused
 from tests.helpers.marks import THOROUGH
 
@@ -294,7 +293,7 @@ def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
         return device, made, threading.current_thread().name
 
     names = [f"/device:GPU:{number}" for number in range(3)]
-    assert parallel_devices.side_by_side(names, prepare, measure) == [
+    assert devices.side_by_side(names, prepare, measure) == [
         (name, name.lower(), f"gpu:{number}") for number, name in enumerate(names)
     ]
     assert prepared == names
@@ -328,7 +327,7 @@ def test_a_failure_names_its_device(
         else (lambda device: device, lambda device, _: fail(device))
     )
     with pytest.raises(Refused) as refused:
-        parallel_devices.side_by_side(["/device:GPU:0", "/device:GPU:1"], *work)
+        devices.side_by_side(["/device:GPU:0", "/device:GPU:1"], *work)
     assert (refused.value.code, str(refused.value)) == (code, sentence)
     assert refused.value.__cause__ is error
 
@@ -402,11 +401,11 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
         ),
     )
     clock = iter(range(100))
-    monkeypatch.setattr(timing, "SECONDS", 1000)
+    monkeypatch.setattr(devices, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     found = codec.read(
         values.Timing,
-        timing.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3),  # type: ignore[arg-type]
+        devices.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3),  # type: ignore[arg-type]
     )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
     assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))

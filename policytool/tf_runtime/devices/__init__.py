@@ -1,1 +1,481 @@
 """The devices there are, which ops they have no kernel for, and what a call takes on them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import platform
+import re
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..library import Library, Refused, sentence
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Mapping, Sequence
+
+
+DRIVER = "/proc/driver/nvidia/version"
+PROCESSOR = "/proc/cpuinfo"
+CUDA = "libcuda.so.1"
+"""
+NVIDIA's driver library: it is there wherever TensorFlow sees a GPU of theirs, and counts devices as
+TensorFlow does.
+"""
+
+FIRST_TF32 = (8, 0)
+"""The compute capability from which on GPUs multiply float32 matrices in TF32 (Ampere)."""
+
+
+def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """Do the job ``devices``: say which there are."""
+    step("importing TensorFlow")
+    tf = Library(job["family"]).tf
+    configure(tf, job)
+    return {"tensorflow": tf.__version__, "devices": list_devices(tf)}
+
+
+def configure(tf: Any, options: Mapping[str, Any]) -> None:
+    """
+    Set the devices up for a check; to be called right after TensorFlow's import, before its first
+    op.
+
+    GPUs allocate memory as it is needed, so that checks can run in parallel. TF32 is off, and so is
+    soft placement: an op runs on its device, or fails. ``options["deterministic"]`` makes every op
+    deterministic, and sets the random seed, which is then required. ``options["logical"]`` is the
+    number of CPU devices into which this machine is divided, for tests; None leaves it unchanged.
+    Another job in the same process may change determinism, but not the number of devices, which the
+    first job sets.
+    """
+    try:
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+        if options.get("logical"):
+            _divide(tf, options["logical"])
+    except RuntimeError as error:  # the devices are in use, and stay as they are
+        count = len(tf.config.list_logical_devices("CPU"))
+        if options.get("logical") not in (None, count):
+            text = "{} CPU devices were requested, but this process was started with {}"
+            raise Refused("devices", text.format(options["logical"], count)) from error
+    _determined(tf, bool(options.get("deterministic")))
+    tf.config.set_soft_device_placement(False)
+    if hasattr(
+        tf.config.experimental, "enable_tensor_float_32_execution"
+    ):  # TF 2.4, the first one built for CUDA 11; earlier ones never use TF32
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+@contextlib.contextmanager
+def soft_placement(tf: Any) -> Iterator[None]:
+    """
+    Let ops fall to the CPU within the context where the device that they were put on has no kernel
+    for them: tables of strings, for one.
+
+    It holds for the whole process, so it goes around threads, not into them.
+    """
+    before = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(True)
+    try:
+        yield
+    finally:
+        tf.config.set_soft_device_placement(before)
+
+
+@contextlib.contextmanager
+def unoptimized(tf: Any) -> Iterator[None]:
+    """
+    Let every op run by itself within the context, as it was traced.
+
+    Grappler's remapper makes one op of a product, its bias and its activation where nothing else
+    takes what is between them. On CPUs that op makes 0 of the NaN that a ReLU takes (measured with
+    TensorFlow 2.21, float32 and bfloat16), and hides it. The other passes cost more than they save
+    in a graph that runs a few times: a tenth of the time of a check of MobileNetV2.
+    """
+    known = tf.config.optimizer.get_experimental_options()
+    before = {
+        "remapping": known.get("remapping", True),
+        "disable_meta_optimizer": known.get("disable_meta_optimizer", False),
+    }
+    tf.config.optimizer.set_experimental_options(
+        {"remapping": False, "disable_meta_optimizer": True}
+    )
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options(before)
+
+
+@contextlib.contextmanager
+def tf32(tf: Any) -> Iterator[None]:
+    """
+    Let float32 matrices be multiplied in TF32 within the context; for devices of which
+    ``without_tf32`` says nothing.
+
+    It holds for the whole process: in one of several threads it would reach what the others run.
+    """
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
+    """
+    Return why TF32 cannot be measured on a device of ``listed``, as a sentence; None where it can.
+    """
+    capability = device["compute_capability"]
+    if device["kind"] != "gpu":
+        return (
+            "{} does not support TF32, which needs an NVIDIA GPU of compute capability 8.0 or "
+            "higher"
+        ).format(device["name"])
+    if capability is None:
+        return ("{} does not report its compute capability, so TF32 support is unknown").format(
+            device["name"]
+        )
+    if tuple(int(part) for part in capability.split(".")) < FIRST_TF32:
+        return (
+            "{} does not support TF32: its compute capability is {}, but TF32 needs 8.0 or higher"
+        ).format(device["name"], capability)
+    if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
+        return "TensorFlow {} does not support TF32, which needs 2.4 or later".format(
+            tf.__version__
+        )
+    return None
+
+
+def list_devices(tf: Any) -> list[dict[str, Any]]:
+    """
+    Return the available devices, CPUs first.
+
+    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is the memory of the device in bytes; ``driver``,
+    ``cuda`` and ``cudnn`` are versions, the last two those that TensorFlow was built for. Unknown
+    facts are None.
+    """
+    cpu = {
+        "kind": "cpu",
+        "model": _processor(),
+        "compute_capability": None,
+        "memory": _memory(),
+        "driver": None,
+        "cuda": None,
+        "cudnn": None,
+    }
+    devices = [
+        {"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
+    ]
+    physical = tf.config.get_visible_devices("GPU")
+    for place, device in enumerate(tf.config.list_logical_devices("GPU")):
+        details = _details(tf, physical[place]) if place < len(physical) else {}
+        capability = details.get("compute_capability")
+        devices.append(
+            {
+                "name": short(device.name),
+                "kind": "gpu",
+                "model": details.get("device_name"),
+                "compute_capability": ".".join(str(part) for part in capability)
+                if capability
+                else None,
+                "memory": _device_memory(place),
+                "driver": _driver(),
+                **_built_for(tf),
+            }
+        )
+    return devices
+
+
+def choose_devices(tf: Any, choice: str) -> list[str]:
+    """
+    Return TensorFlow's names of the chosen devices: ``["/device:GPU:0"]``.
+
+    ``auto`` is the first GPU, or the CPU if there is no GPU; ``cpu``, ``gpu``, ``cpu:N`` and
+    ``gpu:N`` are one device; ``all`` is every GPU, or every CPU device if there is no GPU.
+
+    :raises Refused: if a device does not exist; the message lists the available ones.
+    """
+    names_by_kind = {
+        kind: [device.name for device in tf.config.list_logical_devices(kind)]
+        for kind in ("CPU", "GPU")
+    }
+    best = names_by_kind["GPU"] or names_by_kind["CPU"]
+    if choice in ("auto", "all"):
+        return best if choice == "all" else best[:1]
+    kind, _, number = choice.partition(":")
+    names = {short(name): name for name in names_by_kind["CPU"] + names_by_kind["GPU"]}
+    name = "{}:{}".format(kind.lower(), number or 0)
+    if name not in names:
+        text = "unknown device {}; TensorFlow {} detects {}{}"
+        raise Refused(
+            "no-device",
+            text.format(
+                choice,
+                tf.__version__,
+                ", ".join(names),
+                "" if names_by_kind["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf),
+            ),
+        )
+    return [names[name]]
+
+
+def short(name: str) -> str:
+    """
+    Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that
+    tensors give.
+    """
+    return ":".join(name.split(":")[-2:]).lower()
+
+
+def _divide(tf: Any, count: int) -> None:
+    make = (
+        getattr(tf.config, "LogicalDeviceConfiguration", None)
+        or tf.config.experimental.VirtualDeviceConfiguration
+    )
+    divide = (
+        getattr(tf.config, "set_logical_device_configuration", None)
+        or tf.config.experimental.set_virtual_device_configuration
+    )
+    divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
+
+
+def _determined(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+    has = hasattr(tf.config.experimental, "enable_op_determinism")
+    if deterministic and not has:
+        raise Refused(
+            "deterministic",
+            (
+                "TensorFlow {} does not support deterministic kernels, which need 2.8 or later"
+            ).format(tf.__version__),
+        )
+    if deterministic:
+        tf.random.set_seed(1)
+        tf.config.experimental.enable_op_determinism()
+    elif has:
+        from tensorflow.python.framework import config
+
+        getattr(config, "disable_op_determinism", int)()  # not public, so it may be gone
+
+
+def _why_no_gpu(tf: Any) -> str:
+    if not tf.test.is_built_with_gpu_support():
+        return (
+            ", because it was built without GPU support; to add it, run pip install "
+            "'tensorflow[and-cuda]'"
+        )
+    return (
+        "; it was built with GPU support, so either no GPU is visible or the GPU libraries "
+        "were not found"
+    )
+
+
+def _built_for(tf: Any) -> dict[str, Any]:
+    info = (
+        tf.sysconfig.get_build_info() if hasattr(tf.sysconfig, "get_build_info") else {}
+    )  # TF 2.3
+    return {"cuda": info.get("cuda_version"), "cudnn": info.get("cudnn_version")}
+
+
+def _details(tf: Any, device: Any) -> Mapping[str, Any]:
+    reads = getattr(tf.config.experimental, "get_device_details", None)  # TF 2.3
+    return reads(device) or {} if reads is not None else {}
+
+
+def _lines(path: str) -> Sequence[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read(1 << 20).splitlines()
+    except OSError:  # not a Linux, or no such driver
+        return ()
+
+
+def _driver() -> str | None:
+    """
+    Return the version of NVIDIA's kernel module: ``Kernel Module 535.104.05`` or ``Open Kernel
+    Module for x86_64 545.23.08``.
+    """
+    matches = [
+        re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", line) for line in _lines(DRIVER)
+    ]
+    return next((match.group(1) for match in matches if match), None)
+
+
+def _processor() -> str | None:
+    named = [
+        line.partition(":")[2].strip()
+        for line in _lines(PROCESSOR)
+        if line.startswith("model name")
+    ]
+    return next(iter(named), None) or platform.processor() or platform.machine() or None
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system, or one that does not tell
+        return None
+
+
+def _device_memory(number: int) -> int | None:
+    """
+    Return the memory of a GPU as NVIDIA's driver counts it; TensorFlow tells only what it took
+    itself.
+    """
+    try:
+        cuda = ctypes.CDLL(CUDA)
+    except OSError:  # a GPU of another maker
+        return None
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    done = (
+        cuda.cuInit(0) == 0
+        and cuda.cuDeviceGet(ctypes.byref(device), number) == 0
+        and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+    )
+    return size.value if done else None
+
+
+TRACING = threading.RLock()
+"""
+To be held by whoever has Keras trace, or build, anything while other threads run: its scopes are
+those of the whole process.
+"""
+
+
+def side_by_side(
+    devices: Sequence[str], prepare: Callable[[str], Any], measure: Callable[[str, Any], Any]
+) -> list[Any]:
+    """
+    Return what ``measure`` made of each device, in their order.
+
+    ``prepare`` is called with one device after the other: Keras cannot trace in two threads at
+    once. ``measure`` then gets a device and what was prepared for it, in a thread for each device,
+    all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for
+    the whole process (soft placement, TF32) is set around all of it, never in ``measure``; what
+    that still has to trace it traces holding ``TRACING``.
+
+    :raises Refused: when all have ended, for the first device on which one failed, which is named;
+        of one device alone what it raised.
+    """
+    if len(devices) == 1:  # nothing to tell apart
+        return [measure(devices[0], prepare(devices[0]))]
+    prepared = [_done(prepare, device) for device in devices]
+    results: list[Any] = [None] * len(devices)
+    failures: dict[int, BaseException] = {}
+
+    def work(place: int) -> None:
+        try:
+            results[place] = measure(devices[place], prepared[place])
+        except BaseException as error:  # raised again below, in the thread that asked
+            failures[place] = error
+
+    threads = [
+        threading.Thread(target=work, args=(place,), name=short(device))
+        for place, device in enumerate(devices)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for place, device in enumerate(devices):
+        if place in failures:
+            raise _named(device, failures[place]) from failures[place]
+    return results
+
+
+def _done(prepare: Callable[[str], Any], device: str) -> Any:
+    try:
+        return prepare(device)
+    except Exception as error:
+        raise _named(device, error) from error
+
+
+def _named(device: str, error: BaseException) -> Refused:
+    if isinstance(error, Refused):
+        return Refused(error.code, "{}: {}".format(short(device), error))
+    lacked = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return Refused(
+        "memory" if lacked else "failed", "{}: {}".format(short(device), sentence(error))
+    )
+
+
+SECONDS = 2.0
+"""After which no more calls are begun; the first is never left out."""
+
+
+def time_calls(
+    library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int
+) -> dict[str, Any]:
+    """
+    Return what calls of a function on one batch take.
+
+    ``latency`` is the median of the seconds of one call, ``spread`` the shortest and the longest,
+    ``throughput`` the examples in a second at that latency; the batch's first dimension counts the
+    examples. ``peak_memory`` is the most bytes that tensors took during a call beyond those that
+    were there before it, so without weights; ``how`` is ``device``, whose allocator counted them.
+    Both are None where none counts: before TF 2.6, on CPUs without oneDNN, and of tensors of less
+    than 256 KiB on CPUs.
+
+    ``device`` is TensorFlow's name. The first call, which traces and chooses kernels, is not
+    counted. At most ``repeats`` calls are, in about two seconds.
+    """
+    tf = library.tf
+    with tf.device(device):
+        with TRACING:
+            _wait(tf, function(batch))
+        seconds: list[float] = []
+        end = time.perf_counter() + SECONDS
+        while not seconds or (len(seconds) < repeats and time.perf_counter() < end):
+            start = time.perf_counter()
+            _wait(tf, function(batch))
+            seconds.append(time.perf_counter() - start)
+        peak = _peak(tf, lambda: _wait(tf, function(batch)), device)
+    latency = statistics.median(seconds)
+    return {
+        "latency": latency,
+        "spread": [min(seconds), max(seconds)],
+        "throughput": _examples(tf, batch) / latency,
+        "peak_memory": peak,
+        "how": "device" if peak is not None else None,
+    }
+
+
+def _wait(tf: Any, results: Any) -> None:
+    """
+    Wait until the device is done: a GPU works in order, so the first element of the last result is
+    available only after all other results.
+    """
+    tensors = tf.nest.flatten(results, expand_composites=True)
+    if tensors:
+        tf.reshape(tensors[-1], [-1])[:1].numpy()
+
+
+def _examples(tf: Any, batch: Any) -> int:
+    shape = tf.nest.flatten(batch, expand_composites=True)[0].shape
+    return int(shape[0]) if len(shape) else 1
+
+
+def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
+    """
+    Return how many bytes a call needs at once beyond those that are in use before it.
+
+    The device's allocator counts them, and that of the CPU too where it is oneDNN's, but for
+    tensors of less than 256 KiB, which it leaves to another; None where there was nothing to count.
+    What the process has says little: allocators keep what was freed.
+    """
+    counts, name = tf.config.experimental, short(device).upper()
+    if not hasattr(
+        counts, "reset_memory_stats"
+    ):  # before TF 2.6 a peak is that of the process' whole life
+        return None
+    gc.collect()
+    try:
+        counts.reset_memory_stats(name)
+    except ValueError:  # "Allocator stats not available for device"
+        return None
+    before = counts.get_memory_info(name)["current"]
+    call()
+    return int(counts.get_memory_info(name)["peak"] - before) or None

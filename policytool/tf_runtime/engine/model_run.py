@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import model_calls, op_placement
-from ..devices import available, timing
+from .. import devices, model_calls, op_placement
 from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
@@ -65,7 +64,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     total: Any = None
     for batch in fed.all:
         plain = function(batch)
-        with available.tf32(tf):
+        with devices.tf32(tf):
             coarse = function(batch)
         vectors = compared(plain, coarse).numpy()
         total = (
@@ -129,7 +128,7 @@ class Running:
         self.missing = op_placement.missing_kernels(
             self.tf,
             self.pair.operations(),
-            available.short(device).partition(":")[0],
+            devices.short(device).partition(":")[0],
             self.pair.layer_of,
         )
 
@@ -286,7 +285,7 @@ class Running:
         Return how far TF32 takes each output of the reference's calls; nothing where nobody asks,
         or the device has none.
         """
-        why = available.without_tf32(self.tf, about) if self.job["tf32"] else None
+        why = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
         if why is not None:
             self.notes.append({"code": "tf32", "message": why})
         if why is not None or not self.job["tf32"]:
@@ -335,7 +334,7 @@ class Running:
             function = self.tf.function(
                 lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
             )
-            timings[name] = timing.time_calls(
+            timings[name] = devices.time_calls(
                 library, function, self.fed.batches[0], self.device, REPEATS
             )
         return timings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..devices.parallel_devices import TRACING
+from ..devices import TRACING
 from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
 from ..library import Refused, sentence, takes
