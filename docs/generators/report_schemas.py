@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.reports import json_lines
 from policytool.reports.checks.fields import REPORT as CHECK
 from policytool.reports.differences.fields import REPORT as DIFF
-from policytool.reports.explanations.fields import REPORT as EXPLAIN
+from policytool.reports.explanations import REPORT as EXPLAIN
 from policytool.reports.findings.fields import REPORT as AUDIT
 from policytool.reports.inspection.fields import REPORT as INSPECT
 from policytool.reports.plans.fields import REPORT as MIGRATE

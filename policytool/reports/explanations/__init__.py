@@ -2,14 +2,158 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.explanations._page import PAGE, headline, page
-from policytool.reports.explanations.fields import REPORT
+from policytool.reports.fields import (
+    OPTIONAL_TEXT,
+    POSITIVE,
+    SENTENCE,
+    TEXT,
+    Field,
+    Record,
+    Report,
+    Type,
+    fields_of,
+    items,
+    text_type,
+)
+from policytool.reports.page import (
+    Block,
+    Command,
+    Fact,
+    Facts,
+    Page,
+    Section,
+    Sentence,
+    Tone,
+    Verdict,
+)
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
+from policytool.support import project
+from policytool.troubleshooting.matching import MOST
 
 if TYPE_CHECKING:
-    from policytool.troubleshooting.matching import Explanation
+    from collections.abc import Iterator
+
+    from policytool.reports.layout import View
+    from policytool.troubleshooting.entry import Step
+    from policytool.troubleshooting.matching import Explanation, Match
+
+
+PAGE: Final = "how-to/troubleshooting.md"
+"""The page of the documentation with all entries."""
+
+_SHOWN: Final = 300
+"""Characters of the line that matched."""
+
+
+def page(explanation: Explanation, _view: View) -> Page:
+    """Return the page, a group for each entry; an empty one if no entry matches."""
+    return Page(groups=tuple(tuple(_blocks(match)) for match in explanation.matches))
+
+
+def headline(explanation: Explanation) -> str:
+    """Return the best entry and how many others match, in one line."""
+    if not explanation.matches:
+        return "no known error message matches"
+    best, *others = explanation.matches
+    more = f"; {len(others)} more" if others else ""
+    return f"{best.entry.id} ({percent(best)}): {best.entry.title}{more}"
+
+
+def percent(match: Match) -> str:
+    """Return the confidence of a match."""
+    return f"{match.confidence:.0%}"
+
+
+def link(match: Match) -> str:
+    """Return the address of an entry in the documentation."""
+    return f"{project.page(PAGE)}#{match.entry.id}"
+
+
+def _blocks(match: Match) -> Iterator[Block]:
+    entry = match.entry
+    line = match.text if len(match.text) <= _SHOWN else f"{match.text[:_SHOWN]}…"
+    yield Verdict.whole(entry.title, Tone.TITLE)
+    yield Facts(
+        facts=(
+            Fact(label="confidence", text=percent(match)),
+            Fact(label=f"line {match.line}", text=line, tone=Tone.DIM),
+            Fact(label="printed by", text=entry.releases),
+            Fact(label="cause", text=entry.cause),
+        )
+    )
+    yield Section(title="check", blocks=tuple(_steps(entry.check)))
+    yield Section(title="fix", blocks=tuple(_steps(*entry.fix)))
+    yield Sentence(text=f"See {link(match)}", tone=Tone.DIM)
+
+
+def _steps(*steps: Step) -> Iterator[Block]:
+    for step in steps:
+        yield from _step(step)
+
+
+def _step(step: Step) -> Iterator[Block]:
+    yield Sentence(text=step.text)
+    if step.command:
+        yield Command(label="run", words=tuple(shlex.split(step.command)))
+
+
+_STEP: Final[Record[Step]] = Record(
+    "step",
+    (
+        Field("text", SENTENCE),
+        Field(
+            "command",
+            OPTIONAL_TEXT,
+            "A policytool command; null if the step is not a command.",
+            value=lambda step: step.command or None,
+        ),
+    ),
+)
+_MATCH: Final[Record[Match]] = Record(
+    "match",
+    (
+        *fields_of(
+            "entry",
+            (
+                Field("id", text_type("^[a-z0-9]+(-[a-z0-9]+)*$"), "A stable name."),
+                Field("title", SENTENCE, "The message as people see it."),
+            ),
+        ),
+        Field("confidence", Type({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
+        Field("line", POSITIVE, "The number of the line in which the match begins, from 1."),
+        Field("text", TEXT, "That line, without colors."),
+        *fields_of(
+            "entry",
+            (
+                Field("releases", SENTENCE, "The releases that print the message."),
+                Field("cause", SENTENCE),
+                Field("check", _STEP),
+                Field("fix", items(_STEP, minItems=1)),
+            ),
+        ),
+        Field("url", SENTENCE, "The address of the entry in the documentation.", value=link),
+    ),
+)
+
+REPORT: Final[Report[Explanation]] = Report(
+    "explain",
+    1,
+    "The entries that explain an error message, the most likely first. Additions keep the version "
+    "number; any other change increases it.",
+    (
+        Field("matches", items(_MATCH, maxItems=MOST), "Empty if no entry matches."),
+        Field(
+            "page",
+            SENTENCE,
+            "The address of the list of all entries.",
+            value=lambda _explanation: project.page(PAGE),
+        ),
+    ),
+)
+
 
 EXPLANATION_REPORTERS: Final[tuple[Reporter[Explanation], ...]] = (
     *reporters_for_people(page, "policytool explain"),
