@@ -18,7 +18,7 @@ from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
 from ..engine.steps import AHEAD, wait
 from ..library import Refused, sentence
-from . import entries, mixed_precision, same_graphs, scopes
+from . import entries, mixed_precision, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def measure_graph(
                 ),
             )
         runs = []
-        for name, *aliases in same_graphs.groups(signatures, names):
+        for name, *aliases in entries.groups(signatures, names):
             step("signature {}".format(name))
             state = entries.State(tf, signatures[name])
             runs.append(
