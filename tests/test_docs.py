@@ -24,7 +24,7 @@ from policytool.reports.findings.fields import ROW_COLUMNS as FINDING_COLUMNS
 from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS
 from policytool.reports.inspection import ROW_COLUMNS as LAYER_COLUMNS
 from policytool.reports.plans import PLAN_REPORTERS
-from policytool.reports.summaries.fields import ROW_COLUMNS as MODEL_COLUMNS
+from policytool.reports.summaries import ROW_COLUMNS as MODEL_COLUMNS
 from policytool.reports.tuning import TUNE_REPORTERS
 from policytool.support import limits
 from tests.conftest import run

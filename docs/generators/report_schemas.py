@@ -13,7 +13,7 @@ from policytool.reports.explanations import REPORT as EXPLAIN
 from policytool.reports.findings.fields import REPORT as AUDIT
 from policytool.reports.inspection.fields import REPORT as INSPECT
 from policytool.reports.plans.fields import REPORT as MIGRATE
-from policytool.reports.summaries.fields import REPORT as SUMMARY
+from policytool.reports.summaries import REPORT as SUMMARY
 from policytool.reports.tuning.fields import REPORT as TUNE
 from policytool.support import project
 

@@ -15,7 +15,7 @@ from policytool.reports.fields import CellType, Record, definitions
 from policytool.reports.findings.fields import ROW_COLUMNS as FINDING_COLUMNS
 from policytool.reports.inspection.fields import LAYER, LAYER_TABLE, MODEL
 from policytool.reports.inspection.fields import ROW_COLUMNS as LAYER_COLUMNS
-from policytool.reports.summaries.fields import ROW_COLUMNS as MODEL_COLUMNS
+from policytool.reports.summaries import ROW_COLUMNS as MODEL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

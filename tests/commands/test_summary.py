@@ -33,7 +33,7 @@ from policytool.releases.releases import CURRENT, LOADERS
 from policytool.reports import View
 from policytool.reports.inspection.fields import REPORT as INSPECTION
 from policytool.reports.reporter import json_reporter
-from policytool.reports.summaries.fields import REPORT as SUMMARY
+from policytool.reports.summaries import REPORT as SUMMARY
 from tests.contracts.reporter_contract import inspected
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
