@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine.extreme_batches import measure_extremes
+from policytool.tf_runtime.engine.comparisons import measure_extremes
 from policytool.tf_runtime.engine.tensor_errors import FIELDS
 from policytool.tf_runtime.feeding.batches import FedInputs, Feeder
 from policytool.tf_runtime.feeding.extremes import CONSTANT, EDGES, KINDS, LABELS, extreme_values

@@ -16,12 +16,9 @@ import numpy as np
 from .. import model_calls
 from ..library import Refused
 from . import tensor_errors
-from .comparisons import Comparisons
-from .exponents import EXPONENT_BINS, count_exponents
-from .extreme_batches import measure_extremes
+from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
 from .layer_hooks import MASK, Tape, named
 from .output_changes import OutputChanges
-from .steps import Steps
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from . import tensor_errors
+from .tensor_errors import FIELDS
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, Iterator, Sequence
+
+    from ..feeding.batches import FedInputs
+    from .layer_hooks import Call
 
 
 class Comparisons:
@@ -65,3 +71,152 @@ class Comparisons:
             self._held += [reference, candidate]
             self._known[key] = len(self.vectors) - 1
         return self._known[key]
+
+
+AHEAD = 2
+"""
+How many layers either model may run ahead of the comparisons: enough for two threads, and few
+activations to hold.
+"""
+
+_NO_STEP = ("Const", "NoOp", "Placeholder", "ReadVariableOp")
+"""Operations that wait for nothing: they make no activation, or are made once."""
+
+_UNABLE = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
+"""Operations that belong to a loop or branch of TF 1."""
+
+
+class Steps:
+    """The calls of a reference that were compared, in their order; those that hold no others."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Call, list[Any]]] = []
+
+    def awaited(self, call: Call) -> list[Any]:
+        """Return the operations that have to be done before the candidate makes a call."""
+        return self._done[-AHEAD][1] if not call.children and len(self._done) >= AHEAD else []
+
+    def compared(self, call: Call, vectors: Sequence[Any]) -> None:
+        """Note that a call was compared, with what was measured of it."""
+        if not call.children:
+            self._done.append((call, [vector.op for vector in vectors]))
+
+    def hold(self, tf: Any, operations: Sequence[Any], end: int) -> None:
+        """
+        Let each layer of the reference wait until the layer ``AHEAD`` places before it was
+        compared.
+
+        ``end`` is the number of the reference's operations. The reference is traced first, when
+        there is nothing to wait for. TensorFlow runs operations with side effects, such as
+        assertions, in the order of the trace: those of the reference come first, and the operations
+        before them cannot wait.
+        """
+        last = max(
+            (
+                place
+                for place, operation in enumerate(operations[:end])
+                if _has_effects(tf, operation)
+            ),
+            default=-1,
+        )
+        for (call, _), (_, done) in zip(self._done[AHEAD:], self._done):
+            inside = set(operations[call.start : call.stop]) if call.start > last else set()
+            wait(
+                [
+                    op
+                    for op in inside
+                    if op.type not in _NO_STEP
+                    and any(tensor.op not in inside for tensor in op.inputs)
+                ],
+                done,
+            )
+
+
+def wait(operations: Sequence[Any], done: Sequence[Any]) -> None:
+    """Let operations of a graph wait for others; those of loops cannot."""
+    for operation in operations:
+        if operation.type not in _UNABLE:
+            operation._add_control_inputs(done)  # noqa: SLF001  # what was traced before cannot be made to wait in another way
+
+
+def _has_effects(tf: Any, operation: Any) -> bool:
+    """
+    Return whether a function runs an operation in the order of its trace; one on a variable or a
+    table is in order with others on the same alone.
+    """
+    return bool(operation.op_def.is_stateful) and not any(
+        tensor.dtype == tf.resource for tensor in operation.inputs
+    )
+
+
+EXPONENT_BINS = 256
+"""The exponents of float32 as its bits have them: 0 for zero, 255 for what is not finite."""
+
+_BIAS = 127
+
+
+def count_exponents(tf: Any, tensor: Any) -> Any:
+    """
+    Return the number of values for each exponent, as a float64 vector; within a ``tf.function``.
+
+    Counted on the CPU: GPUs have no deterministic kernel for it.
+    """
+    bits = tf.bitcast(tf.cast(tf.stop_gradient(tensor), tf.float32), tf.int32)
+    biased_exponents = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 23), 255)
+    with tf.device("/CPU:0"):
+        return tf.cast(
+            tf.math.bincount(
+                tf.reshape(biased_exponents, [-1]), minlength=EXPONENT_BINS, maxlength=EXPONENT_BINS
+            ),
+            tf.float64,
+        )
+
+
+def exponents_to_json(vector: Any) -> list[list[int]]:
+    """Return the exponents of normal numbers in ascending order, each with its count."""
+    counts = np.asarray(vector, "int64").tolist()
+    return [
+        [place - _BIAS, counts[place]] for place in range(1, EXPONENT_BINS - 1) if counts[place]
+    ]
+
+
+_NOT_FINITE = [FIELDS.index(name) for name in ("nan_reference", "infinite_reference")]
+
+
+def measure_extremes(
+    fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """
+    Yield the result of ``run`` for each extra batch, and record in ``fed`` which batches were left
+    out: those for which the reference has NaN or infinity in a tensor that is finite for the random
+    batches.
+
+    ``usual`` has a vector for each comparison over the random batches; ``vectors`` returns the same
+    from a result of ``run``.
+    """
+    kept, dropped = [], []
+    waiting = list(fed.extremes)
+    while waiting:
+        batch = waiting.pop(0)
+        measurement = run(batch.tensors)
+        if not is_worse(usual, vectors(measurement)):
+            kept.append(batch)
+            yield measurement
+        elif batch.parts():
+            waiting = [*batch.parts(), *waiting]
+        else:
+            dropped.append(batch)
+    fed.keep_extremes(kept, dropped)
+
+
+def is_worse(usual: Any, extra: Any) -> bool:
+    """
+    Return whether the reference has NaN or infinity in a tensor that is finite for random batches.
+
+    If it has them for the random batches too, they belong to the model, such as the negative
+    infinity of an attention mask.
+    """
+    before, after = (
+        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1) for vectors in (usual, extra)
+    )
+    return bool(((before == 0) & (after > 0)).any())

@@ -14,7 +14,7 @@ from ..gradients import backward
 from ..library import Refused, paths, sentence
 from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
-from .exponents import exponents_to_json
+from .comparisons import exponents_to_json
 from .layer_hooks import Tape, named
 from .quantized import weight_rounding
 

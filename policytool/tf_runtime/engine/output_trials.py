@@ -18,8 +18,7 @@ from ..gradients import backward
 from ..library import Refused, sentence
 from . import tensor_errors
 from .call_pairs import Measured
-from .comparisons import Comparisons
-from .extreme_batches import measure_extremes
+from .comparisons import Comparisons, measure_extremes
 from .layer_hooks import Tape, named
 from .output_changes import OutputChanges
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..feeding.inputs import forget_states
 from . import tensor_errors
-from .extreme_batches import is_worse
+from .comparisons import is_worse
 from .layer_hooks import LayerId
 
 if TYPE_CHECKING:

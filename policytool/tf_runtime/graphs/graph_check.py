@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 from .. import op_placement
 from ..engine import tensor_errors
-from ..engine.comparisons import Comparisons
-from ..engine.extreme_batches import measure_extremes
+from ..engine.comparisons import AHEAD, Comparisons, measure_extremes, wait
 from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
-from ..engine.steps import AHEAD, wait
 from ..library import Refused, sentence
 from . import entries, mixed_precision, scopes
 
