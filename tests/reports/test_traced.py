@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from policytool.model.model import Model, Signature
-from policytool.reports.inspection import _traced
+from policytool.reports.inspection import _page
 from tests.helpers.drawn_models import op, scopes, traced_in
 
 
 def contradiction(model: Model) -> str | None:
     """Return how the model's first signature contradicts its layers."""
-    return _traced.contradiction(_traced.declared_dtypes(model), model.signatures[0])
+    return _page.contradiction(_page.declared_dtypes(model), model.signatures[0])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_signatures_that_contradict_alike_share_a_sentence() -> None:
         replace(model.signatures[0], name="predict"),
         Signature(name="init", inputs={}, outputs={}),
     )
-    assert _traced.contradictions(replace(model, signatures=twice)) == [
+    assert _page.contradictions(replace(model, signatures=twice)) == [
         (
             "serving_default, predict compute in float32, although layers declare float16: "
             "servers run the graph, regardless of the policies"
@@ -72,12 +72,12 @@ def test_ops_stand_by_list_the_commonest_first() -> None:
         op("MatMul", "float16", 2, "allow"),
         op("MatMul", "float32", 9, "allow"),
     )
-    assert _traced.ops_words(ops) == (
+    assert _page.ops_words(ops) == (
         "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
         "float32, 4 Op4 float32, 6 others"
     )
-    assert _traced.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
-    assert _traced.ops_words(()) == ""
+    assert _page.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
+    assert _page.ops_words(()) == ""
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_a_layer_without_an_op_in_its_dtype_is_marked(
 ) -> None:
     """The note is there where ops were traced and none has the declared dtype."""
     layer = next(layer for layer in traced_in(*dtypes).layers if layer.name == "dense_a")
-    assert _traced.is_traced_otherwise(layer) is marked
+    assert _page.is_traced_otherwise(layer) is marked

@@ -38,7 +38,7 @@ from policytool.reports.fields import (
     nullable,
     streamed,
 )
-from policytool.reports.inspection._traced import is_traced_otherwise
+from policytool.reports.inspection._page import is_traced_otherwise
 from policytool.reports.page import Cell, Column, Tone
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
