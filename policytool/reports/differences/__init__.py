@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.differences._content import Differences, headline
-from policytool.reports.differences._page import page
+from policytool.reports.differences._page import Differences, headline, page
 from policytool.reports.differences.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
