@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine import quantized
+from policytool.tf_runtime.engine import sides
 
 
 class Layer:
@@ -36,8 +36,8 @@ PLAIN = Layer(None, INTEGERS.astype("float32") / 100)
 
 def test_the_same_integers_add_nothing() -> None:
     """Neither do weights that are not quantised."""
-    assert quantized.weight_rounding(Layer("int8", INTEGERS), Layer("int8", INTEGERS)) == 0
-    assert quantized.weight_rounding(PLAIN, PLAIN) == 0
+    assert sides.weight_rounding(Layer("int8", INTEGERS), Layer("int8", INTEGERS)) == 0
+    assert sides.weight_rounding(PLAIN, PLAIN) == 0
 
 
 def test_the_error_of_rounding_is_estimated() -> None:
@@ -46,7 +46,7 @@ def test_the_error_of_rounding_is_estimated() -> None:
     weights = random.uniform(-127, 127, size=(256, 64))
     rounded = np.round(weights)
     truth = np.linalg.norm(rounded - weights) / np.linalg.norm(weights)
-    found = quantized.weight_rounding(PLAIN, Layer("int8", rounded.astype("int8")))
+    found = sides.weight_rounding(PLAIN, Layer("int8", rounded.astype("int8")))
     assert found == pytest.approx(truth, rel=0.1)
 
 
@@ -54,7 +54,7 @@ def test_each_byte_of_int4_holds_two_numbers() -> None:
     """Their order in the byte does not matter."""
     numbers = np.random.RandomState(3).randint(-8, 8, size=(2, 16, 8)).astype("int8")
     packed = (numbers[0] & 15) | np.left_shift(numbers[1], 4)
-    found = quantized.weight_rounding(PLAIN, Layer("int4", packed))
+    found = sides.weight_rounding(PLAIN, Layer("int4", packed))
     assert found == pytest.approx(
         1 / math.sqrt(12 * np.mean(np.square(numbers.astype("float64")))), rel=1e-5
     )
@@ -63,14 +63,14 @@ def test_each_byte_of_int4_holds_two_numbers() -> None:
 def test_layers_within_a_layer_count() -> None:
     """As random errors add up; a kernel of zeros has none."""
     inner, zeros = Layer("int8", INTEGERS), Layer("int8", INTEGERS * 0)
-    alone = quantized.weight_rounding(PLAIN, inner)
+    alone = sides.weight_rounding(PLAIN, inner)
     outer = Layer(None, 1.0, inner, Layer("int8", INTEGERS), zeros)
-    assert quantized.weight_rounding(PLAIN, outer) == pytest.approx(math.sqrt(2) * alone)
+    assert sides.weight_rounding(PLAIN, outer) == pytest.approx(math.sqrt(2) * alone)
 
 
 def test_other_integers_count_on_both_sides() -> None:
     """Two files that were quantised differently."""
     one, other = Layer("int8", INTEGERS), Layer("int8", -INTEGERS)
-    assert quantized.weight_rounding(one, other) == pytest.approx(
-        math.sqrt(2) * quantized.weight_rounding(PLAIN, one)
+    assert sides.weight_rounding(one, other) == pytest.approx(
+        math.sqrt(2) * sides.weight_rounding(PLAIN, one)
     )

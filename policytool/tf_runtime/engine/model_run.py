@@ -16,7 +16,7 @@ from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
 from .comparisons import exponents_to_json
 from .layer_hooks import Tape, named
-from .quantized import weight_rounding
+from .sides import weight_rounding
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
