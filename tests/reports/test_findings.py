@@ -27,7 +27,7 @@ from policytool.commands.audit import Audit
 from policytool.formats import discovery
 from policytool.reports import View, shell
 from policytool.reports.findings import FINDING_REPORTERS, sarif
-from policytool.reports.findings._content import remedies, with_fingerprints
+from policytool.reports.findings._page import remedies, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.rules import RULES, AuditOptions
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints

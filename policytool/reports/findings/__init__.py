@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.findings import github, junit, sarif
-from policytool.reports.findings._content import headline
-from policytool.reports.findings._page import page
+from policytool.reports.findings._page import headline, page
 from policytool.reports.findings.fields import (
     REPORT,
     ROW_COLUMNS,

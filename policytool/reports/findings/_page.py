@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._words import failure_facts
-from policytool.reports.findings._content import (
-    OUTCOMES,
-    TONES,
-    advice,
-    alike,
-    by_rule,
-    commands,
-    counts,
-    groups,
-    layer_message,
-    left,
-    obstacles,
-    places,
-    rules_of,
-    summary,
-)
+from policytool.releases.releases import release_name
+from policytool.reports import shell
+from policytool.reports._words import EFFECTS, failure_facts, generation_words, migrate_words
 from policytool.reports.page import (
     Bar,
     Bars,
@@ -41,16 +28,280 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
+from policytool.rules.finding import Fix, Severity, fingerprints
+from policytool.rules.fixes import FixOutcome
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.audit import Audit
-    from policytool.reports.findings._content import FindingGroup
     from policytool.reports.layout import View
-    from policytool.rules.finding import Audited, Severity, Suppressed
+    from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Finding, Remedy, Suppressed
     from policytool.rules.fixes import FixedModel
+
+
+TONES: Final = {
+    Severity.ERROR: Tone.BAD,
+    Severity.WARNING: Tone.CAUTION,
+    Severity.NOTE: Tone.DIM,
+}
+
+OUTCOMES: Final = {FixOutcome.FIXED: "fixed", FixOutcome.PLANNED: "would be fixed"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FindingGroup:
+    """What one rule found in one file, with one severity."""
+
+    rule: Rule
+    severity: Severity
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """How many of what an audit has."""
+
+    models: int
+    clean: int
+    """Models in which nothing is found that is not suppressed."""
+
+    severities: Mapping[Severity, int]
+    fixes: Mapping[Fix, int]
+    """Findings that ``migrate`` fixes, by what it does to what is computed."""
+
+    within_reach: Mapping[Fix, int]
+    """Those of them that ``audit`` fixes, which starts no TensorFlow."""
+
+    suppressed: int
+    failures: int
+
+
+def rules_of(audit: Audit) -> Mapping[str, Rule]:
+    """Return the rules of an audit by their ids."""
+    return {rule.id: rule for rule in audit.rules}
+
+
+def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
+    """
+    Return the findings of a model by rule and severity, the most severe first; within a severity,
+    in the order of the findings.
+    """
+    by: dict[tuple[str, Severity], list[Finding]] = {}
+    for finding in audited.findings:
+        by.setdefault((finding.rule, finding.severity), []).append(finding)
+    rules = rules_of(audit)
+    finding_groups = [
+        FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
+        for (rule, severity), findings in by.items()
+    ]
+    return sorted(finding_groups, key=lambda group: group.severity.rank)
+
+
+def layer_message(finding: Finding) -> str:
+    """
+    Return what is said of a layer, where its path stands beside it: the message, without the path
+    where it begins with it.
+    """
+    return finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
+
+
+def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each message about layers, with the paths of the layers that have it."""
+    by: dict[str, list[str]] = {}
+    for finding in findings:
+        paths = by.setdefault(layer_message(finding), [])
+        if finding.path is not None and finding.path not in paths:
+            paths.append(finding.path)
+    return [(text, tuple(paths)) for text, paths in by.items()]
+
+
+def remedies(findings: Iterable[Finding]) -> list[Remedy]:
+    """
+    Return what fixes the findings: each remedy once, and as one those that set policies of
+    different layers, traced anew where one has to be.
+    """
+    by: dict[Remedy, list[Remedy]] = {}
+    for finding in findings:
+        if finding.remedy is not None:
+            shared = replace(
+                finding.remedy,
+                assignments=(),
+                retrace=finding.remedy.retrace and not finding.remedy.assignments,
+            )
+            by.setdefault(shared, []).append(finding.remedy)
+    return [_together(remedies) for remedies in by.values()]
+
+
+def _together(remedies: Iterable[Remedy]) -> Remedy:
+    first, *others = remedies
+    assignments = dict.fromkeys(
+        assignment for remedy in (first, *others) for assignment in remedy.assignments
+    )
+    return replace(
+        first,
+        assignments=tuple(assignments),
+        retrace=any(remedy.retrace for remedy in (first, *others)),
+    )
+
+
+def advice(findings: Iterable[Finding]) -> list[str]:
+    """Return each advice once."""
+    return list(dict.fromkeys(finding.advice for finding in findings if finding.advice is not None))
+
+
+def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the commands for a model, each with a label: those after which it passes, or the remedies
+    of its notes if it passes already.
+    """
+    for command in audited.commands:
+        if command.arguments is not None and command.fix is not None:
+            target = f" for {release_name(command.target)}" if command.target is not None else ""
+            yield (
+                f"fix{target} ({EFFECTS[command.fix]})",
+                migrate_words(audited.path, command.arguments),
+            )
+    for remedy in remedies(audited.findings) if not audited.commands else ():
+        if not remedy.retrace:
+            yield f"fix ({EFFECTS[remedy.fix]})", migrate_words(audited.path, remedy.arguments)
+
+
+def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
+    """Yield why there is no command after which a model passes, each with a label."""
+    for command in audited.commands:
+        if command.reason is not None:
+            target = f" for {release_name(command.target)}" if command.target is not None else ""
+            yield f"no command fixes it{target}", command.reason
+
+
+def fixing(audited: Audited, finding: Finding) -> str:
+    """Return how a finding is fixed, in sentences; nothing if no fix is known."""
+    sentences = [
+        f"`{shell.command(migrate_words(audited.path, command.arguments))}` fixes the model "
+        f"({EFFECTS[command.fix]})."
+        for command in audited.commands
+        if command.arguments is not None
+        and command.fix is not None
+        and finding.severity is not Severity.NOTE
+    ]
+    if finding.advice is not None:
+        sentences.append(f"Hint: {finding.advice}.")
+    return " ".join(sentences)
+
+
+def with_fingerprints(audited: Audited) -> list[tuple[Finding, str]]:
+    """Return the findings with their fingerprints."""
+    return list(
+        zip(audited.findings, audited.fingerprints or fingerprints(audited.findings), strict=True)
+    )
+
+
+def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Return the findings of each rule."""
+    by: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by.setdefault(finding.rule, []).append(finding)
+    return list(by.items())
+
+
+def left(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
+    """Return the findings that were not fixed, by rule and reason."""
+    by: dict[tuple[str, str], list[Finding]] = {}
+    for unfixed in done.left:
+        by.setdefault((unfixed.finding.rule, unfixed.reason), []).append(unfixed.finding)
+    return [(rule, reason, findings) for (rule, reason), findings in by.items()]
+
+
+def places(findings: Iterable[Finding]) -> str:
+    """Return the layers that findings are about, each once."""
+    return ", ".join(
+        dict.fromkeys(
+            finding.path if finding.path is not None else "the model" for finding in findings
+        )
+    )
+
+
+def totals(audit: Audit) -> Totals:
+    """Return the numbers of models, findings, fixes and failures."""
+    clean = suppressed = 0
+    severities = Counter[Severity]()
+    fixes, within_reach = Counter[Fix](), Counter[Fix]()
+    for audited in audit.audited:
+        clean += not audited.findings
+        suppressed += len(audited.suppressed)
+        severities.update(finding.severity for finding in audited.findings)
+        remedies = [finding.remedy for finding in audited.findings if finding.remedy is not None]
+        fixes.update(remedy.fix for remedy in remedies)
+        within_reach.update(remedy.fix for remedy in remedies if not remedy.retrace)
+    return Totals(
+        models=len(audit.audited),
+        clean=clean,
+        severities={severity: severities[severity] for severity in Severity},
+        fixes={fix: fixes[fix] for fix in Fix},
+        within_reach={fix: within_reach[fix] for fix in Fix},
+        suppressed=suppressed,
+        failures=len(audit.failures),
+    )
+
+
+def summary(audit: Audit) -> str:
+    """Return the totals in one or more sentences; empty if there is nothing to count."""
+    count = totals(audit)
+    sentences = []
+    if count.models:
+        finding_counts = _severity_words(count.severities)
+        failing = count.models - count.clean
+        several = (
+            f" in {_count_words(failing, 'model')}" if finding_counts and count.models > 1 else ""
+        )
+        checked_for = _releases(audit)
+        sentences.append(
+            f"Checked {_count_words(count.models, 'model')}{checked_for}: "
+            f"{finding_counts or 'no findings'}{several}"
+        )
+    safe, unsafe = count.within_reach[Fix.SAFE], count.within_reach[Fix.UNSAFE]
+    if safe or unsafe:
+        parts = [f"{safe} fixable with --fix"] * bool(safe) + [
+            f"{unsafe} {'more ' if safe else ''}fixable with --unsafe-fixes"
+        ] * bool(unsafe)
+        sentences.append(", ".join(parts))
+    if count.suppressed:
+        sentences.append(f"{count.suppressed} suppressed")
+    if count.failures:
+        sentences.append(f"{_count_words(count.failures, 'file')} could not be read")
+    return "; ".join(sentences)
+
+
+def headline(audit: Audit) -> str:
+    """Return how many findings one model has, and what it was checked for."""
+    finding_counts = counts(finding for audited in audit.audited for finding in audited.findings)
+    return f"{finding_counts or 'no findings'}; checked{_releases(audit)}"
+
+
+def _releases(audit: Audit) -> str:
+    names = ", ".join(generation_words(name).strip() for name in audit.releases)
+    return f" for {names}" if names else ""
+
+
+def counts(findings: Iterable[Finding]) -> str:
+    """Return how many findings there are of each severity; nothing without any."""
+    return _severity_words(Counter(finding.severity for finding in findings))
+
+
+def _severity_words(severities: Mapping[Severity, int]) -> str:
+    return ", ".join(
+        _count_words(severities[severity], severity.value)
+        for severity in Severity
+        if severities.get(severity)
+    )
+
+
+def _count_words(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
 
 _CLASS: Final = re.compile(r"^\((\w+)\)")
 _SHOWN: Final = 8

@@ -23,7 +23,7 @@ from policytool.reports.fields import (
     streamed,
     text_type,
 )
-from policytool.reports.findings._content import rules_of, totals, with_fingerprints
+from policytool.reports.findings._page import rules_of, totals, with_fingerprints
 from policytool.reports.reporter import json_text
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.commands.audit import Audit
-    from policytool.reports.findings._content import Totals
+    from policytool.reports.findings._page import Totals
     from policytool.reports.layout import View
     from policytool.rules import Rule
     from policytool.rules.finding import Audited, Finding, ModelCommand, Remedy, Suppressed

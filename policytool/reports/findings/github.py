@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._content import fixing, rules_of
+from policytool.reports.findings._page import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.rules.finding import Severity

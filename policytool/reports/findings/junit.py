@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports.findings._content import fixing, rules_of
+from policytool.reports.findings._page import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.reports.rule_reference import plain

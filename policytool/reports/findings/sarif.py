@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from policytool.reports import rule_reference
-from policytool.reports.findings._content import fixing, with_fingerprints
+from policytool.reports.findings._page import fixing, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.reports.reporter import JsonItems, json_pieces, streaming_reporter
 from policytool.support import project
