@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import TYPE_CHECKING, Final
-
-from policytool.numerics.check_results.metrics import LARGEST_FINITE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Final
 
 _DIGITS: Final = 3
 _LEAST_SHARE: Final = 1e-4
@@ -63,18 +58,6 @@ def decibels(value: float | None) -> str:
 def many(count: int, word: str) -> str:
     """Return a number of things."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
-    """
-    Yield why a tensor overflowed, if the reference has numbers outside the range of its dtype.
-    """
-    largest, limit = (
-        max((number for number in measured if number is not None), default=0.0),
-        LARGEST_FINITE.get(dtype, math.inf),
-    )
-    if largest > limit:
-        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
 
 
 def _short(text: str) -> str:

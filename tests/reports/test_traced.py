@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from policytool.model.model import Model, Signature
-from policytool.reports.inspection import _page
+from policytool.reports.inspection import _page, fields
 from tests.helpers.drawn_models import op, scopes, traced_in
 
 
@@ -90,4 +90,4 @@ def test_a_layer_without_an_op_in_its_dtype_is_marked(
 ) -> None:
     """The note is there where ops were traced and none has the declared dtype."""
     layer = next(layer for layer in traced_in(*dtypes).layers if layer.name == "dense_a")
-    assert _page.is_traced_otherwise(layer) is marked
+    assert fields.is_traced_otherwise(layer) is marked

@@ -8,6 +8,7 @@ from policytool.reports.checks._caveats import device_caveats, input_caveats, si
 from policytool.reports.checks._facts import device_words, input_words, side_words
 from policytool.reports.checks._metric import metric_sentence
 from policytool.reports.checks._page import page
+from policytool.reports.checks._shown import overflow_reasons
 from policytool.reports.checks._verdict import Checks, headline
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
@@ -27,6 +28,7 @@ __all__ = [
     "input_caveats",
     "input_words",
     "metric_sentence",
+    "overflow_reasons",
     "page",
     "side_caveats",
     "side_words",

@@ -36,11 +36,11 @@ def comparison_sentence(comparison: Comparison) -> str:
     if not worse:
         return f"no regression compared with {comparison.file}"
     first = worse[0]
-    ends = f"{_difference_value(first, first.before)} before, {_difference_value(first, first.now)} now"
+    before, now = (_difference_value(first, value) for value in (first.before, first.now))
     which = "" if len(worse) == 1 else "the first one, "
     return (
         f"{many(len(worse), 'regression')} compared with {comparison.file}: {which}"
-        f"{first.about.value} {first.path} ({ends})"
+        f"{first.about.value} {first.path} ({before} before, {now} now)"
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
+from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.releases.dtypes import HALVES
-from policytool.reports.figures import HEADROOM, beyond, decibels, figure, share
+from policytool.reports.figures import HEADROOM, decibels, figure, share
 from policytool.reports.page import Cell, Tone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from policytool.numerics.check_results.metrics import CheckedOutput, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
@@ -24,6 +26,25 @@ _LEAST: Final = 0.001
 """Shares of lost values from which on they are told."""
 
 
+def measurements(output: CheckedOutput) -> list[Metrics]:
+    """Return the measurements of an output of a call: the isolated one, then the accumulated."""
+    return [metrics for metrics in (output.isolated, output.accumulated) if metrics is not None]
+
+
+def overflow_reasons(largest_values: Iterable[float | None], dtype: str) -> Iterator[str]:
+    """
+    Yield why a tensor overflowed, if the reference has numbers outside the range of its dtype.
+    """
+    largest = max((value for value in largest_values if value is not None), default=0.0)
+    limit = LARGEST_FINITE.get(dtype, math.inf)
+    if largest > limit:
+        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
+
+
+def _first_measured(values: Iterable[float | None], default: float) -> float:
+    return next((value for value in values if value is not None), default)
+
+
 def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
     """
     Yield further remarks on one output of a call. They are from its isolated measurement if there
@@ -31,35 +52,30 @@ def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
 
     :param far: whether to include the two values that are farthest apart.
     """
-    alone, along = output.isolated, output.accumulated
-    measurements = [metrics for metrics in (alone, along) if metrics is not None]
-    spoiled = next((metrics for metrics in measurements if metrics.overflow), None)
+    every = measurements(output)
+    spoiled = next((metrics for metrics in every if metrics.overflow), None)
     if spoiled is not None:
         yield from _not_finite(spoiled)
-        yield from beyond(
-            [metrics.largest_reference for metrics in measurements], output.dtype_candidate
+        yield from overflow_reasons(
+            (metrics.largest_reference for metrics in every), output.dtype_candidate
         )
-    pair = next((metrics.pair for metrics in measurements if metrics.pair is not None), None)
-    ends = [figure(value) for value in pair] if far and pair is not None and spoiled is None else []
+    pair = next((metrics.pair for metrics in every if metrics.pair is not None), ())
+    ends = [figure(value) for value in pair] if far and spoiled is None else []
     if len(set(ends)) > 1:
         yield ARROW.join(ends)
     for word, shares in (
-        ("subnormal", [metrics.subnormal for metrics in measurements]),
-        ("flushed", [metrics.flushed for metrics in measurements]),
+        ("subnormal", [metrics.subnormal for metrics in every]),
+        ("flushed", [metrics.flushed for metrics in every]),
     ):
-        lost = next((portion for portion in shares if portion is not None), 0.0)
+        lost = _first_measured(shares, 0.0)
         if lost >= _LEAST:
             yield f"{share(lost)} {word}"
-    headroom = next(
-        (metrics.headroom for metrics in measurements if metrics.headroom is not None), HEADROOM
-    )
+    headroom = _first_measured((metrics.headroom for metrics in every), HEADROOM)
     if headroom < HEADROOM and spoiled is None:
         yield f"headroom {figure(headroom)}x"
-    differing = next(
-        (metrics.differing for metrics in measurements if metrics.differing is not None), 0
-    )
+    differing = _first_measured((metrics.differing for metrics in every), 0)
     if differing:
-        yield f"{differing:,} of {measurements[0].elements:,} values differ"
+        yield f"{differing:,} of {every[0].elements:,} values differ"
 
 
 def _not_finite(metrics: Metrics) -> Iterator[str]:

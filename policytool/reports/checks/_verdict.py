@@ -13,7 +13,8 @@ from policytool.numerics.check_results.verdicts import (
 from policytool.reports.checks._advice import unfit_sentence
 from policytool.reports.checks._answer import WORDS, first_line
 from policytool.reports.checks._regressions import comparison_sentence
-from policytool.reports.figures import HEADROOM, beyond, figure, many, share
+from policytool.reports.checks._shown import measurements, overflow_reasons
+from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -144,41 +145,30 @@ def origin(run: CheckRun, cause: Origin) -> str:
 
 def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
     """Yield why a call of a layer overflowed, if its values in the reference explain it."""
-    for call in run.calls:
-        if call.place == path:
-            for output in call.outputs:
-                measurements = [
-                    metrics
-                    for metrics in (output.isolated, output.accumulated)
-                    if metrics is not None
-                ]
-                yield from beyond(
-                    [metrics.largest_reference for metrics in measurements], output.dtype_candidate
-                )
-            return
+    call = next((call for call in run.calls if call.place == path), None)
+    for output in call.outputs if call is not None else ():
+        largest_values = [metrics.largest_reference for metrics in measurements(output)]
+        yield from overflow_reasons(largest_values, output.dtype_candidate)
 
 
 def _margins(run: CheckRun) -> Iterator[str]:
     """Yield the layer with the least headroom, and the layer in which most values become zero."""
-    lows: list[tuple[float, str, str]] = []
-    losses: list[tuple[float, str]] = []
-    for call in run.calls:
-        for output in call.outputs:
-            measurements = [
-                metrics for metrics in (output.isolated, output.accumulated) if metrics is not None
-            ]
-            lows += [
-                (metrics.headroom, output.dtype_candidate, call.place)
-                for metrics in measurements
-                if metrics.headroom is not None and metrics.headroom < HEADROOM
-            ]
-            losses += [
-                (metrics.flushed, call.place)
-                for metrics in measurements
-                if metrics.flushed is not None
-                and metrics.flushed >= _MANY_FLUSHED
-                and not metrics.overflow
-            ]
+    measured = [
+        (metrics, output.dtype_candidate, call.place)
+        for call in run.calls
+        for output in call.outputs
+        for metrics in measurements(output)
+    ]
+    lows = [
+        (metrics.headroom, dtype, path)
+        for metrics, dtype, path in measured
+        if metrics.headroom is not None and metrics.headroom < HEADROOM
+    ]
+    losses = [
+        (metrics.flushed, path)
+        for metrics, _, path in measured
+        if metrics.flushed is not None and metrics.flushed >= _MANY_FLUSHED and not metrics.overflow
+    ]
     if lows:
         headroom, dtype, path = min(lows)
         used = f"{figure(100 / headroom)}% of" if headroom >= 1 else f"{figure(1 / headroom)} times"

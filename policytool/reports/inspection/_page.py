@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands.inspect import SuggestedFix
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
-from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
@@ -67,23 +66,6 @@ _LISTS: Final = ("allow", "infer", "deny", "clear", None)
 
 _KINDS: Final = 4
 """Kinds of ops named of each list, the commonest first; a header is read, not searched."""
-
-
-def is_traced_otherwise(layer: Layer) -> bool:
-    """
-    Return whether a layer has traced ops and none of them has the dtype that its policy declares to
-    compute in.
-
-    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever
-    the policy says.
-    """
-    judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
-    return (
-        judged
-        and bool(layer.traced_dtypes)
-        and dtypes.is_float(layer.compute_dtype)
-        and layer.compute_dtype not in layer.traced_dtypes
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

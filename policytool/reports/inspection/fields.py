@@ -38,7 +38,6 @@ from policytool.reports.fields import (
     nullable,
     streamed,
 )
-from policytool.reports.inspection._page import is_traced_otherwise
 from policytool.reports.page import Cell, Column, Tone
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
@@ -111,6 +110,23 @@ def _source_cell(layer: Layer) -> Cell:
     """
     is_plain = layer.source in {Source.DECLARED, Source.GLOBAL}
     return Cell(text="" if is_plain else layer.source.value, tone=Tone.DIM)
+
+
+def is_traced_otherwise(layer: Layer) -> bool:
+    """
+    Return whether a layer has traced ops and none of them has the dtype that its policy declares to
+    compute in.
+
+    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever
+    the policy says.
+    """
+    judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
+    return (
+        judged
+        and bool(layer.traced_dtypes)
+        and dtypes.is_float(layer.compute_dtype)
+        and layer.compute_dtype not in layer.traced_dtypes
+    )
 
 
 def _traced_cell(layer: Layer) -> Cell:

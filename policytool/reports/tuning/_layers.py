@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.tuning.objectives import TOLERANCE
 from policytool.numerics.tuning.results import Preference
 from policytool.releases.policy import policy_from_name
+from policytool.reports import checks
 from policytool.reports._words import bytes_words
-from policytool.reports.figures import HEADROOM, beyond, figure, many, share
+from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.reports.page import (
     Cell,
     Column,
@@ -238,7 +239,7 @@ def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
     dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
     if not layer.is_finite:
         yield f"NaN or infinity in {dtype}"
-    yield from beyond([layer.largest], dtype)
+    yield from checks.overflow_reasons([layer.largest], dtype)
 
 
 def _flushed(layer: TunedLayer) -> Iterator[str]:
