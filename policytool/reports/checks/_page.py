@@ -13,11 +13,10 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases.dtypes import HALVES
 from policytool.reports._words import failure_facts
 from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
-from policytool.reports.checks._advice import advice, command
 from policytool.reports.checks._caveats import caveats
 from policytool.reports.checks._facts import run_facts, side_facts
 from policytool.reports.checks._regressions import comparison_section
-from policytool.reports.checks._verdict import headline, place, verdict
+from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.figures import figure, share
 from policytool.reports.page import (
     Bar,

@@ -18,10 +18,9 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
-from policytool.reports.checks._advice import command
 from policytool.reports.checks._caveats import run_caveats
 from policytool.reports.checks._kept_scopes import computing_scopes, kept_reason
-from policytool.reports.checks._verdict import origin, verdict
+from policytool.reports.checks._verdict import command, origin, verdict
 from policytool.reports.fields import (
     AMOUNT,
     COUNT,
