@@ -21,7 +21,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
-from policytool.reports.checks._caveats import caveats
+from policytool.reports.checks._page import caveats
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.checks._caveats import device_caveats, input_caveats, side_caveats
-from policytool.reports.checks._facts import device_words, input_words, side_words
 from policytool.reports.checks._metric import metric_sentence
-from policytool.reports.checks._page import page
+from policytool.reports.checks._page import (
+    device_caveats,
+    device_words,
+    input_caveats,
+    input_words,
+    page,
+    side_caveats,
+    side_words,
+)
 from policytool.reports.checks._shown import overflow_reasons
 from policytool.reports.checks._verdict import Checks, headline
 from policytool.reports.checks.fields import REPORT

@@ -6,18 +6,19 @@ them, the worst first; with charts in HTML.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import Answer
+from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
-from policytool.reports._words import failure_facts
+from policytool.reports._words import bytes_words, failure_facts
 from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
-from policytool.reports.checks._caveats import caveats
-from policytool.reports.checks._facts import run_facts, side_facts
 from policytool.reports.checks._regressions import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
-from policytool.reports.figures import figure, share
+from policytool.reports.figures import figure, many, share
 from policytool.reports.page import (
     Bar,
     Bars,
@@ -36,15 +37,343 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.checks import (
+        Check,
+        CheckInput,
+        CheckInputs,
+        CheckRun,
+        CheckSide,
+        GraphRewrite,
+        KeptScope,
+        TensorFlowDevice,
+    )
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.reports.checks._verdict import Checks
     from policytool.reports.layout import View
     from policytool.reports.page import Chart
+
+
+def caveats(check: Check) -> list[str]:
+    """Return the limits of the check, each with its run unless all runs have it."""
+    caveats_by_run = [list(run_caveats(check, run)) for run in check.runs]
+    shared = (
+        [text for text in caveats_by_run[0] if all(text in other for other in caveats_by_run)]
+        if caveats_by_run
+        else []
+    )
+    own_ones = [
+        f"{place(run)}: {text}"
+        for run, texts in zip(check.runs, caveats_by_run, strict=True)
+        for text in texts
+        if text not in shared
+    ]
+    return [*shared, *own_ones]
+
+
+def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
+    """Yield what one run leaves open."""
+    if run.rewrite is not None and run.rewrite.unchanged is not None:
+        yield "the rewrite changed nothing, so this run does not test the policy"
+    if run.random:
+        yield (
+            f"{join_first(run.random)} "
+            f"{'generates' if len(run.random) == 1 else 'generate'} random numbers, which differ "
+            "between the two models"
+        )
+    yield from _quantized(check)
+    yield from _other_backends(check)
+    if not run.missing:
+        yield from input_caveats(run.inputs)
+    lost = list(_nonfinite_sentences(run))
+    if lost:
+        yield (f"{join_first(lost)} are NaN or infinite in the reference and were not compared")
+    yield from side_caveats(check.reference, check.candidate)
+    if not run.missing:
+        yield from device_caveats(run.device)
+
+
+def input_caveats(inputs: CheckInputs) -> Iterator[str]:
+    """Yield that inputs are not the user's."""
+    if inputs.kind is InputKind.SYNTHETIC:
+        yield f"inputs are synthetic (seed {inputs.seed}); results on real data may differ"
+
+
+def side_caveats(*sides: CheckSide) -> Iterator[str]:
+    """Yield that a model has no weights of its own."""
+    if any(side.weights == "random" for side in sides):
+        yield "weights are random because the file contains none"
+
+
+def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
+    """Yield that results on other devices are not the same."""
+    if device.kind == "cpu":
+        yield "results were measured on a CPU; GPU kernels accumulate differently"
+
+
+def _quantized(check: Check) -> Iterator[str]:
+    """Yield what the reference is if the file is quantised, and that nothing was tested."""
+    modes = check.reference.dequantized
+    stored = [mode for mode in modes if mode != "float8"]
+    if check.is_alike and not modes:
+        yield "both models have the same policies, so this run does not test them"
+    elif check.is_alike:
+        yield (
+            f"the {' and '.join(modes)} layers quantize only their weights, which are the same in "
+            "both models, so this run does not test the quantization"
+        )
+    if stored:
+        yield (
+            f"the reference uses the dequantized weights of the {' and '.join(stored)} layers, so "
+            "the error of quantizing the weights is not included; to include it, run policytool "
+            f"check ORIGINAL {check.candidate.path}"
+        )
+    if "float8" in modes:
+        yield (
+            "the file stores the weights of float8 layers unquantized, and the reference uses them"
+        )
+
+
+def _other_backends(check: Check) -> Iterator[str]:
+    """Yield that a model was written with another backend than the one that runs it."""
+    for path in dict.fromkeys((check.reference.path, check.candidate.path)):
+        side = next(
+            compared_side
+            for compared_side in (check.reference, check.candidate)
+            if compared_side.path == path
+        )
+        if side.written_with not in (None, side.backend):
+            yield (
+                f"{side.path} was written with the {side.written_with} backend and ran with the "
+                f"{side.backend} backend, whose kernels may round differently"
+            )
+
+
+def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
+    """Yield, for each output, how many values of the reference are not finite."""
+    for output in run.outputs:
+        metrics = output.accumulated
+        lost = (
+            sum(counts[0] for counts in (metrics.nan, metrics.infinite) if counts is not None)
+            if metrics is not None
+            else 0
+        )
+        if metrics is not None and lost:
+            yield f"{lost:,} of {metrics.elements:,} values of output {(output.name or '')}"
+
+
+_SCOPE_REASONS: Final = 3
+"""How many reasons are listed, the most frequent first."""
+
+_OPS: Final = 3
+_LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of TensorFlow's lists"))
+"""The lists whose ops are never converted."""
+
+
+def computing_scopes(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
+    """Yield the scopes whose ops compute; the others only pass values on."""
+    yield from (kept_scope for kept_scope in graph_rewrite.kept if _ops(kept_scope))
+
+
+def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
+    """
+    Yield a label and a text for the scopes that stay in float32 as a whole, and for those that do
+    in part.
+    """
+    for label, is_whole in (("kept", True), ("kept in part", False)):
+        by_reason: dict[str, list[str]] = {}
+        for kept_scope in computing_scopes(graph_rewrite):
+            if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None:
+                by_reason.setdefault(kept_reason(graph_rewrite, kept_scope), []).append(
+                    kept_scope.scope
+                )
+        if by_reason:
+            yield label, _text(by_reason)
+
+
+def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
+    """Return why ops of a scope stay in float32, according to TensorFlow's lists."""
+    ops = _ops(kept)
+    lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
+    listed = [
+        f"{_are([op for op in ops if lists[op] == name])} {what}"
+        for name, what in _LISTED
+        if name in lists.values()
+    ]
+    if listed:
+        return ", ".join(listed)
+    return f"{_are(ops)} converted only between other converted ops"
+
+
+def _text(by_reason: dict[str, list[str]]) -> str:
+    ranked_reasons = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    reason_texts = [
+        f"{join_first(scopes)} ({why})" for why, scopes in ranked_reasons[:_SCOPE_REASONS]
+    ]
+    more = sum(len(scopes) for _, scopes in ranked_reasons[_SCOPE_REASONS:])
+    return (
+        f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(reason_texts)}"
+        f"{f'; {more} more for other reasons' if more else ''}"
+    )
+
+
+def _ops(kept: KeptScope) -> list[str]:
+    return [op for op in kept.ops if not graph_ops.moves_values(op)]
+
+
+def _are(ops: list[str]) -> str:
+    return f"{join_first(ops, _OPS)} {'is' if len(ops) == 1 else 'are'}"
+
+
+_REASONS: Final = 3
+"""How many reasons are told why layers keep their policy, the commonest first."""
+
+_INPUTS: Final = 4
+_TYPES: Final = 4
+
+
+def side_facts(check: Check) -> Iterator[tuple[str, str]]:
+    """
+    Yield a label and a text for each of the two models, and for the libraries that loaded them.
+    """
+    both = check.reference, check.candidate
+    libraries = list(dict.fromkeys(side.library for side in both if side.library))
+    for label, side in zip(("reference", "candidate"), both, strict=True):
+        yield (
+            label,
+            " · ".join([*side_words(side), *([side.library] if len(libraries) > 1 else [])]),
+        )
+        if side.kept:
+            yield "kept", _kept_layers(side)
+    release = (
+        [f"TensorFlow {check.versions['tensorflow']}"] if "tensorflow" in check.versions else []
+    )
+    common_libraries = [
+        library
+        for library in libraries
+        if len(libraries) == 1
+        and library.lower() not in [release_text.lower() for release_text in release]
+    ]
+    backends = list(dict.fromkeys(f"{side.backend} backend" for side in both if side.library))
+    yield "versions", " · ".join([*release, *common_libraries, *backends])
+
+
+def run_facts(run: CheckRun) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text for the device of a run and for its inputs."""
+    yield "device", " · ".join(device_words(run.device))
+    yield "inputs", input_words(run.inputs)
+    if run.rewrite is not None:
+        yield "rewrite", rewrite(run.rewrite)
+        yield from kept_scope_facts(run.rewrite)
+    if run.aliases:
+        yield "same graph", f"{join_first(run.aliases)} (not run again)"
+    if run.unmatched:
+        yield (
+            "unmatched",
+            (
+                f"{many(len(run.unmatched), 'layer')} called by only one model: "
+                f"{join_first(run.unmatched)}"
+            ),
+        )
+
+
+def side_words(side: CheckSide) -> Iterator[str]:
+    """Yield what a model is: its path, and how many of its layers have each policy."""
+    yield side.path
+    counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
+    if counts:
+        (first, count), *others = counts
+        yield ", ".join(
+            [
+                f"{many(count, 'layer')} in {first}",
+                *(f"{number:,} in {policy}" for policy, number in others),
+            ]
+        )
+    if side.weights == "random":
+        yield "random weights"
+    if side.dequantized:
+        yield f"{' and '.join(side.dequantized)} layers dequantized"
+
+
+def _kept_layers(side: CheckSide) -> str:
+    reasons = Counter(side.kept.values())
+    reason_texts = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
+    more = sum(count for _, count in reasons.most_common()[_REASONS:])
+    return (
+        f"{many(len(side.kept), 'layer')}: "
+        f"{'; '.join(reason_texts)}{f'; {more} more for other reasons' if more else ''}"
+    )
+
+
+def _because(side: CheckSide, reason: str) -> str:
+    names = [name for name, layer_reason in side.kept.items() if layer_reason == reason]
+    return f"{join_first(names)} ({reason})"
+
+
+def device_words(tf_device: TensorFlowDevice) -> Iterator[str]:
+    """Yield the properties of a device."""
+    yield tf_device.name
+    if tf_device.model:
+        yield tf_device.model
+    if tf_device.compute_capability:
+        yield f"compute capability {tf_device.compute_capability}"
+    if tf_device.memory is not None:
+        yield bytes_words(tf_device.memory)
+    if tf_device.driver:
+        yield f"driver {tf_device.driver}"
+    yield from (
+        f"{name} {number}"
+        for name, number in (("CUDA", tf_device.cuda), ("cuDNN", tf_device.cudnn))
+        if number
+    )
+
+
+def rewrite(changes: GraphRewrite) -> str:
+    """Return what TensorFlow's automatic mixed precision changed."""
+    if changes.unchanged is not None:
+        return f"{changes.said}; {changes.unchanged}"
+    types = sorted(changes.by_type.items(), key=lambda item: (-item[1], item[0]))
+    named = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
+    before = (
+        (
+            f"; {many(changes.narrow_before, 'op')} used 16 bits before, so the original graph is "
+            "not a float32 reference"
+        )
+        if changes.narrow_before
+        else ""
+    )
+    return (
+        f"{changes.said}: {changes.ops:,} of {many(changes.total, 'op')} now use 16 bits "
+        f"({named}), {many(changes.casts, 'cast')} added{before}"
+    )
+
+
+def input_words(feed: CheckInputs) -> str:
+    """Return a description of the inputs of both models."""
+    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
+    size = (
+        f"{many(feed.batches, 'batch') if feed.batches == 1 else f'{feed.batches:,} batches'} "
+        f"of {feed.batch_size:,}"
+    )
+    input_texts = [_input(check_input) for check_input in feed.inputs[:_INPUTS]]
+    left = len(feed.inputs) - len(input_texts)
+    return f"{kind}, {size}: {'; '.join([*input_texts, *([f'{left} more'] if left else [])])}"
+
+
+def _input(check_input: CheckInput) -> str:
+    return f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}, {check_input.how}"
+
+
+def shape(sizes: tuple[int | None, ...] | None) -> str:
+    """Return a shape as Python writes it; a question mark for what is not known."""
+    if sizes is None:
+        return "?"
+    inside = ", ".join("None" if size is None else str(size) for size in sizes)
+    return f"({inside},)" if len(sizes) == 1 else f"({inside})"
 
 
 _TONES: Final = {

@@ -18,8 +18,7 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
-from policytool.reports.checks._caveats import run_caveats
-from policytool.reports.checks._kept_scopes import computing_scopes, kept_reason
+from policytool.reports.checks._page import computing_scopes, kept_reason, run_caveats
 from policytool.reports.checks._verdict import command, origin, verdict
 from policytool.reports.fields import (
     AMOUNT,
