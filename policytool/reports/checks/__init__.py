@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from policytool.reports.checks._layers import overflow_reasons
 from policytool.reports.checks._metric import metric_sentence
 from policytool.reports.checks._page import (
     device_caveats,
@@ -14,7 +15,6 @@ from policytool.reports.checks._page import (
     side_caveats,
     side_words,
 )
-from policytool.reports.checks._shown import overflow_reasons
 from policytool.reports.checks._verdict import Checks, headline
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
-from policytool.reports.checks._shown import (
-    NUMBER,
-    dtype,
-    error,
-    ratio,
-    remarks,
-    tolerance_cell,
-)
-from policytool.reports.figures import figure, many
+from policytool.releases.dtypes import HALVES
+from policytool.reports.figures import HEADROOM, decibels, figure, many, share
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
 
 if TYPE_CHECKING:
@@ -24,6 +19,115 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.page import Section
+
+    Judged = tuple[CheckedOutput, Judgement | None]
+    """An output, and how it was judged."""
+    from collections.abc import Iterable
+
+    from policytool.numerics.check_results.metrics import CheckedOutput
+
+
+NUMBER: Final = 11
+"""Columns that no number needs more of."""
+
+ARROW: Final = " → "
+"""Between a value of the reference and that of the candidate."""
+
+_LEAST: Final = 0.001
+"""Shares of lost values from which on they are told."""
+
+
+def measurements(output: CheckedOutput) -> list[Metrics]:
+    """Return the measurements of an output of a call: the isolated one, then the accumulated."""
+    return [metrics for metrics in (output.isolated, output.accumulated) if metrics is not None]
+
+
+def overflow_reasons(largest_values: Iterable[float | None], dtype: str) -> Iterator[str]:
+    """
+    Yield why a tensor overflowed, if the reference has numbers outside the range of its dtype.
+    """
+    largest = max((value for value in largest_values if value is not None), default=0.0)
+    limit = LARGEST_FINITE.get(dtype, math.inf)
+    if largest > limit:
+        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
+
+
+def _first_measured(values: Iterable[float | None], default: float) -> float:
+    return next((value for value in values if value is not None), default)
+
+
+def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
+    """
+    Yield further remarks on one output of a call. They are from its isolated measurement if there
+    is one, otherwise from the accumulated one.
+
+    :param far: whether to include the two values that are farthest apart.
+    """
+    every = measurements(output)
+    spoiled = next((metrics for metrics in every if metrics.overflow), None)
+    if spoiled is not None:
+        yield from _not_finite(spoiled)
+        yield from overflow_reasons(
+            (metrics.largest_reference for metrics in every), output.dtype_candidate
+        )
+    pair = next((metrics.pair for metrics in every if metrics.pair is not None), ())
+    ends = [figure(value) for value in pair] if far and spoiled is None else []
+    if len(set(ends)) > 1:
+        yield ARROW.join(ends)
+    for word, shares in (
+        ("subnormal", [metrics.subnormal for metrics in every]),
+        ("flushed", [metrics.flushed for metrics in every]),
+    ):
+        lost = _first_measured(shares, 0.0)
+        if lost >= _LEAST:
+            yield f"{share(lost)} {word}"
+    headroom = _first_measured((metrics.headroom for metrics in every), HEADROOM)
+    if headroom < HEADROOM and spoiled is None:
+        yield f"headroom {figure(headroom)}x"
+    differing = _first_measured((metrics.differing for metrics in every), 0)
+    if differing:
+        yield f"{differing:,} of {every[0].elements:,} values differ"
+
+
+def _not_finite(metrics: Metrics) -> Iterator[str]:
+    for word, counts in (("NaN", metrics.nan), ("Inf", metrics.infinite)):
+        if counts is not None and counts[1] > counts[0]:
+            yield f"{counts[1] - counts[0]:,} {word}"
+    yield f"{share(metrics.overflow)} not finite"
+
+
+def error(metrics: Metrics | None, *, missed: bool = False) -> Cell:
+    """Return the error between two tensors; an empty cell if it was not measured."""
+    if metrics is None:
+        return Cell(text="")
+    return (
+        Cell(text="NaN/Inf", tone=Tone.BAD)
+        if metrics.overflow
+        else Cell(text=figure(metrics.relative), tone=Tone.BAD if missed else Tone.PLAIN)
+    )
+
+
+def ratio(metrics: Metrics | None) -> Cell:
+    """Return the signal-to-noise ratio of two tensors."""
+    return Cell(text="" if metrics is None or metrics.overflow else decibels(metrics.snr_db))
+
+
+def tolerance_cell(judgement: Judgement | None) -> Cell:
+    """Return the tolerance; nothing where nothing was held against it."""
+    if judgement is None or (judgement.error is None and not judgement.is_missed):
+        return Cell(text="")
+    return Cell(
+        text=figure(judgement.tolerance), tone=Tone.PLAIN if judgement.is_missed else Tone.DIM
+    )
+
+
+def dtype(reference: str | None, candidate: str | None) -> Cell:
+    """Return the candidate's dtype, after the reference's if they differ."""
+    text = candidate or ""
+    if reference is not None and reference != candidate:
+        text = f"{reference}{ARROW.strip()}{text}"
+    return Cell(text=text, tone=Tone.HALF if candidate in HALVES else Tone.PLAIN)
+
 
 _LAYERS: Final = 10
 
@@ -219,3 +323,78 @@ def _layer_remarks(measured: Measured) -> Iterator[str]:
         yield measured.mark
     if measured.worst is not None:
         yield from remarks(measured.worst, far=measured.is_missed or bool(measured.mark))
+
+
+def output_section(run: CheckRun) -> Iterator[Section]:
+    """Yield every output, in the order of the model."""
+    if not run.outputs:
+        return
+    judgements = {
+        judgement.path: judgement
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.OUTPUT
+    }
+    judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
+    fields = list(_output_fields(judged))
+    yield table_section(
+        "outputs",
+        [column for column, _ in fields],
+        [
+            Row(cells=tuple(cell(pair) for _, cell in fields), is_missed=_is_missed(pair))
+            for pair in judged
+        ],
+    )
+
+
+def _output_fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
+    """
+    Yield the columns, each with the function that makes its cells, without columns that have no
+    measurement.
+    """
+    yield (
+        Column(title="output", minimum=14, is_name=True),
+        lambda pair: Cell(
+            text=pair[0].name or "output", tone=Tone.BAD if _is_missed(pair) else Tone.PLAIN
+        ),
+    )
+    yield (
+        Column(title="dtype", minimum=16, priority=3),
+        lambda pair: dtype(pair[0].dtype_reference, pair[0].dtype_candidate),
+    )
+    yield (
+        Column(title="error", minimum=NUMBER),
+        lambda pair: error(pair[0].accumulated, missed=_is_missed(pair)),
+    )
+    yield Column(title="SNR", minimum=NUMBER, priority=2), lambda pair: ratio(pair[0].accumulated)
+    yield (
+        Column(title="max abs", minimum=NUMBER, priority=4),
+        lambda pair: Cell(
+            text=figure(pair[0].accumulated.max_abs) if pair[0].accumulated is not None else ""
+        ),
+    )
+    yield Column(title="expected", minimum=NUMBER), lambda pair: tolerance_cell(pair[1])
+    if any(output.tf32 is not None for output, _ in judged):
+        yield (
+            Column(title="TF32", minimum=NUMBER, priority=5),
+            lambda pair: Cell(
+                text=figure(pair[0].tf32.relative) if pair[0].tf32 is not None else "",
+                tone=Tone.DIM,
+            ),
+        )
+    yield (
+        Column(title="details", minimum=16, priority=1, is_beneath=True),
+        lambda pair: Cell(text=_output_remarks(pair)),
+    )
+
+
+def _is_missed(pair: Judged) -> bool:
+    return pair[1] is not None and pair[1].is_missed
+
+
+def _output_remarks(pair: Judged) -> str:
+    output, judgement = pair
+    kind = judgement.not_comparable if judgement is not None else None
+    own = [
+        *([f"not comparable: {kind.value}"] if kind is not None else []),
+    ]
+    return "; ".join([*own, *remarks(output, far=_is_missed(pair))])

@@ -15,7 +15,7 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.reports._words import bytes_words, failure_facts
-from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
+from policytool.reports.checks import _devices, _gradients, _layers, _metric
 from policytool.reports.checks._regressions import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.figures import figure, many, share
@@ -433,7 +433,7 @@ def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
     yield from _metric.metric_section(run)
-    yield from _outputs.output_section(run)
+    yield from _layers.output_section(run)
     yield from _layers.layer_section(run, everything=everything)
     if run.gradients is not None:
         yield from _gradients.gradient_sections(run.gradients)

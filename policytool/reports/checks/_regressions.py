@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Change, Subject
+from policytool.reports.checks._layers import NUMBER
 from policytool.reports.checks._metric import metric_value
-from policytool.reports.checks._shown import NUMBER
 from policytool.reports.figures import figure, many
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
 from policytool.support.errors import short

@@ -15,9 +15,9 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     severity,
 )
+from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._metric import change_words
 from policytool.reports.checks._regressions import comparison_sentence
-from policytool.reports.checks._shown import measurements, overflow_reasons
 from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.reports.migrate_command import migrate_command
 from policytool.support.shorten import join_first
