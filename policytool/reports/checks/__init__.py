@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.reports.checks._layers import overflow_reasons
-from policytool.reports.checks._metric import metric_sentence
 from policytool.reports.checks._page import (
     device_caveats,
     device_words,
@@ -15,6 +14,7 @@ from policytool.reports.checks._page import (
     side_caveats,
     side_words,
 )
+from policytool.reports.checks._tables import metric_sentence
 from policytool.reports.checks._verdict import Checks, headline
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people

@@ -15,8 +15,8 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.reports._words import bytes_words, failure_facts
-from policytool.reports.checks import _devices, _gradients, _layers, _metric
-from policytool.reports.checks._regressions import comparison_section
+from policytool.reports.checks import _layers, _tables
+from policytool.reports.checks._tables import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.figures import figure, many, share
 from policytool.reports.page import (
@@ -431,13 +431,13 @@ def _facts(labelled_texts: Iterable[tuple[str, str]]) -> Facts:
 
 def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
-    yield from _devices.kernels(run, everything=everything)
-    yield from _metric.metric_section(run)
+    yield from _tables.kernels(run, everything=everything)
+    yield from _tables.metric_section(run)
     yield from _layers.output_section(run)
     yield from _layers.layer_section(run, everything=everything)
     if run.gradients is not None:
-        yield from _gradients.gradient_sections(run.gradients)
-    yield from _devices.timing(run)
+        yield from _tables.gradient_sections(run.gradients)
+    yield from _tables.timing(run)
 
 
 def remarks(check: Check) -> Iterator[str]:

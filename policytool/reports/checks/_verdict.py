@@ -16,8 +16,7 @@ from policytool.numerics.check_results.verdicts import (
     severity,
 )
 from policytool.reports.checks._layers import measurements, overflow_reasons
-from policytool.reports.checks._metric import change_words
-from policytool.reports.checks._regressions import comparison_sentence
+from policytool.reports.checks._tables import change_words, comparison_sentence
 from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.reports.migrate_command import migrate_command
 from policytool.support.shorten import join_first

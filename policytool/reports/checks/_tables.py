@@ -1,0 +1,433 @@
+"""
+What the device had to say: kernels that it lacks, ops that ran elsewhere, and what the calls took
+in time and memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.verdicts import Change, Subject
+from policytool.numerics.verdicts import loss_scales
+from policytool.reports._words import bytes_words
+from policytool.reports.checks._layers import NUMBER
+from policytool.reports.figures import figure, many, share
+from policytool.reports.page import Cell, Column, Row, Tone, table_section
+from policytool.support.errors import short
+from policytool.support.shorten import join_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.numerics.check_results.checks import Check, CheckRun, MissingKernel, Timing
+    from policytool.numerics.check_results.gradients import Gradients, Trial
+    from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
+    from policytool.numerics.check_results.verdicts import Comparison, Difference
+    from policytool.reports.page import Section
+
+
+_OPS: Final = 10
+"""How many kinds of ops are shown."""
+
+_STAYS: Final = "use --set 'LAYER=float32' for layers with a float32 kernel"
+_MS: Final = 1000
+
+
+def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
+    """
+    Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
+    """
+    if run.missing:
+        yield _ops("missing kernels", run.missing, everything=everything)
+    if run.fallbacks:
+        yield _ops("on the CPU instead", run.fallbacks, everything=everything)
+
+
+def _ops(title: str, missing_kernels: Sequence[MissingKernel], *, everything: bool) -> Section:
+    """
+    Return the table of ops without a kernel by layer; equal ops are one row with their number.
+    """
+    counts: dict[tuple[str, str, str, bool], int] = {}
+    for kernel in missing_kernels:
+        key = (
+            kernel.layer if kernel.layer is not None else "",
+            kernel.type,
+            kernel.dtype or "",
+            kernel.in_float32,
+        )
+        counts[key] = counts.get(key, 0) + 1
+    visible_counts = list(counts.items()) if everything else list(counts.items())[:_OPS]
+    rows = [
+        Row(
+            cells=(
+                Cell(text=layer or "(no layer)", tone=Tone.PLAIN if layer else Tone.DIM),
+                Cell(text=op if count == 1 else f"{count:,} {op}"),
+                Cell(text=dtype, tone=Tone.HALF),
+                Cell(text="yes" if in_float32 else "no"),
+            )
+        )
+        for (layer, op, dtype, in_float32), count in visible_counts
+    ]
+    more = len(counts) - len(visible_counts)
+    return table_section(
+        title=title,
+        columns=(
+            Column(title="layer", minimum=18, is_name=True),
+            Column(title="op", minimum=16),
+            Column(title="dtype", minimum=8),
+            Column(title="in float32", minimum=3),
+        ),
+        rows=tuple(rows),
+        sentences=(
+            *([f"{more:,} more not shown; use --all-layers to show all"] if more else []),
+            *([_STAYS] if any(kernel.in_float32 for kernel in missing_kernels) else []),
+        ),
+    )
+
+
+def timing(run: CheckRun) -> Iterator[Section]:
+    """
+    Yield what the two models took for a batch, and the candidate's share of what the reference
+    took.
+    """
+    if not run.timings:
+        return
+    reference, candidate = run.timings["reference"], run.timings["candidate"]
+    counted = "" if reference.peak_memory is not None else "; memory is not measured on this device"
+    batch = f"latency is the median for one batch of {many(run.inputs.batch_size, 'example')}"
+    yield table_section(
+        title="timing",
+        columns=tuple(
+            Column(title=title, minimum=len(title))
+            for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")
+        ),
+        rows=(
+            _timing_cells("reference", reference),
+            _timing_cells("candidate", candidate),
+            _ratio(reference, candidate),
+        ),
+        sentences=(
+            (
+                f"{batch}; memory is the peak tensor memory during one call, excluding "
+                f"weights{counted}"
+            ),
+        ),
+    )
+
+
+def _timing_cells(name: str, measured_timing: Timing) -> Row:
+    times = (measured_timing.latency, *measured_timing.spread)
+    memory = "" if measured_timing.peak_memory is None else bytes_words(measured_timing.peak_memory)
+    return Row(
+        cells=(
+            Cell(text=name),
+            *(Cell(text=_seconds(duration)) for duration in times),
+            Cell(text=figure(measured_timing.throughput)),
+            Cell(text=memory),
+        )
+    )
+
+
+def _ratio(reference: Timing, candidate: Timing) -> Row:
+    """Return the candidate's numbers over the reference's."""
+    tone = Tone.GOOD if candidate.latency < reference.latency else Tone.BAD
+    times = (
+        Cell(text=_times(candidate.latency, reference.latency), tone=tone),
+        Cell(text=""),
+        Cell(text=""),
+    )
+    rate = Cell(text=_times(candidate.throughput, reference.throughput), tone=tone)
+    memory = Cell(text=_times(candidate.peak_memory, reference.peak_memory))
+    return Row(cells=(Cell(text="candidate / reference"), *times, rate, memory))
+
+
+def _times(value: float | None, of: float | None) -> str:
+    """Return how many times a number is another; nothing where one is not known."""
+    return f"{figure(value / of)}x" if value is not None and of else ""
+
+
+def _seconds(value: float) -> str:
+    return f"{figure(value)} s" if value >= 1 else f"{figure(_MS * value)} ms"
+
+
+_SCALE_WIDTH: Final = 10
+_VARIABLES: Final = 5
+"""How many variables are shown, those first that lose most without a loss scale."""
+
+
+def gradient_sections(gradients: Gradients) -> Iterator[Section]:
+    """
+    Yield the losses of all gradients under each loss scale with the conclusions from them, and the
+    variables that lose most.
+    """
+    scales = _scales(gradients)
+    titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
+    yield table_section(
+        title="gradients",
+        columns=(
+            Column(title="loss scaling", minimum=17),
+            *(Column(title=title, minimum=_SCALE_WIDTH) for title in titles),
+        ),
+        rows=tuple(Row(cells=_scale_cells(label, trial)) for label, trial in scales),
+        sentences=tuple(text for text in loss_scales.decision(gradients).sentences),
+    )
+    if scales:
+        yield from _variables(gradients, scales)
+
+
+def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
+    """
+    Return the trials without a scale, with the recorded one and with a dynamic one, in that order,
+    each scale once.
+    """
+    labels: dict[float, list[str]] = {}
+    for label, scale in (
+        ("none", 1.0),
+        ("recorded", gradients.recorded_scale),
+        ("dynamic", gradients.dynamic.scale),
+    ):
+        if scale is not None:
+            labels.setdefault(scale, []).append(label)
+    tried = [(", ".join(names), gradients.at(scale)) for scale, names in labels.items()]
+    return [(label, trial) for label, trial in tried if trial is not None]
+
+
+def _number(scale: float) -> str:
+    """Return a scale as people write it: powers of two below 1 as a fraction."""
+    return f"{scale:,.0f}" if scale >= 1 else f"1/{1 / scale:,.0f}"
+
+
+def _scale_cells(label: str, trial: Trial) -> tuple[Cell, ...]:
+    total = trial.total
+    lost = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
+    return (
+        Cell(text=label),
+        Cell(text=_number(trial.scale)),
+        Cell(text=share(total.underflow_share), tone=lost if total.underflow else Tone.PLAIN),
+        Cell(text=share(total.overflow_share), tone=lost if total.overflow else Tone.PLAIN),
+        Cell(text=share(total.subnormal_share)),
+        Cell(text=figure(total.relative_error)),
+        Cell(text=figure(trial.loss)),
+    )
+
+
+def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
+    """
+    Yield the variables that lose elements, each with the share of its gradient that is lost under
+    each scale.
+    """
+    first = scales[0][1].variables
+    order = sorted(
+        range(len(first)),
+        key=lambda place: (-(first[place].overflow_share + first[place].underflow_share), place),
+    )
+    lossy = [
+        place
+        for place in order
+        if any(
+            trial.variables[place].underflow or trial.variables[place].overflow
+            for _, trial in scales
+        )
+    ]
+    if not lossy:
+        return
+    rows = [
+        Row(
+            cells=(
+                Cell(text=gradients.variables[place].path),
+                Cell(text=gradients.variables[place].flow, tone=Tone.DIM),
+                *(Cell(text=_lost_shares(trial, place)) for _, trial in scales),
+            )
+        )
+        for place in lossy[:_VARIABLES]
+    ]
+    more = len(lossy) - len(rows)
+    yield table_section(
+        title="lost elements by variable",
+        columns=(
+            Column(title="variable", minimum=18, is_name=True),
+            Column(title="dtype", minimum=8),
+            *(Column(title=label, minimum=9) for label, _ in scales),
+        ),
+        rows=tuple(rows),
+        sentences=(f"{more:,} more {'variables' if more > 1 else 'variable'} with lost elements",)
+        if more
+        else (),
+    )
+
+
+def _lost_shares(trial: Trial, place: int) -> str:
+    """Return the share of a gradient that underflows, and the share that overflows if any does."""
+    variable = trial.variables[place]
+    over = f"{share(variable.overflow_share)} over" if variable.overflow else ""
+    under = share(variable.underflow_share) if variable.underflow or not over else ""
+    return ", ".join(part for part in (under, over) if part)
+
+
+_METRIC_WIDTH: Final = 9
+_DIGITS: Final = 5
+
+
+def metric_sentence(task_metric: TaskMetric) -> str:
+    """Return how the metric changes in the output where it gets worse by most."""
+    worst = task_metric.worst
+    of_output = f" of output {worst.output}" if len(task_metric.outputs) > 1 else ""
+    text = change_words(f"metric {task_metric.name}{of_output}", worst)
+    if worst.drop is None or worst.drop <= 0:
+        return text
+    better = "" if task_metric.higher_is_better else "; lower is better"
+    return f"{text} (allowed {figure(worst.max_drop)}{better})"
+
+
+def change_words(name: str, output_metric: OutputMetric) -> str:
+    """Return how the metric of one output changes."""
+    ends = (
+        f"from {metric_value(output_metric.reference)} to {metric_value(output_metric.candidate)}"
+    )
+    if output_metric.drop is None:
+        return f"{name} cannot be compared: it changes {ends}"
+    if not output_metric.drop:
+        return f"{name} is {metric_value(output_metric.reference)} in both models"
+    if output_metric.drop < 0:
+        return f"{name} gets better, {ends}"
+    return f"{name} gets worse by {figure(output_metric.drop)}, {ends}"
+
+
+def metric_section(run: CheckRun) -> Iterator[Section]:
+    """Yield the metric of each output that has labels."""
+    task_metric = run.verdict.metric
+    if task_metric is None:
+        return
+    better = "higher" if task_metric.higher_is_better else "lower"
+    yield table_section(
+        f"metric {task_metric.name}",
+        (
+            Column(title="output", minimum=14, is_name=True),
+            *(
+                Column(title=title, minimum=_METRIC_WIDTH)
+                for title in ("reference", "candidate", "drop", "allowed")
+            ),
+        ),
+        [_metric_row(output_metric) for output_metric in task_metric.outputs],
+        [f"{better} values are better"],
+    )
+
+
+def _metric_row(output_metric: OutputMetric) -> Row:
+    tone = Tone.PLAIN if output_metric.passed else Tone.BAD
+    return Row(
+        cells=(
+            Cell(text=output_metric.output or "all", tone=tone),
+            Cell(text=metric_value(output_metric.reference)),
+            Cell(text=metric_value(output_metric.candidate), tone=tone),
+            Cell(text=figure(output_metric.drop), tone=tone),
+            Cell(
+                text=figure(output_metric.max_drop),
+                tone=Tone.DIM if output_metric.passed else Tone.PLAIN,
+            ),
+        ),
+        is_missed=not output_metric.passed,
+    )
+
+
+def metric_value(number: float) -> str:
+    return f"{number:.{_DIGITS}g}"
+
+
+_ROWS: Final = 10
+_WORDS: Final = {
+    Change.EXCEEDS: "larger than rounding explains now",
+    Change.GREW: "larger",
+    Change.WORSE: "worse",
+    Change.WITHIN: "explained by rounding now",
+    Change.SHRANK: "smaller",
+    Change.BETTER: "better",
+}
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Return whether anything is worse than in the earlier check."""
+    worse = comparison.regressions
+    if not worse:
+        return f"no regression compared with {comparison.file}"
+    first = worse[0]
+    before, now = (_difference_value(first, value) for value in (first.before, first.now))
+    which = "" if len(worse) == 1 else "the first one, "
+    return (
+        f"{many(len(worse), 'regression')} compared with {comparison.file}: {which}"
+        f"{first.about.value} {first.path} ({before} before, {now} now)"
+    )
+
+
+def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
+    """Yield what changed, regressions first."""
+    earlier_comparison = check.comparison
+    if earlier_comparison is None:
+        return
+    visible_differences = (
+        earlier_comparison.differences if everything else earlier_comparison.differences[:_ROWS]
+    )
+    several = (
+        len(
+            {
+                (difference.device, difference.signature)
+                for difference in earlier_comparison.differences
+            }
+        )
+        > 1
+    )
+    titles = [*(["run"] if several else []), "before", "now", "allowed", "change"]
+    yield table_section(
+        f"compared with {earlier_comparison.file}",
+        (
+            Column(title="output, layer or metric", minimum=20, is_name=True),
+            *(Column(title=title, minimum=NUMBER) for title in titles),
+        ),
+        [_difference_row(difference, several=several) for difference in visible_differences],
+        [*_sentences(earlier_comparison, len(visible_differences))],
+    )
+
+
+def _difference_row(difference: Difference, *, several: bool) -> Row:
+    tone = Tone.BAD if difference.is_regression else Tone.GOOD
+    run = [
+        Cell(
+            text=" ".join(
+                [difference.device, *([difference.signature] if difference.signature else [])]
+            )
+        )
+    ]
+    return Row(
+        cells=(
+            Cell(text=difference.path, tone=Tone.BAD if difference.is_regression else Tone.PLAIN),
+            *(run if several else []),
+            Cell(text=_difference_value(difference, difference.before)),
+            Cell(text=_difference_value(difference, difference.now)),
+            Cell(text=figure(difference.allowed)),
+            Cell(text=_WORDS[difference.change], tone=tone),
+        ),
+        is_missed=difference.is_regression,
+    )
+
+
+def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
+    count = many(comparison.paired, "error")
+    changed = sum(difference.about is not Subject.METRIC for difference in comparison.differences)
+    yield f"{count} compared, {comparison.paired - changed:,} without a large change"
+    if len(comparison.differences) > visible_count:
+        more = many(len(comparison.differences) - visible_count, "more change")
+        yield f"{more} not shown; use --all-layers to show all"
+    for names, which in (
+        (comparison.only_before, "the earlier check"),
+        (comparison.only_now, "this check"),
+    ):
+        if names:
+            listed = join_first([short(name) for name in names])
+            yield f"only in {which}: {listed}"
+    yield from comparison.notes
+
+
+def _difference_value(difference: Difference, number: float | None) -> str:
+    if number is None:
+        return ""
+    return metric_value(number) if difference.about is Subject.METRIC else figure(number)
