@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 
 from policytool.commands.diff import try_diff
-from policytool.reports import View
+from policytool.reports import View, html
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
-from policytool.reports.html import charts, tables
+from policytool.reports.html import charts
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.page import (
@@ -236,6 +236,6 @@ def test_measurements_are_no_choices() -> None:
     ]
     rows[0] = rows[0]._replace(cells=(*rows[0].cells[:1], Cell(text="Conv2D"), Cell(text="0.25")))
     columns = tuple(Column(title=title) for title in ("layer", "class", "error"))
-    shown = tables.prepare(Table(columns=columns, rows=tuple(rows)))
+    shown = html.prepare(Table(columns=columns, rows=tuple(rows)))
     assert [found.title for found in shown.filters] == ["class"]
     assert shown.filters[0].choices == ("Conv2D", "Dense")
