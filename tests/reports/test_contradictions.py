@@ -22,7 +22,8 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
 from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_name
-from policytool.reports import View, _words
+from policytool.reports import View
+from policytool.reports._words import loader_lines
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.inspection._page import headline
@@ -250,7 +251,7 @@ def test_reports_of_any_verdicts_agree(selected: Selected, judged: tuple[Verdict
     """Whatever the causes and doubts are, also where a release has both."""
     [model] = selected.inspection.models
     check_inspection(whole(_with_verdicts(model, judged)))
-    lines = _words.loader_lines(judged)
+    lines = loader_lines(judged)
     check_text("\n".join(f"{label} {text}" for label, text in lines), *judged)
     said = statements("\n".join(f"{label} {text}" for label, text in lines))
     assert {name for name in said if "=" not in name} >= {release_name(name) for name in CURRENT}

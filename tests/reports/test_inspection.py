@@ -15,7 +15,8 @@ from policytool.commands import inspect as inspection
 from policytool.commands.inspect import Selected, Selection, SuggestedFix, select
 from policytool.model.model import Source
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.reports import View, _words
+from policytool.reports import View
+from policytool.reports._words import bytes_words, generation_words, loss_scale_words
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import width_of
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
@@ -382,7 +383,7 @@ def test_loss_scales_show_what_differs_from_the_defaults(
     scale: Dynamic | Fixed | None, words: str
 ) -> None:
     """In words."""
-    assert _words.loss_scale_words(scale) == words
+    assert loss_scale_words(scale) == words
 
 
 @pytest.mark.parametrize(
@@ -399,7 +400,7 @@ def test_loss_scales_show_what_differs_from_the_defaults(
 )
 def test_bytes_have_readable_units(count: int, words: str) -> None:
     """The unit keeps the number short."""
-    assert _words.bytes_words(count) == words
+    assert bytes_words(count) == words
 
 
 @pytest.mark.parametrize(
@@ -414,4 +415,4 @@ def test_bytes_have_readable_units(count: int, words: str) -> None:
 )
 def test_generations_have_the_names_of_releases(generation: str | None, words: str) -> None:
     """Ids become names."""
-    assert _words.generation_words(generation) == words
+    assert generation_words(generation) == words
