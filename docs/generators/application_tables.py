@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Final
 
-from policytool.reports._words import generation_words
 from policytool.reports.markdown import code, row
+from policytool.reports.words import generation_words
 
 RECORD: Final = Path(__file__).parent.parent.parent / "fixtures" / "applications.json"
 _NO_MODEL: Final = "model"

@@ -19,8 +19,8 @@ from policytool.releases import behaviour
 from policytool.releases.releases import KERAS2, KERAS3, LOADERS, newest
 from policytool.releases.targets import descriptions
 from policytool.reports import rule_reference
-from policytool.reports._words import generation_words
 from policytool.reports.markdown import code, prose, row
+from policytool.reports.words import generation_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,7 +12,6 @@ from policytool.commands.summary import OTHER, POLICIES, saved_bytes
 from policytool.formats import TITLES
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import CURRENT
-from policytool.reports._words import FAILS, UNKNOWN, bytes_words, failure_facts, generation_words
 from policytool.reports.fields import (
     COUNT,
     OPTIONAL_TEXT,
@@ -50,6 +49,7 @@ from policytool.reports.page import (
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter, row_columns, row_values
 from policytool.reports.shared_fields import FORMAT, PATH_TEXT, WRITTEN_BY_TEXT, failures_field
+from policytool.reports.words import FAILS, UNKNOWN, bytes_words, failure_facts, generation_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

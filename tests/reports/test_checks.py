@@ -24,7 +24,7 @@ from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
-from policytool.reports.figures import decibels, figure, share, upward
+from policytool.reports.words import decibels, figure, share, upward
 from tests.contracts.reporter_contract import compared
 from tests.helpers.cases import for_each
 from tests.helpers.example_checks import (

@@ -23,11 +23,11 @@ from policytool.migration.planning.options import options_from_arguments
 from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
 from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_name
 from policytool.reports import View
-from policytool.reports._words import loader_lines
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.inspection._page import headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.reports.words import loader_lines
 from policytool.rules.finding import Audited
 from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole

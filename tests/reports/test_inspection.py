@@ -16,9 +16,9 @@ from policytool.commands.inspect import Selected, Selection, SuggestedFix, selec
 from policytool.model.model import Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
-from policytool.reports._words import bytes_words, generation_words, loss_scale_words
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import width_of
+from policytool.reports.words import bytes_words, generation_words, loss_scale_words
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH

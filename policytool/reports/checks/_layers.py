@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.releases.dtypes import HALVES
-from policytool.reports.figures import HEADROOM, decibels, figure, many, share
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
+from policytool.reports.words import HEADROOM, decibels, figure, many, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

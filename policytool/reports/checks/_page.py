@@ -14,11 +14,9 @@ from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
-from policytool.reports._words import bytes_words, failure_facts
 from policytool.reports.checks import _layers, _tables
 from policytool.reports.checks._tables import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
-from policytool.reports.figures import figure, many, share
 from policytool.reports.page import (
     Bar,
     Bars,
@@ -37,6 +35,7 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
+from policytool.reports.words import bytes_words, failure_facts, figure, many, share
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:

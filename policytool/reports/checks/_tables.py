@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.numerics.verdicts import loss_scales
-from policytool.reports._words import bytes_words
 from policytool.reports.checks._layers import NUMBER
-from policytool.reports.figures import figure, many, share
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
+from policytool.reports.words import bytes_words, figure, many, share
 from policytool.support.errors import short
 from policytool.support.shorten import join_first
 

@@ -17,8 +17,8 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words, comparison_sentence
-from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.reports.migrate_command import migrate_command
+from policytool.reports.words import HEADROOM, figure, many, share
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:

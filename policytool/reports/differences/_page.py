@@ -13,7 +13,6 @@ from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pa
 from policytool.formats import TITLES
 from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.reports._words import failure_facts, generation_words, loss_scale_words
 from policytool.reports.page import (
     Block,
     Cell,
@@ -28,6 +27,7 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
+from policytool.reports.words import failure_facts, generation_words, loss_scale_words
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases.releases import release_name
 from policytool.reports import shell
-from policytool.reports._words import EFFECTS, failure_facts, generation_words, migrate_words
 from policytool.reports.page import (
     Bar,
     Bars,
@@ -28,6 +27,7 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
+from policytool.reports.words import EFFECTS, failure_facts, generation_words, migrate_words
 from policytool.rules.finding import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
 from policytool.support.shorten import join_and_count

@@ -15,21 +15,6 @@ from policytool.model.model import Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
-from policytool.reports._words import (
-    EFFECTS,
-    FAILS,
-    LOADS,
-    OUTCOMES,
-    UNKNOWN,
-    bytes_words,
-    failure_facts,
-    generation_words,
-    loader_lines,
-    loader_ranges,
-    loss_scale_words,
-    migrate_words,
-    training_lines,
-)
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection.fields import dtype_words
 from policytool.reports.page import (
@@ -44,6 +29,21 @@ from policytool.reports.page import (
     Sentence,
     Tone,
     Verdict,
+)
+from policytool.reports.words import (
+    EFFECTS,
+    FAILS,
+    LOADS,
+    OUTCOMES,
+    UNKNOWN,
+    bytes_words,
+    failure_facts,
+    generation_words,
+    loader_lines,
+    loader_ranges,
+    loss_scale_words,
+    migrate_words,
+    training_lines,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.reports._words import loss_scale_words
 from policytool.reports.fields import (
     CODE,
     COUNT,
@@ -51,6 +50,7 @@ from policytool.reports.shared_fields import (
     StoredLossScale,
     failures_field,
 )
+from policytool.reports.words import loss_scale_words
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from policytool.releases.generations import GENERATIONS
 from policytool.releases.layer_changes import measured_releases
 from policytool.releases.policy import Policy
 from policytool.releases.releases import family_of
-from policytool.reports._words import loader_ranges, loss_scale_words
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
+from policytool.reports.words import loader_ranges, loss_scale_words
 from policytool.support.errors import SpellingError
 from policytool.support.shorten import join_and_count, join_first
 from policytool.support.text.jsontext import ABSENT

@@ -14,7 +14,11 @@ from policytool.formats.discovery import display_path
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
 from policytool.releases.releases import CURRENT, get
-from policytool.reports._words import (
+from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
+from policytool.reports.plans import _changes
+from policytool.reports.plans._changes import changes_table
+from policytool.reports.plans.fields import verification_words
+from policytool.reports.words import (
     COMPILE,
     FAILS,
     LOADS,
@@ -25,10 +29,6 @@ from policytool.reports._words import (
     loader_ranges,
     training_lines,
 )
-from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
-from policytool.reports.plans import _changes
-from policytool.reports.plans._changes import changes_table
-from policytool.reports.plans.fields import verification_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ from policytool.numerics.tuning.objectives import TOLERANCE
 from policytool.numerics.tuning.results import Preference
 from policytool.releases.policy import policy_from_name
 from policytool.reports import checks
-from policytool.reports._words import bytes_words
-from policytool.reports.figures import HEADROOM, figure, many, share
 from policytool.reports.page import (
     Cell,
     Column,
@@ -31,6 +29,7 @@ from policytool.reports.tuning._verdict import (
     limit_words,
     times,
 )
+from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:

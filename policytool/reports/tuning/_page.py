@@ -12,8 +12,6 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.results import Ending, Preference, Split
 from policytool.reports import checks, plans
-from policytool.reports._words import failure_facts
-from policytool.reports.figures import figure, many, upward
 from policytool.reports.page import Block, Command, Fact, Facts, Notes, Page, Section, Tone
 from policytool.reports.tuning._layers import (
     converted_section,
@@ -31,6 +29,7 @@ from policytool.reports.tuning._verdict import (
     times,
     verdict,
 )
+from policytool.reports.words import failure_facts, figure, many, upward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.objectives import GRADIENT_ERROR
 from policytool.numerics.tuning.results import Ending
 from policytool.reports import shell
-from policytool.reports.figures import figure, many, share
 from policytool.reports.migrate_command import migrate_command
 from policytool.reports.page import Sentence, Tone, Verdict
+from policytool.reports.words import figure, many, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

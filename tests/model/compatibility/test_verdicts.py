@@ -23,7 +23,7 @@ from policytool.model import config_traits, reading, writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
-from policytool.reports._words import loader_lines
+from policytool.reports.words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT

@@ -1,0 +1,214 @@
+"""Values in the words of people."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Outcome
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.releases.releases import LOADERS, get, release_name
+from policytool.reports import shell
+from policytool.reports.page import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from policytool.commands.inspect import Failure
+    from policytool.model.model import PartVerdict, Verdict
+
+
+def generation_words(generation: str | None) -> str:
+    """Return a generation as people say it: ``TF 2.3 to 2.4``, ``Keras 3.4 and later``."""
+    if generation is None:
+        return "unknown release"
+    words = release_name(generation)
+    if words == generation:
+        return generation
+    return f"{words[:-1]} and later" if words.endswith("+") else words.replace("-", " to ")
+
+
+def loss_scale_words(scale: Dynamic | Fixed | None) -> str:
+    """Return a loss scale in words; nothing for none."""
+    match scale:
+        case Fixed(value=value):
+            return f"fixed {value:g}"
+        case Dynamic() if scale == Dynamic():
+            return "dynamic"
+        case Dynamic():
+            multiplier = (
+                "" if scale.multiplier == Dynamic().multiplier else f", times {scale.multiplier:g}"
+            )
+            return f"dynamic from {scale.initial:g}, {scale.growth_steps} steps{multiplier}"
+    return ""
+
+
+def bytes_words(count: int) -> str:
+    """Return a number of bytes in the unit that keeps it readable."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":  # noqa: PLR2004  # binary units
+            break
+        size /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+EFFECTS: Final = {
+    "safe": "predictions unchanged",
+    "unsafe": "changes predictions or training",
+}
+"""What a fix does to what the model computes."""
+
+
+def migrate_words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command that changes a model."""
+    return ("policytool", "migrate", shell.file(path), *arguments)
+
+
+LOADS: Final = "loads in"
+FAILS: Final = "fails in"
+UNKNOWN: Final = "unknown in"
+COMPILE: Final = "compile"
+"""Labels of what releases make of a file, and of its training configuration."""
+
+OUTCOMES: Final = {Outcome.LOADS: LOADS, Outcome.UNKNOWN: UNKNOWN, Outcome.INCOMPATIBLE: FAILS}
+"""The label of each outcome, in the order of reports."""
+
+
+def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """
+    Return a label and a text for the releases that load the file, for each reason why others are
+    unknown, for each reason why others fail, and for each reason why releases need
+    ``compile=False``.
+    """
+    if not verdicts:
+        return []
+    judged = [(verdict.loader, verdict) for verdict in verdicts]
+    loading = [verdict.loader for verdict in verdicts if verdict.outcome is Outcome.LOADS]
+    unknown = _by_reason(Outcome.UNKNOWN, judged)
+    none = [] if unknown else [(LOADS, "none of the tested releases")]
+    return [
+        *([(LOADS, loader_ranges(loading))] if loading else none),
+        *unknown,
+        *_by_reason(Outcome.INCOMPATIBLE, judged),
+        *training_lines(verdicts),
+    ]
+
+
+def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Return why releases need ``compile=False`` to load the model, or may need it."""
+    training = [
+        (verdict.loader, verdict.training) for verdict in verdicts if verdict.training is not None
+    ]
+    return [
+        (COMPILE, f"compile=True {label} {text}")
+        for outcome in (Outcome.INCOMPATIBLE, Outcome.UNKNOWN)
+        for label, text in _by_reason(outcome, training)
+    ]
+
+
+def _by_reason(
+    outcome: Outcome, judged: Sequence[tuple[str, Verdict | PartVerdict]]
+) -> list[tuple[str, str]]:
+    """Return a line for each reason of an outcome, with the releases that have it."""
+    releases: dict[str | None, list[str]] = {}
+    for release, verdict in judged:
+        if verdict.outcome is outcome:
+            releases.setdefault(verdict.explanation, []).append(release)
+    label = OUTCOMES[outcome]
+    return [(label, f"{loader_ranges(names)}: {reason}") for reason, names in releases.items()]
+
+
+def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str:
+    """
+    Return loaders in words, neighbours of one library joined: ``TF 2.4 to 2.15, tf_keras 2.21``.
+
+    :param among: all releases, of which neighbours stand side by side
+    """
+    parts: list[list[str]] = []
+    for loader in loaders:
+        last = parts[-1][-1] if parts else None
+        if (
+            last
+            and among.index(loader) == among.index(last) + 1
+            and get(loader).library == get(last).library
+        ):
+            parts[-1].append(loader)
+        else:
+            parts.append([loader])
+    return ", ".join(
+        generation_words(part[0]) + (f" to {get(part[-1]).version}" if len(part) > 1 else "")
+        for part in parts
+    )
+
+
+def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:
+    """Return a fact for each file that a command failed on."""
+    return tuple(Fact(label=failure.path, text=failure.message) for failure in failures)
+
+
+_DIGITS: Final = 3
+_LEAST_SHARE: Final = 1e-4
+"""Shares below it, or as near to all, are said to be so instead of being rounded to none or all."""
+
+_GROUPED: Final = (1e3, 1e6)
+"""
+From the first to below the second, numbers are written out with commas instead of an exponent.
+"""
+
+HEADROOM: Final = 16.0
+"""Reports mention a smaller headroom, because other inputs may have larger values."""
+
+_UPWARD: Final = Context(prec=_DIGITS, rounding=ROUND_CEILING)
+
+
+def figure(value: float | None) -> str:
+    """Return a number in three digits; nothing for None."""
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return _short(f"{value:.{_DIGITS}g}")
+
+
+def upward(value: float) -> str:
+    """Return a number in three digits that is not smaller: a tolerance that an option takes."""
+    return f"{float(_UPWARD.create_decimal(Decimal(value))):.{_DIGITS}g}"
+
+
+def share(fraction: float | None) -> str:
+    """Return a fraction in percent; what is neither nothing nor all is never called so."""
+    if fraction is None:
+        return ""
+    if 0 < fraction < _LEAST_SHARE:
+        return "<0.01%"
+    if 1 - _LEAST_SHARE < fraction < 1:
+        return ">99.99%"
+    return f"{100 * fraction:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def decibels(value: float | None) -> str:
+    """Return a signal-to-noise ratio; ``exact`` where there is no noise."""
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "exact" if value > 0 else "-inf dB"
+    return f"{value:.1f} dB"
+
+
+def many(count: int, word: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    """
+    Return a number without its exponent where it is short without, and without the exponent's zero
+    where not: ``65,500``, ``4.2e-5``.
+    """
+    mantissa, e, exponent = text.partition("e")
+    value = float(text)
+    if _GROUPED[0] <= abs(value) < _GROUPED[1]:
+        return f"{value:,.0f}"
+    return f"{mantissa}e{int(exponent)}" if e else text
