@@ -34,8 +34,8 @@ JOBS = {
     "reexport": "reexport.run",
     "predict": "predict.run",
     "check": "check.run",
-    "trial": "trial.run_trial",
-    "devices": "devices.available.run",
+    "trial": "check.run_trial",
+    "devices": "devices.run",
 }
 """Kind of job to the function that does it."""
 

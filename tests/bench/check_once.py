@@ -96,7 +96,7 @@ def main() -> None:
             counts_exponents=False,
         )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
-        unoptimized = importlib.import_module(f"{PACKAGE}.devices.available").unoptimized
+        unoptimized = importlib.import_module(f"{PACKAGE}.devices").unoptimized
 
         def check() -> None:
             with unoptimized(library.tf):

@@ -26,10 +26,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
 library_of: Any = import_module("tf_runtime.library")
 backward: Any = import_module("tf_runtime.gradients.backward")
-gradients: Any = import_module("tf_runtime.gradients.reductions")
+training_step: Any = import_module("tf_runtime.gradients.training_step")
 losses: Any = import_module("tf_runtime.gradients.losses")
-stepping: Any = import_module("tf_runtime.gradients.training_step")
-seeded: Any = import_module("tf_runtime.feeding.seeded")
+seeded: Any = import_module("tf_runtime.feeding.recipes")
 
 BATCHES: Final = 2
 SIZE: Final = 8
@@ -190,7 +189,7 @@ class Live:
             self.tf.constant(job["reference"], "float32"),
             self.tf.cast(self.tf.constant(job["scaled"], "float16"), "float32"),
         )
-        vector = gradients.Reducer(self.library).reduced(
+        vector = training_step.Reducer(self.library).reduced(
             reference, scaled, self.tf.constant(job["scale"], "float32"), "float16"
         )
         found: list[float] = vector.numpy().tolist()
@@ -237,11 +236,11 @@ def values(*models: Any) -> list[Any]:
 def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     """Do one job."""
     if "scaled" in job:
-        return {"values": live.reduced(job), "fields": list(gradients.FIELDS)}
+        return {"values": live.reduced(job), "fields": list(training_step.FIELDS)}
     if "spelled" in job:
         return {"losses": live.losses(job["spelled"])}
     traced: list[Any] = []
-    plain = stepping.Step._differentiated  # noqa: SLF001  # what is traced
+    plain = training_step.Step._differentiated  # noqa: SLF001  # what is traced
 
     def counting(*arguments: Any) -> Any:
         traced.append(arguments[0])
@@ -251,7 +250,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     reference, candidate = loaded or live.pair(job["model"], job["policy"])
     batches = live.batches(reference, job.get("model"))
     before = values(reference, candidate)
-    stepping.Step._differentiated = counting  # noqa: SLF001
+    training_step.Step._differentiated = counting  # noqa: SLF001
     try:
         found: dict[str, Any] = {
             "result": backward.gradients(
@@ -261,7 +260,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     except library_of.Refused as error:
         found = {"refused": [error.code, str(error)]}
     finally:
-        stepping.Step._differentiated = plain  # noqa: SLF001
+        training_step.Step._differentiated = plain  # noqa: SLF001
     after = values(reference, candidate)
     same = len(before) == len(after) and all(
         np.array_equal(one, other, equal_nan=True) for one, other in zip(before, after, strict=True)

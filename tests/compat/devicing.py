@@ -37,7 +37,7 @@ def runtime(name: str) -> Any:
 def opened(family: str, **wanted: Any) -> Any:
     """Return a library with its devices set up."""
     library = runtime("library").Library(family)
-    runtime("devices.available").configure(library.tf, wanted)
+    runtime("devices").configure(library.tf, wanted)
     return library
 
 
@@ -56,7 +56,7 @@ def logical(count: int) -> dict[str, Any]:
     there.
     """
     library = opened("keras3", logical=count)
-    tf, devices = library.tf, runtime("devices.available")
+    tf, devices = library.tf, runtime("devices")
 
     def prepare(device: str) -> Any:
         with tf.device(device):
@@ -81,7 +81,7 @@ def logical(count: int) -> dict[str, Any]:
             made = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
             made[0, 0].numpy()
         end = time.time()
-        timed = runtime("devices.timing").time_calls(
+        timed = runtime("devices").time_calls(
             library, tf.function(model), tf.ones((5, LIMIT)), device, 3
         )
         return {
@@ -110,9 +110,9 @@ def logical(count: int) -> dict[str, Any]:
         "none": refusal(lambda: devices.choose_devices(tf, "gpu:0")),
         "again": refusal(lambda: devices.configure(tf, {"logical": count})),
         "other": refusal(lambda: devices.configure(tf, {"logical": count + 1})),
-        "ran": runtime("devices.parallel_devices").side_by_side(names, prepare, measure),
+        "ran": runtime("devices").side_by_side(names, prepare, measure),
         "failed": refusal(
-            lambda: runtime("devices.parallel_devices").side_by_side(
+            lambda: runtime("devices").side_by_side(
                 names, lambda device: device, fail
             )
         ),
@@ -128,7 +128,7 @@ def timed(sizes: list[int]) -> list[Any]:
     takes long.
     """
     library = opened("keras3", logical=2)
-    tf, timing = library.tf, runtime("devices.timing")
+    tf, timing = library.tf, runtime("devices")
 
     def multiply(x: Any) -> Any:
         once = tf.matmul(x, x)
@@ -159,7 +159,7 @@ def determined(_: None) -> dict[str, Any]:
     first = config.is_op_determinism_enabled()
     layer = library.keras.layers.Dense(3)
     layer.build((None, 4))  # random ops have to be seeded now, those of initialisers too
-    runtime("devices.available").configure(tf, {"deterministic": False})
+    runtime("devices").configure(tf, {"deterministic": False})
     return {"first": first, "then": config.is_op_determinism_enabled()}
 
 
@@ -168,7 +168,7 @@ def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     Return the ops of a function without a kernel, and whether TensorFlow finds none for one of
     them.
     """
-    told = runtime("devices.op_placement").missing_kernels(
+    told = runtime("op_placement").missing_kernels(
         tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}"
     )
     try:
@@ -225,7 +225,7 @@ def texts(_: None) -> list[Any]:
         lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])
     ).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
-    found: list[Any] = runtime("devices.op_placement").missing_kernels(
+    found: list[Any] = runtime("op_placement").missing_kernels(
         tf, operations, "gpu", {operation.name: operation.type for operation in operations}
     )
     return found
@@ -349,7 +349,7 @@ def models(arguments: list[Any]) -> list[Any]:
     family, paths = arguments
     library = opened(family)
     library.trust()
-    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("model_calls")
+    tf, seeded, serving = library.tf, runtime("feeding.recipes"), runtime("model_calls")
     sys.path.insert(0, str(RUNTIME.parents[1] / "fixtures"))
     classes = import_module("writer.custom_classes").classes(
         import_module("writer.api").open_release(

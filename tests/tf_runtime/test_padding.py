@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding import padding
 from policytool.tf_runtime.feeding.batches import Feeder
+from policytool.tf_runtime.feeding.padding import PADDING_WAYS
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
@@ -61,7 +61,7 @@ def test_rows_are_padded_partly_and_fully(batch: int) -> None:
     (array,) = drawn([ids()], batch=batch)
     kinds = [kind(row) for row in array]
     assert kinds == (CYCLE * len(kinds))[: len(kinds)]
-    assert len(kinds) >= padding.PADDING_WAYS
+    assert len(kinds) >= PADDING_WAYS
 
 
 def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:

@@ -159,7 +159,7 @@ class Running:
     def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the device's run as JSON, with the additional measurements of the job; ``about`` is
-        the device, as :func:`..devices.available.list_devices` returns it.
+        the device, as :func:`..devices.list_devices` returns it.
         """
         report = {
             "device": about,

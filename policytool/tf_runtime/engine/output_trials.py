@@ -99,7 +99,7 @@ class Trials:
         """
         Load the reference and run it.
 
-        ``device`` is a name and what :func:`..devices.available.list_devices` has about it.
+        ``device`` is a name and what :func:`..devices.list_devices` has about it.
 
         :raises Refused: if the reference cannot be loaded or called.
         """

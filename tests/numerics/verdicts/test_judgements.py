@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
-from policytool.numerics.verdicts import answers, judgements
+from policytool.numerics.verdicts import answers
+from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.safety import Rule
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support.errors import UsageError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
     """Return how the one output of a model is judged."""
-    (judgement,) = judgements.judge_run(
+    (judgement,) = judge_run(
         [call("net/dense", None)],
         [found],
         Tolerances(given=tuple(map(parse_tolerance, tolerances))),

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ..library import Library, Refused, sentence
+from .library import Library, Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping, Sequence
