@@ -37,9 +37,8 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
 )
 from policytool.numerics.verdicts import safety
-from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.safety import Rule
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances, judge_run
 from policytool.reports.checks import Checks
 from policytool.support.text import codec
 

@@ -11,9 +11,9 @@ from policytool.numerics.check_results import checks, gradients, metrics
 from policytool.numerics.check_results.checks import CheckRun
 from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import safety
-from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.output_kinds import check_names
 from policytool.numerics.verdicts.task_metric import metric_from_json
+from policytool.numerics.verdicts.tolerances import judge_run
 from policytool.support.text import codec
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.numerics.check_results.verdicts import CheckVerdict, Ruling
-from policytool.numerics.verdicts.judgements import judge_run
-from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
+from policytool.numerics.verdicts.tolerances import Tolerances, judge_run, parse_tolerance
 from tests.helpers.example_checks import call, whole
 
 if TYPE_CHECKING:
@@ -27,9 +26,7 @@ def hashing(differing: int, *inputs: str) -> LayerCall:
 
 def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     """Return the verdict on calls."""
-    return judge_run(
-        calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances)))
-    )
+    return judge_run(calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances))))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.judgements import judge_run
 from policytool.numerics.verdicts.safety import Rule
-from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
+from policytool.numerics.verdicts.tolerances import Tolerances, judge_run, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
 
