@@ -10,8 +10,15 @@ import pytest
 
 from policytool.tf_runtime.engine.comparisons import measure_extremes
 from policytool.tf_runtime.engine.tensor_errors import FIELDS
-from policytool.tf_runtime.feeding.batches import FedInputs, Feeder
-from policytool.tf_runtime.feeding.extremes import CONSTANT, EDGES, KINDS, LABELS, extreme_values
+from policytool.tf_runtime.feeding.batches import (
+    CONSTANT,
+    EDGES,
+    KINDS,
+    LABELS,
+    FedInputs,
+    Feeder,
+    extreme_values,
+)
 from policytool.tf_runtime.feeding.reached_layers import WHOLE, Reached
 from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.batches import Feeder
-from policytool.tf_runtime.feeding.padding import PADDING_WAYS
+from policytool.tf_runtime.feeding.batches import PADDING_WAYS, Feeder
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot

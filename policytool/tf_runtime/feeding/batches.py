@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import Refused, sentence
-from . import extremes, given_arrays, padding, user_functions
+from . import given_arrays, user_functions
 from .given_arrays import Source, fitted_arrays
 from .recipes import SIZES
 from .slots import RAGGED, SPARSE
@@ -21,6 +21,150 @@ if TYPE_CHECKING:
     from ..library import Library
     from .recipes import Recipe
     from .slots import Slot, Taken
+
+
+CONSTANT, EDGES = "constant", "edges"
+KINDS = (CONSTANT, EDGES)
+LABELS = {CONSTANT: "constant values", EDGES: "the lowest and highest values"}
+"""What sentences call the batches."""
+
+_CONSTANT, _HIGHEST, _LOWEST, _EVEN, _ODD = range(5)
+_WAYS = {CONSTANT: (_CONSTANT,), EDGES: (_HIGHEST, _LOWEST, _EVEN, _ODD)}
+"""Rows of each kind: in the last two, high values alternate with low ones."""
+
+
+class ExtremeBatch:
+    """One extra batch, made when it is asked for."""
+
+    def __init__(
+        self, kinds: Sequence[str], make: Callable[[Sequence[str], int], Any], first: int = 0
+    ) -> None:
+        """``make`` returns tensors for kinds and the number of the first row of theirs."""
+        self.kinds = tuple(kinds)
+        self._make = make
+        self._first = first
+        self._made: Any = None
+
+    @property
+    def tensors(self) -> Any:
+        """The inputs, as the call takes them."""
+        if self._made is None:
+            self._made = self._make(self.kinds, self._first)
+        return self._made
+
+    def parts(self) -> list[ExtremeBatch]:
+        """Return a batch for each kind; nothing for a batch of one kind."""
+        if len(self.kinds) == 1:
+            return []
+        return [ExtremeBatch([kind], self._make) for kind in self.kinds]
+
+
+WAYS = sum(len(ways) for ways in _WAYS.values())
+"""Rows of a batch that has each row of all kinds once."""
+
+
+def extreme_batches(rows: int, make: Callable[[Sequence[str], int], Any]) -> list[ExtremeBatch]:
+    """
+    Return the extra batches: one of all kinds if it has enough rows, because each
+    costs as much time as a random one.
+    """
+    if rows >= WAYS:
+        return [ExtremeBatch(KINDS, make)]
+    return [
+        ExtremeBatch([kind], make, first)
+        for kind in KINDS
+        for first in range(0, len(_WAYS[kind]), rows)
+    ]
+
+
+def extreme_values(
+    recipe: Recipe, kinds: Sequence[str], shape: Sequence[int], first: int = 0
+) -> Any:
+    """
+    Return an array for one input; ``first`` is the number of its first row among those of its
+    kinds.
+    """
+    lowest, highest = (_filled(edge, shape) for edge in recipe.edges)
+    constant = _filled(recipe.constant, shape)
+    ways = [way for kind in kinds for way in _WAYS[kind]]
+    if not shape:
+        return constant if ways[first % len(ways)] == _CONSTANT else highest
+    array = np.array(highest)
+    for row in range(shape[0]):
+        way = ways[(first + row) % len(ways)]
+        if way == _CONSTANT:
+            array[row] = constant[row]
+        elif way == _LOWEST:
+            array[row] = _lowest_row(recipe, lowest[row], highest[row])
+        elif way in (_EVEN, _ODD):
+            is_odd = way == _ODD and not recipe.is_mask
+            array[row] = np.where(_places(array[row]) % 2 == is_odd, highest[row], lowest[row])
+    return array
+
+
+def _lowest_row(recipe: Recipe, lowest: Any, highest: Any) -> Any:
+    """
+    Return the lowest values of a row; a mask keeps the first place of each sequence, because no
+    model is made for sequences of which nothing is left.
+    """
+    is_sequence = recipe.is_mask and np.ndim(lowest) and np.shape(lowest)[-1] > 1
+    return np.where(_places(lowest) == 0, highest, lowest) if is_sequence else lowest
+
+
+def _places(row: Any) -> Any:
+    """Return the place of each value on the last axis."""
+    shape = np.shape(row)
+    return np.broadcast_to(np.arange(shape[-1] if shape else 1).reshape(shape[-1:]), shape)
+
+
+def _filled(value: Any, shape: Sequence[int]) -> Any:
+    array = np.asarray(value)
+    return np.broadcast_to(
+        array.astype(object) if array.dtype.kind in "US" else array, tuple(shape)
+    )
+
+
+PADDING_WAYS = 4
+"""Nowhere, at the end, at the beginning, everywhere."""
+
+_NOWHERE, _END, _BEGINNING, _EVERYWHERE = range(PADDING_WAYS)
+_SENTENCES_RANK = 3
+
+
+def pad_tails(array: Any, parts: Any, padding: float) -> None:
+    """End every other sequence early, but never before its first element."""
+    for row in range(1, array.shape[0], 2):
+        array[row, _kept(array, parts, row) :] = padding
+
+
+def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: int) -> None:
+    """
+    Pad the rows in the different ways in turn. In ``WAYS`` rows, all inputs have the same mask; in
+    the next ``WAYS`` rows, each input has another mask.
+
+    ``first`` is the number of the first row over all batches, ``place`` the number of the input
+    among the padded inputs. In ids of several sentences, every other sentence also ends early.
+    """
+    for row in range(array.shape[0]):
+        number = first + row
+        way = (
+            number + (place if number % (2 * PADDING_WAYS) >= PADDING_WAYS else 0)
+        ) % PADDING_WAYS
+        kept = _kept(array, parts, row)
+        if way == _END:
+            array[row, kept:] = recipe.padding
+        elif way == _BEGINNING:
+            array[row, : array.shape[1] - kept] = recipe.padding
+        elif way == _EVERYWHERE:
+            array[row] = recipe.padding
+        if array.ndim == _SENTENCES_RANK and recipe.limit is not None:
+            array[row, 1::2, array.shape[2] // 2 :] = recipe.padding
+
+
+def _kept(array: Any, parts: Any, row: int) -> int:
+    """Return how many elements of a row's sequence stay."""
+    return max(1, int(parts[row] * array.shape[1]))
+
 
 BATCH = 8
 """Rows of a batch where nobody says another number."""
@@ -55,31 +199,29 @@ class FedInputs:
         self.told = dict(report)
         """The entry in the report, as JSON."""
 
-        self.extremes: list[extremes.ExtremeBatch] = []
+        self.extremes: list[ExtremeBatch] = []
         """The extra batches."""
 
         self.save: Callable[[Sequence[Any]], None] | None = None
         """Writes batches to the user's file; None if the user did not request it."""
 
-    def add_extremes(self, beside: Sequence[extremes.ExtremeBatch]) -> None:
+    def add_extremes(self, beside: Sequence[ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
         self.extremes = list(beside)
         self._tell()
 
-    def keep_extremes(
-        self, kept: Sequence[extremes.ExtremeBatch], dropped: Sequence[extremes.ExtremeBatch]
-    ) -> None:
+    def keep_extremes(self, kept: Sequence[ExtremeBatch], dropped: Sequence[ExtremeBatch]) -> None:
         """
         Keep some of the extra batches, and add notes about the dropped ones, for which the
         reference itself returns NaN or infinity.
         """
         self.extremes = list(kept)
         self._tell()
-        for kind in extremes.KINDS:
+        for kind in KINDS:
             if any(kind in batch.kinds for batch in dropped):
                 self.told["notes"].append(
                     "the batch of {} was left out because the reference returns NaN or infinity "
-                    "for it".format(extremes.LABELS[kind])
+                    "for it".format(LABELS[kind])
                 )
         if self.save is not None and kept:
             self.save(self.all)
@@ -92,7 +234,7 @@ class FedInputs:
     def _tell(self) -> None:
         self.told["batches"] = len(self.batches) + len(self.extremes)
         self.told["extra"] = [
-            kind for kind in extremes.KINDS if any(kind in batch.kinds for batch in self.extremes)
+            kind for kind in KINDS if any(kind in batch.kinds for batch in self.extremes)
         ]
 
 
@@ -154,13 +296,13 @@ class Feeder:
         """Return seeded inputs, and with ``extremes`` extra batches."""
         count = self.wanted["batches"] or 1
         if self.wanted.get("pads_every_way"):
-            count = max(count, -(-padding.PADDING_WAYS // self.batch_size))
+            count = max(count, -(-PADDING_WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
         hows = [recipe.how for recipe in recipes]
         beside = []
         if self.wanted.get("extremes"):
-            rows = min(self.batch_size, extremes.WAYS) if self.fixed is None else self.batch_size
-            beside = extremes.extreme_batches(
+            rows = min(self.batch_size, WAYS) if self.fixed is None else self.batch_size
+            beside = extreme_batches(
                 rows,
                 lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
@@ -246,9 +388,9 @@ class Feeder:
             array = np.asarray(recipe.draw(random, shape))
             if recipe.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
                 if self.wanted.get("pads_every_way"):
-                    padding.pad_every_way(array, parts, recipe, first=number * rows, place=padded)
+                    pad_every_way(array, parts, recipe, first=number * rows, place=padded)
                 else:
-                    padding.pad_tails(array, parts, recipe.padding)
+                    pad_tails(array, parts, recipe.padding)
                 padded += 1
             arrays.append(_thinned(slot, array, random))
         return arrays
@@ -261,7 +403,7 @@ class Feeder:
         arrays = []
         for place, (slot, recipe) in enumerate(zip(self.slots, recipes)):
             shape = _drawn_shape(slot, size, rows)
-            array = extremes.extreme_values(recipe, kinds, shape, first)
+            array = extreme_values(recipe, kinds, shape, first)
             arrays.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
         return arrays
 
