@@ -348,7 +348,7 @@ def _is_model(path: Path) -> bool:
     if _is_own_report(real):
         return False
     try:
-        from policytool.formats.tfjs.read import is_shard  # only where a report may replace one
+        from policytool.formats.tfjs import is_shard  # only where a report may replace one
 
         if is_shard(real):
             return True

@@ -134,7 +134,7 @@ def _content(path: Path) -> bytes:
     return opening.read_bounded(path, limits.JSON_BYTES)
 
 
-def text(path: Path) -> str:
+def whole_text(path: Path) -> str:
     """
     Return the text of a file that is nothing but one.
 
@@ -228,7 +228,7 @@ class Creator:
     document: Callable[[Content, str], Document]
     """Return the document that reading the file gives, as if it were at a path."""
 
-    check: Callable[[Path, Content], None]
+    check: Callable[[Path, Content], None] | None = None
     """
     Raise :class:`policytool.formats.writers.WriteError` if a draft lacks what loaders need
     and a document does not say: names in attributes.

@@ -329,9 +329,7 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
                     is_link=not follow and opening.links_beside(shard),
                 )
     elif model_format is sharded_weights.FORMAT:
-        from policytool.formats.sharded_weights import shards
-
-        for shard_path in shards(probe, []):
+        for shard_path in sharded_weights.shards(probe, []):
             yield _Part(source=local(shard_path), name=Path(shard_path.name))
 
 

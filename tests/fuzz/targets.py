@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, Final
 import h5py
 
 from policytool import rules
-from policytool.formats import format_detection
+from policytool.formats import format_detection, yaml_architecture
 from policytool.formats.checkpoint import names as _checkpoint_names
 from policytool.formats.checkpoint.bundle import _objects
 from policytool.formats.rewriting import WriteError
-from policytool.formats.yaml_architecture import rewrite as yaml_architecture
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
 from policytool.model import policy_map, reading

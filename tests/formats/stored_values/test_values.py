@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from policytool.formats import casting, format_detection
+from policytool.formats import tfjs as tfjs_format
 from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.document import Document, Tensor
 from policytool.formats.format_detection import open_values
 from policytool.formats.hdf5 import datasets
 from policytool.formats.stored_values import ValuesError
-from policytool.formats.tfjs import values as tfjs_values
 from tests.conftest import UNPACKED
 from tests.helpers import small_models
 from tests.helpers.paths import FIXTURES
@@ -493,7 +493,7 @@ def test_a_tensor_may_lie_in_several_shards(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever they are cut, and read in blocks however small."""
-    monkeypatch.setattr(tfjs_values, "BLOCK", 5)
+    monkeypatch.setattr(tfjs_format, "BLOCK", 5)
     data = bytes(7) + KERNEL.tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 7 + cut])
     (tmp_path / "sub").mkdir()

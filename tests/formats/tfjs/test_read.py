@@ -12,7 +12,7 @@ import pytest
 import policytool
 from policytool.formats import FORMATS, Probe, tfjs
 from policytool.formats.document import Layout
-from policytool.formats.tfjs.read import escapes, is_shard
+from policytool.formats.tfjs import escapes, is_shard
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import value
 from tests.conftest import MIXED_TFJS, run

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policytool.formats.rewriting import WriteError
-from policytool.formats.yaml_architecture.rewrite import apply
+from policytool.formats.yaml_architecture import apply
 from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
 from policytool.support.text.jsonedit import EditError

@@ -3,31 +3,49 @@ TensorFlow.js layers models: a ``model.json`` with a Keras config and a manifest
 whose values lie in shards beside it.
 
 TensorFlow.js itself computes in float32 and keeps its variables so, whatever the policies say. They
-count again where the converter, ``tensorflowjs`` in Python, builds a Keras model of the file.
+count again where the converter, ``tensorflowjs`` in Python, builds a Keras model of the file. To
+rewrite a model, the text of ``model.json`` is edited, and its tensors stay as they are; a copy in
+another directory gets copies of the shards.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import re
 from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
+from policytool.formats.base import Format, Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.tfjs import recognise
+from policytool.formats.stored_values import BLOCK, ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
 
+    from policytool.formats.edits import Cast
+    from policytool.formats.stored_values import Array, Values
+    from policytool.formats.writers import Rewriter
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
+
+_BEGINNING: Final = re.compile(
+    rb"""\s*\{\s*"(?:modelTopology|weightsManifest|generatedBy|convertedBy|userDefinedMetadata)"\s*:
+       | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
+    re.VERBOSE,
+)
+"""The key that any release of the converter, or of TensorFlow.js, writes first."""
 
 PART: Final = "model.json"
 MANIFEST: Final = "weightsManifest"
@@ -36,6 +54,12 @@ _CONFIG: Final = "model_config"
 _TRAINING: Final = "training_config"
 _VARS: Final = "vars"
 _GRAPH: Final = "graph-model"
+_STRING: Final = "string"
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins like a ``model.json``."""
+    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,3 +305,141 @@ def _about_storage(
             f"({words}); they become floats when the file is loaded"
         )
         yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del document, stack
+    return TfjsValues(probe)
+
+
+class TfjsValues:
+    """The values of one model; a shard is opened when one of its tensors is read."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        place = self._places.get(tensor)
+        if place is None:
+            raise ValuesError("the file contains no values for this variable")
+        if place.quantised:
+            raise ValuesError("its values are stored quantized")
+        if tensor.dtype == _STRING or place.offset is None:
+            raise ValuesError("text values, and the values stored after them, cannot be read")
+        from policytool.formats.casting import arrays_of_chunks, numpy_dtype  # NumPy
+
+        dtype = numpy_dtype(tensor.dtype)
+        try:
+            yield from arrays_of_chunks(
+                self._bytes(
+                    place.paths, place.offset, dtype.itemsize * math.prod(tensor.shape or ())
+                ),
+                dtype,
+            )
+        except OSError as error:
+            raise ValuesError(f"its shards cannot be read: {error.strerror or error}") from error
+
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """
+        Return the tensors as the manifest lists them: in the layer's own order; by number, where
+        they have numbers for names.
+        """
+        return (
+            by_number(tensors)
+            if all(tensor.path[-2:-1] == (_VARS,) for tensor in tensors)
+            else tensors
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[Tensor, TensorLocation]:
+        try:
+            return {place.tensor: place for place in places(self._probe)}
+        except ModelFileError as error:  # it was read a moment ago
+            raise ValuesError(error.message) from error
+
+    def _bytes(self, paths: tuple[str, ...], start: int, count: int) -> Iterator[bytes]:
+        """
+        Yield so many bytes of shards that follow one another, a block at a time.
+
+        :raises ValuesError: where a shard lies elsewhere, or all together have fewer.
+        """
+        for path in paths:
+            if not count:
+                return
+            with opening.regular_stream(self._shard(path)) as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(min(start, size))
+                start -= min(start, size)
+                while count and (data := stream.read(min(BLOCK, count))):
+                    count -= len(data)
+                    yield data
+        if count:
+            raise ValuesError("its shards are shorter than the manifest declares")
+
+    def _shard(self, name: str) -> AnyPath:
+        """Return the path of a shard: a file of the model's own directory."""
+        path = self._probe.path.parent / name
+        if escapes(name) or self._probe.leads_out(path):
+            raise ValuesError("its shard is outside the model's directory and was not read")
+        if not opening.is_file(path):
+            raise ValuesError("its shard is missing")
+        return path
+
+
+def rewriter() -> Rewriter:
+    """Return how models are rewritten."""
+    from policytool.formats.writers import text_rewriter
+
+    return text_rewriter(PART, refuse=_refuse_casts, companions=_companions)
+
+
+def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
+    from policytool.formats.writing import WriteError  # what writes is imported to write
+
+    if casts:
+        raise WriteError(
+            "not-rewritable",
+            f"the tensors of {path.name} cannot be cast in TensorFlow.js files, but the "
+            "plan casts some; run again with --dry-run",
+        )
+
+
+def _companions(path: Path) -> tuple[str, ...]:
+    """
+    Return the shards that a copy needs, relative to the model's directory.
+
+    :raises WriteError: for one that lies elsewhere.
+    """
+    from policytool.formats.writers import whole_text
+    from policytool.formats.writing import WriteError
+
+    try:
+        model, _ = jsontext.parse(whole_text(path))
+    except jsontext.JsonError as error:
+        raise WriteError(
+            "source-changed", f"{error}, but was valid before; run again with --dry-run"
+        ) from error
+    names = shards(model)
+    outside = next((name for name in names if escapes(name)), None)
+    if outside is not None:
+        raise WriteError(
+            "not-rewritable",
+            f"refers to {outside!r}, a shard outside its directory that cannot be copied; "
+            "write the output to the directory of the model",
+        )
+    return names
+
+
+FORMAT: Final = Format(
+    package=__name__,
+    reader=f"{__name__}:read",
+    rewriter_maker=f"{__name__}:rewriter",
+    values_opener=f"{__name__}:open_values",
+    document_format="tfjs",
+    title="TensorFlow.js layers model",
+    suffixes=(".json",),
+    recognise=recognise,
+    names_parts=True,
+)

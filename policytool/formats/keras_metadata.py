@@ -3,7 +3,7 @@ A lone ``keras_metadata.pb``, as many are published without the SavedModel aroun
 
 Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of
 the ways that led to them. What held no metadata of its own, such as a list of layers, is no node
-here; and there are no variables.
+here; and there are no variables. To rewrite it, its metadata is edited, and every other byte stays.
 """
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.base import Probe, parse_json
+from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, ObjectNode, Observation, Writer
-from policytool.formats.saved_model.files import KERAS
+from policytool.formats.saved_model.files import KERAS, KERAS_PREFIX
 from policytool.support import limits
 from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from policytool.formats.base import Probe
+    from policytool.formats.writers import Changes, FileChange, Rewriter
     from policytool.support.text.jsontext import Json
 
+_NODES_TAG: Final = b"\n"
+"""The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
+
+_ROOT: Final = b"\x1a\x04root"
+"""The path of the model's own node, which is the first."""
+
+_NEAR: Final = 64
+"""Where the first node's path and identifier stand: before its metadata."""
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 _LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
@@ -32,6 +43,17 @@ _NODES: Final = 1
 _ID: Final = 2
 _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 """Fields of SavedMetadata and of its SavedObject (keras/protobuf/saved_metadata.proto)."""
+
+
+def recognise(probe: Probe) -> bool:
+    """
+    Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or
+    that lies at the root.
+    """
+    if probe.is_directory or not probe.head.startswith(_NODES_TAG):
+        return False
+    near = probe.head[:_NEAR]
+    return _ROOT in near or (KERAS_PREFIX.encode() in near and b"\x1a" in near)
 
 
 def read(probe: Probe) -> Document:
@@ -150,3 +172,30 @@ def _number_layers(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
             position += 1
         else:
             yield label, child
+
+
+def rewriter() -> Rewriter:
+    """Return how metadata is rewritten."""
+    from policytool.formats.writers import Rewriter  # what writes is imported to write
+
+    return Rewriter(files=_files)
+
+
+def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return what changes in the file."""
+    from policytool.formats.saved_model.metadata import MetadataChange
+    from policytool.formats.writers import refuse_casts
+
+    refuse_casts(path, changes.casts)
+    return {"": MetadataChange(file=KERAS, edits=changes.edits)}
+
+
+FORMAT: Final = Format(
+    package=__name__,
+    reader=f"{__name__}:read",
+    rewriter_maker=f"{__name__}:rewriter",
+    document_format="keras-metadata",
+    title="a keras_metadata.pb file",
+    suffixes=(".pb",),
+    recognise=recognise,
+)

@@ -1,26 +1,56 @@
 """
-Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is where, and the shards
-``NAME_00000.weights.h5``, ... beside it.
+Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is where, and the HDF5
+files ``NAME_00000.weights.h5``, ... beside it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Probe, parse_json
+from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.sharded_weights import SUFFIX
 from policytool.support import limits, steps
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
+    from policytool.formats.base import Probe
+    from policytool.formats.stored_values import Values
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
+SUFFIX: Final = ".weights.json"
+
+_HEAD: Final = re.compile(rb'\s*\{\s*("metadata"\s*:\s*\{[^{}]*\}\s*,\s*)?"weight_map"\s*:')
+"""How the file begins: Keras writes the total size, then the map."""
+
+_SHARD: Final = re.compile(r"(.+)_\d{5,}\.weights\.h5", re.DOTALL)
+
 MAP: Final = "weight_map"
 SHARD_SUFFIX: Final = ".weights.h5"
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file is JSON that begins with a map of weights."""
+    return _HEAD.match(probe.head) is not None
+
+
+def whole(path: AnyPath) -> AnyPath | None:
+    """
+    Return the map of the shards that a path is one of, where it lies beside it; None for any other
+    path.
+    """
+    match = _SHARD.fullmatch(path.name)
+    if match is None:
+        return None
+    mapped = path.with_name(match[1] + SUFFIX)
+    try:
+        return mapped if opening.is_file(mapped) else None
+    except OSError:  # the shard stands for itself
+        return None
 
 
 def read(probe: Probe) -> Document:
@@ -102,3 +132,27 @@ def _beside(probe: Probe, name: str) -> AnyPath:
             f"refers to the missing shard {name}; copy it to the same directory",
         )
     return path
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """
+    Open the values of all shards together.
+
+    :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
+    """
+    from policytool.formats.hdf5.values import open_files
+
+    return open_files(probe, list(shards(probe, [])), document, stack)
+
+
+FORMAT: Final = Format(
+    package=__name__,
+    reader=f"{__name__}:read",
+    values_opener=f"{__name__}:open_values",
+    document_format="weights",
+    title="a weights file",
+    recognise=recognise,
+    names_parts=True,
+    whole=whole,
+    parts_are_models=True,
+)

@@ -1,0 +1,153 @@
+"""
+An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes.
+
+Its weights are in one file or in several shards. Each file is rewritten for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import ASSETS, Format, escaping_asset
+from policytool.formats.keras_archive.file_names import (
+    CONFIG,
+    METADATA,
+    NPZ_SUFFIX,
+    WEIGHTS_SUFFIX,
+)
+from policytool.support import limits
+from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document, Observation
+    from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+    from policytool.formats.keras_archive.npz import Arrays
+    from policytool.formats.stored_values import Values
+    from policytool.formats.writers import Changes, FileChange, Rewriter
+    from policytool.support.files.remote_path import AnyPath
+
+_JSON_FILES: Final = frozenset({CONFIG, METADATA})
+"""Files that make a directory an unpacked model; a path to one of them stands for the directory."""
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds the JSON files of an unpacked model."""
+    return probe.names >= _JSON_FILES
+
+
+def owns(path: Path) -> bool:
+    """Return whether a file is the config, the metadata or weights."""
+    return len(path.parts) == 1 and path.name.endswith((".json", WEIGHTS_SUFFIX))
+
+
+def whole(path: AnyPath) -> AnyPath | None:
+    """Return the directory that a file is a part of; None for a file that is no part of one."""
+    is_part = path.name in _JSON_FILES or path.name.endswith(WEIGHTS_SUFFIX)
+    parent = path.parent
+    return (
+        parent
+        if is_part and all(opening.is_reachable_file(parent / name) for name in sorted(_JSON_FILES))
+        else None
+    )
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of the directory."""
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+    from policytool.formats.keras_archive import parts as _keras
+
+    texts = {
+        name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
+        for name in (CONFIG, METADATA)
+    }
+    observations: list[Observation] = []
+    parts = _keras.read_parts(probe, texts, observations)
+    named = _keras.needs_layer_names(parts)
+    weights = []
+    for name in sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX)):
+        with _hdf5.open_checked(probe, probe.path / name, name) as file:
+            weights.append(_hdf5.walk(probe, file, attributes=named))
+    document = _keras.document(
+        probe,
+        parts,
+        weights,
+        [*_assets(probe), *observations],
+        [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(NPZ_SUFFIX)],
+    )
+    return replace(document, config_file=CONFIG)
+
+
+def _arrays(probe: Probe, name: str) -> Arrays:
+    from policytool.formats.keras_archive import npz
+    from policytool.formats.keras_archive import read as keras_zip
+
+    with keras_zip.zip_failures(probe), opening.regular_stream(probe.path / name) as stream:
+        return npz.arrays(probe, stream, name)
+
+
+def _assets(probe: Probe) -> Iterator[Observation]:
+    """
+    Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
+    """
+    if isinstance(probe.path, RemotePath):  # which has no links
+        return
+    folder = probe.path / ASSETS
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_symlink() and probe.leads_out(path):
+            name = path.relative_to(probe.path).as_posix()
+            yield escaping_asset(name, "is a link to a path outside the model")
+
+
+def rewriter() -> Rewriter:
+    """Return how the files of a directory are rewritten."""
+    from policytool.formats.writers import Rewriter  # what writes is imported to write
+
+    return Rewriter(files=_files)
+
+
+def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return the files that change: JSON and weights."""
+    from policytool.formats.hdf5.rewrite import Hdf5Change
+    from policytool.formats.hdf5.rewriting import storage
+    from policytool.formats.keras_archive import member_changes as _members
+
+    names = [file.name for file in path.iterdir() if file.is_file()]
+    texts = _members.text_changes(names, changes)
+    rebuilds = _members.rebuilds(names, lambda name: storage.reading(path / name), changes)
+
+    def weights_change(rebuild: Rebuild) -> Hdf5Change:
+        return Hdf5Change(rebuild=lambda _: rebuild)
+
+    return texts | {name: weights_change(rebuild) for name, rebuild in rebuilds.items()}
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """
+    Open the values of a directory.
+
+    :raises ModelFileError: where its weights are truncated or damaged where they begin.
+    """
+    from policytool.formats.hdf5.values import open_files
+
+    names = sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX))
+    return open_files(probe, [probe.path / name for name in names], document, stack)
+
+
+FORMAT: Final = Format(
+    package=__name__,
+    reader=f"{__name__}:read",
+    rewriter_maker=f"{__name__}:rewriter",
+    values_opener=f"{__name__}:open_values",
+    document_format="keras",
+    title=".keras",
+    recognise=recognise,
+    owns=owns,
+    whole=whole,
+)
