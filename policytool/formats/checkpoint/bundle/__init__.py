@@ -19,13 +19,13 @@ tensorflow/core/lib/io/{table,block,format}.cc.
 
 from policytool.formats.checkpoint.bundle._bundle import Bundle, open_bundle
 from policytool.formats.checkpoint.bundle._entries import Entry, Part
-from policytool.formats.checkpoint.bundle._matching import keys_of
 from policytool.formats.checkpoint.bundle._objects import (
     OBJECT_GRAPH_KEY,
     Attribute,
     ObjectGraph,
     SlotVariable,
     Trackable,
+    keys_of,
 )
 from policytool.formats.checkpoint.bundle._table import is_table
 from policytool.support.errors import BundleError
