@@ -84,7 +84,10 @@ def configs(
     """
     Yield the keys whose values or spelling differ between two configs, those of A in their order.
     """
-    entries_a, entries_b = normalization.keys(a, classes[0]), normalization.keys(b, classes[1])
+    entries_a, entries_b = (
+        normalization.normal_entries(a, classes[0]),
+        normalization.normal_entries(b, classes[1]),
+    )
     for key in (*entries_a, *(key for key in entries_b if key not in entries_a)):
         if key in _ELSEWHERE:
             continue

@@ -46,15 +46,15 @@ def compare_models(
     """
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
-    work = _Work(a, b, pair_layers(a, b), opened)
+    work = _ModelComparison(a, b, pair_layers(a, b), opened)
     layer_pairs = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
     return Comparison(
         a=_side(a),
         b=_side(b),
         layers=layer_pairs,
-        optimizer=sections.optimizer(a, b, work.weights, opened) if keep is None else None,
-        signatures=sections.signatures(a, b) if keep is None else (),
-        notes=tuple(notes.of(a, b, layer_pairs)),
+        optimizer=sections.optimizer_section(a, b, work.weights, opened) if keep is None else None,
+        signatures=sections.signature_sections(a, b) if keep is None else (),
+        notes=tuple(notes.comparison_notes(a, b, layer_pairs)),
     )
 
 
@@ -77,7 +77,7 @@ def _read_by_each_other(a: ComparedModel, b: ComparedModel) -> tuple[ComparedMod
     return a, b
 
 
-class _Work:
+class _ModelComparison:
     """The comparison of two models' layers."""
 
     def __init__(self, a: ComparedModel, b: ComparedModel, pairs: Pairs, opened: Opened) -> None:

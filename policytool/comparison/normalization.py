@@ -219,7 +219,7 @@ def normal(value: Json) -> Json:
     return value
 
 
-def keys(
+def normal_entries(
     config: Mapping[str, Json], class_name: str | None = None
 ) -> dict[str, tuple[str, Json, Json]]:
     """

@@ -29,10 +29,12 @@ _NAMED: Final = 3
 """How many layers a note names."""
 
 
-def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
+def comparison_notes(
+    a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]
+) -> Iterator[ComparisonNote]:
     """Yield a note for each thing that one file has and the comparison left out."""
-    yield from _of_side("A", a, b)
-    yield from _of_side("B", b, a)
+    yield from _unsupported_parts("A", a, b)
+    yield from _unsupported_parts("B", b, a)
     if (
         not a.described
         and not b.described
@@ -77,7 +79,9 @@ def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPa
     return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
 
 
-def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[ComparisonNote]:
+def _unsupported_parts(
+    name: str, side: ComparedModel, other: ComparedModel
+) -> Iterator[ComparisonNote]:
     """Yield a note for each part of the other file that this file's format cannot store."""
     title = _WORDS.get(side.document.format, side.document.format)
     if not side.has_variables and other.has_variables:

@@ -57,7 +57,7 @@ def stored_variables(subject: ComparedModel) -> list[Named]:
         for tensor in document.tensors or ()
         if document.format == "keras" and tensor.path[0] == _GROUP
     ]
-    return [_named(tensor) for tensor in (*document.state, *below)]
+    return [_named_tensor(tensor) for tensor in (*document.state, *below)]
 
 
 def optimizer_of(subject: ComparedModel) -> StyledOptimizer | None:
@@ -70,7 +70,9 @@ def optimizer_of(subject: ComparedModel) -> StyledOptimizer | None:
         return None
 
 
-def configs(a: ComparedModel, b: ComparedModel) -> tuple[dict[str, Json], dict[str, Json]]:
+def optimizer_configs(
+    a: ComparedModel, b: ComparedModel
+) -> tuple[dict[str, Json], dict[str, Json]]:
     """
     Return the configs of both optimizers, without a wrapper for loss scaling. If one file has a
     schedule, a decay in the other is returned as the equivalent schedule.
@@ -92,7 +94,7 @@ def configs(a: ComparedModel, b: ComparedModel) -> tuple[dict[str, Json], dict[s
     return config_a, config_b
 
 
-def read(subject: ComparedModel) -> ReadState | None:
+def read_optimizer_state(subject: ComparedModel) -> ReadState | None:
     """Return a file's state; None where it is not known what its variables are."""
     optimizer = optimizer_of(subject)
     if optimizer is None or subject.loaded is None:
@@ -119,7 +121,7 @@ def are_named_alike(a: ComparedModel, b: ComparedModel) -> bool:
     return ones == others or not (ones and others)
 
 
-def pairs(
+def state_pairs(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor], opened: Opened
 ) -> tuple[VariablePair, ...]:
     """
@@ -129,15 +131,15 @@ def pairs(
     """
     return tuple(
         variables.paired_by_slot(
-            _named(tensor_a) if tensor_a is not None else None,
-            _named(tensor_b) if tensor_b is not None else None,
+            _named_tensor(tensor_a) if tensor_a is not None else None,
+            _named_tensor(tensor_b) if tensor_b is not None else None,
             opened,
         )
-        for tensor_a, tensor_b in _pairs(a, b, weights)
+        for tensor_a, tensor_b in _paired_tensors(a, b, weights)
     )
 
 
-def _pairs(
+def _paired_tensors(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
 ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
     """
@@ -161,7 +163,7 @@ def _pairs(
     )
 
 
-def _named(tensor: Tensor) -> Named:
+def _named_tensor(tensor: Tensor) -> Named:
     return (
         Variable(
             name="/".join(tensor.path[1:]).removesuffix(":0"),

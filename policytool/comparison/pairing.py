@@ -51,7 +51,7 @@ class Pairs:
 
 def pair_layers(a: ComparedModel, b: ComparedModel) -> Pairs:
     """Return which layers belong together."""
-    work = _Work(a, b)
+    work = _Pairing(a, b)
     if a.is_rooted and b.is_rooted:
         work.pairs.add(0, 0, Pairing.ROOT)
         work.below(0, 0)
@@ -63,7 +63,7 @@ def pair_layers(a: ComparedModel, b: ComparedModel) -> Pairs:
     return work.pairs
 
 
-class _Work:
+class _Pairing:
     """The pairing of two models."""
 
     def __init__(self, a: ComparedModel, b: ComparedModel) -> None:

@@ -95,7 +95,7 @@ class _Ranks:
 
 
 def _shape_rank(config: Mapping[str, Json]) -> int | None:
-    shape = normalization.keys(config).get("batch_shape", ("", None, None))[2]
+    shape = normalization.normal_entries(config).get("batch_shape", ("", None, None))[2]
     return len(shape) if isinstance(shape, list) else None
 
 

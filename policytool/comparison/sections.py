@@ -29,7 +29,7 @@ def holds_optimizer(subject: ComparedModel) -> bool:
     return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
 
 
-def optimizer(
+def optimizer_section(
     a: ComparedModel,
     b: ComparedModel,
     weights: Callable[[], Mapping[Tensor, Tensor]],
@@ -62,7 +62,7 @@ def optimizer(
                     b=loss_scale_values(optimizer_b.loss_scale),
                 )
             )
-    changes += layers.configs(*optimizer_state.configs(a, b))
+    changes += layers.configs(*optimizer_state.optimizer_configs(a, b))
     return Section(
         name="optimizer",
         presence=Presence.BOTH,
@@ -77,9 +77,12 @@ def _state(
     weights: Callable[[], Mapping[Tensor, Tensor]],
     opened: Opened,
 ) -> tuple[VariablePair, ...]:
-    state_a, state_b = optimizer_state.read(a), optimizer_state.read(b)
+    state_a, state_b = (
+        optimizer_state.read_optimizer_state(a),
+        optimizer_state.read_optimizer_state(b),
+    )
     if state_a is not None and state_b is not None:
-        return optimizer_state.pairs(state_a, state_b, weights(), opened)
+        return optimizer_state.state_pairs(state_a, state_b, weights(), opened)
     if optimizer_state.are_named_alike(a, b):
         variables_a, variables_b = (optimizer_state.stored_variables(side) for side in (a, b))
         return variables.pairs(variables_a, variables_b, opened)
@@ -88,11 +91,11 @@ def _state(
 
 def has_like_state(a: ComparedModel, b: ComparedModel) -> bool:
     """Return whether it is known which variables of both optimizers belong together."""
-    known = [optimizer_state.read(side) is not None for side in (a, b)]
+    known = [optimizer_state.read_optimizer_state(side) is not None for side in (a, b)]
     return all(known) or optimizer_state.are_named_alike(a, b)
 
 
-def signatures(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
+def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
     """Return how the signatures differ of two files that can have some."""
     if not (a.document.format == b.document.format == "savedmodel"):
         return ()
@@ -100,17 +103,19 @@ def signatures(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
         {signature.name: signature for signature in side.model.signatures} for side in (a, b)
     )
     return tuple(
-        _signature(name, ones.get(name), others.get(name))
+        _signature_section(name, ones.get(name), others.get(name))
         for name in sorted(ones.keys() | others.keys())
     )
 
 
-def _signature(name: str, signature_a: Signature | None, signature_b: Signature | None) -> Section:
+def _signature_section(
+    name: str, signature_a: Signature | None, signature_b: Signature | None
+) -> Section:
     if signature_a is None or signature_b is None:
         return Section(name=name, presence=Presence.B if signature_a is None else Presence.A)
     changes = [
-        *_arguments("input", signature_a.inputs, signature_b.inputs),
-        *_arguments("output", signature_a.outputs, signature_b.outputs),
+        *_argument_changes("input", signature_a.inputs, signature_b.inputs),
+        *_argument_changes("output", signature_a.outputs, signature_b.outputs),
     ]
     if (
         signature_a.compute_dtypes != signature_b.compute_dtypes
@@ -127,7 +132,7 @@ def _signature(name: str, signature_a: Signature | None, signature_b: Signature 
     return Section(name=name, presence=Presence.BOTH, changes=tuple(changes))
 
 
-def _arguments(
+def _argument_changes(
     kind: str, arguments_a: Mapping[str, str], arguments_b: Mapping[str, str]
 ) -> Iterator[ValueChange]:
     for name in sorted(arguments_a.keys() | arguments_b.keys()):

@@ -116,13 +116,13 @@ def _pair_variables(
     Pair variables by name. Since one file may have numbers as names, pair the rest by their order
     among the variables of the same shape.
     """
-    by_name = _by(a, b, "name", lambda named: named[0].name)
+    by_name = _pair_by(a, b, "name", lambda named: named[0].name)
     left_a, left_b = _left(a, b, by_name)
     if not left_a or not left_b:
         return by_name
     return [
         *by_name,
-        *_by(
+        *_pair_by(
             _in_layer_order(left_a, opened.a),
             _in_layer_order(left_b, opened.b),
             "order",
@@ -143,7 +143,7 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
     ]
 
 
-def _by(
+def _pair_by(
     a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]
 ) -> list[tuple[Named, Named, str]]:
     """Pair, in their order, the variables of each key that both layers have equally often."""

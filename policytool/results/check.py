@@ -83,10 +83,10 @@ class Check(Result):
         return (), headline(self._value)
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
-        return (*_RUN, *_CALL, *_VERDICT, *_ERRORS), _rows(self.to_dict()["check"])
+        return (*_RUN, *_CALL, *_VERDICT, *_ERRORS), _call_rows(self.to_dict()["check"])
 
 
-def _rows(check: dict[str, Any]) -> Iterator[list[object]]:
+def _call_rows(check: dict[str, Any]) -> Iterator[list[object]]:
     """Yield a row for each call in the JSON report."""
     for run in check["runs"]:
         of_run = [value_at(run, column) for column in _RUN]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.rules.base import RuleInput
 
 
-def advice(case: RuleInput, target: str, otherwise: str) -> str | None:
+def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | None:
     """
     Return what to do so that a loader takes the model; None if migrate converts it, which the
     command of the model says.
@@ -39,8 +39,8 @@ def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
     """Return what to do so that a release loads the model for certain."""
     plan, option = _plan(case, target)
     if plan is None or plan.conversion is None or plan.refusals:
-        return advice(case, target, otherwise) or otherwise
-    left = advice(case, target, otherwise)
+        return conversion_advice(case, target, otherwise) or otherwise
+    left = conversion_advice(case, target, otherwise)
     return f"migrate --target {target}{option} converts the model{f'; {left}' if left else ''}"
 
 

@@ -144,7 +144,9 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
                 remedy=remedy,
                 advice=None
                 if remedy
-                else conversion_advice.advice(case, verdict.loader, _fallback_advice(case, cause)),
+                else conversion_advice.conversion_advice(
+                    case, verdict.loader, _fallback_advice(case, cause)
+                ),
             )
     yield from _archive_findings(case, options)
 
@@ -164,7 +166,7 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
                 f"{name} fails to load the model: it reads only its own layout of .keras "
                 "archives, which no other release writes",
                 detail=f"{name} container",
-                advice=conversion_advice.advice(case, loader, _REBUILD),
+                advice=conversion_advice.conversion_advice(case, loader, _REBUILD),
             )
 
 
@@ -251,7 +253,7 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
         remedy=remedy,
         advice=None
         if remedy
-        else conversion_advice.advice(
+        else conversion_advice.conversion_advice(
             case, own.loader, "build the model from its code and load the weights into it"
         ),
     )
@@ -299,7 +301,7 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
                     path=layers[0],
                     address=_cause_address(case, place),
                     detail=f"{target} {name}",
-                    advice=conversion_advice.advice(
+                    advice=conversion_advice.conversion_advice(
                         case,
                         target,
                         "pass a custom function with the original formula in custom_objects",

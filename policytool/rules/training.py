@@ -308,7 +308,7 @@ def incompatible_optimizer(case: RuleInput, options: AuditOptions) -> Iterator[F
                 f"training configuration fails to load in {release_name(verdict.loader)}: "
                 f"{training.reason}",
                 detail=verdict.loader,
-                advice=conversion_advice.advice(
+                advice=conversion_advice.conversion_advice(
                     case, verdict.loader, "load the model with compile=False and compile it again"
                 ),
             )
