@@ -85,8 +85,8 @@ def _beyond(name: str, count: int, keys: int) -> BundleError:
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
     """Return the offset and size of a block, and the position after them."""
-    offset, position = _varint.read(data, position, len(data))
-    size, position = _varint.read(data, position, len(data))
+    offset, position = _varint.read_varint(data, position, len(data))
+    size, position = _varint.read_varint(data, position, len(data))
     return (offset, size), position
 
 
@@ -122,9 +122,9 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("a block lists more keys than it can contain")
     key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
-        shared, position = _varint.read(block, position, end)
-        own, position = _varint.read(block, position, end)
-        size, position = _varint.read(block, position, end)
+        shared, position = _varint.read_varint(block, position, end)
+        own, position = _varint.read_varint(block, position, end)
+        size, position = _varint.read_varint(block, position, end)
         if shared > len(key) or own + size > end - position:
             raise ValueError("an entry is longer than its block")
         if shared + own > longest:  # before it is made: each could be as long as the block

@@ -268,7 +268,7 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     lengths, position = [], 0
     try:
         for _ in range(count):
-            length, position = _varint.read(data, position, len(data))
+            length, position = _varint.read_varint(data, position, len(data))
             lengths.append(length)
     except ValueError as error:
         raise BundleError(

@@ -13,7 +13,7 @@ _LONGEST: Final = 10
 _MORE: Final = 0x80
 
 
-def read(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     Return the number at ``position`` and the position after it.
 
