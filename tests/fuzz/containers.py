@@ -274,7 +274,7 @@ def table(rng: Random, data: bytes) -> bytes:
     damaged blindly.
     """
     try:
-        pairs = list(_table.read(data, ""))
+        pairs = list(_table.read_table(data, ""))
     except BundleError:
         pairs = []
     if not pairs or rng.random() < 0.2:

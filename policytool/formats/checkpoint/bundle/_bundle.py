@@ -121,7 +121,7 @@ def open_bundle(prefix: AnyPath) -> Bundle:
     """
     path = prefix.with_name(prefix.name + INDEX)
     name = path.name
-    pairs = _table.read(_content(path), name)
+    pairs = _table.read_table(_content(path), name)
     try:
         header = _header(next(pairs, None), name)
         entries: dict[bytes, Entry] = {}

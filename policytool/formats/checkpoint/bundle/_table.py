@@ -35,7 +35,7 @@ def is_table(tail: bytes) -> bool:
     return len(tail) >= FOOTER and tail.endswith(MAGIC)
 
 
-def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+def read_table(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     """
     Yield the keys and values of the table, which errors call ``name``.
 
