@@ -7,6 +7,6 @@ Nothing here reads files.
 from __future__ import annotations
 
 from policytool.comparison.models import compare_models
-from policytool.comparison.sides import ComparedModel, compared_model
+from policytool.comparison.pairing import ComparedModel, compared_model
 
 __all__ = ["ComparedModel", "compare_models", "compared_model"]

@@ -20,8 +20,7 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.comparison.pairing import Pairs
-    from policytool.comparison.sides import ComparedLayer, ComparedModel
+    from policytool.comparison.pairing import ComparedLayer, ComparedModel, Pairs
     from policytool.model.calls import Call
     from policytool.model.flow import Node, TensorValues
     from policytool.model.layer_graph import Graph

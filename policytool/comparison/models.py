@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import layers, sections, variables
 from policytool.comparison.optimizer_state import stored_variables
-from policytool.comparison.pairing import Pairs, out_of_order, pair_layers
+from policytool.comparison.pairing import (
+    ComparedLayer,
+    ComparedModel,
+    Pairs,
+    out_of_order,
+    pair_layers,
+    read_by,
+)
 from policytool.comparison.result import (
     Aspect,
     Comparison,
@@ -22,7 +29,6 @@ from policytool.comparison.result import (
     VariablePair,
 )
 from policytool.comparison.sections import has_like_state, holds_optimizer
-from policytool.comparison.sides import ComparedLayer, ComparedModel, read_by
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
 from policytool.model.tree import INPUT_CLASS, LAYERS

@@ -24,8 +24,8 @@ from policytool.support.errors import SpellingError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from policytool.comparison.pairing import ComparedModel
     from policytool.comparison.result import VariablePair
-    from policytool.comparison.sides import ComparedModel
     from policytool.comparison.variables import Named, Opened
     from policytool.formats.document import Tensor
     from policytool.support.text.jsontext import Json

@@ -7,16 +7,25 @@ The rules are the same read from either side, so that comparing B with A mirrors
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.comparison.result import Pairing
+from policytool.model import optimizer_config, reading
+from policytool.model.model import Layer, Model, Source
+from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, storage
+from policytool.releases import keras_objects
 from policytool.support import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from policytool.comparison.sides import ComparedModel
+    from policytool.formats.document import Document, Tensor
+    from policytool.model.layer_graph import Graph
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.support.text.jsontext import Json
 
 
 @dataclass(slots=True)
@@ -243,3 +252,312 @@ def _lengths(places: Sequence[int]) -> list[int]:
         ends[position : position + 1] = [place]
         lengths.append(position + 1)
     return lengths
+
+
+Sources: TypeAlias = "tuple[int | str, ...]"
+"""Layers of a compared model by index, and operations of Keras 3 by name."""
+
+_AUTOMATIC_CASTS: Final = frozenset({"Cast"})
+"""
+Operations that Keras 3.5 to 3.8 put into functional graphs by themselves, one at each change of
+dtype.
+"""
+
+_SEEDS: Final = "seed_generator"
+"""
+The scope of the states of Keras 3's random layers in an export; in other files the layers hold
+them.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedLayer:
+    """One layer of a compared model, by its index."""
+
+    subject: ComparedModel
+    index: int
+
+    @property
+    def site(self) -> Site:
+        """Where it stands; for variables alone, their scope."""
+        return self.subject.sites[self.index]
+
+    @property
+    def layer(self) -> Layer:
+        """What reports show of it."""
+        return self.subject.descriptions[self.index]
+
+    @property
+    def parent(self) -> int | None:
+        """The index of the layer that it is in."""
+        return self.site.parent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names from below the model down; none for the model itself."""
+        return self.site.names[1:]
+
+    @property
+    def places(self) -> frozenset[tuple[str, ...]]:
+        """All its places, as names from below the model down."""
+        return frozenset(names[1:] for names in (self.site.names, *self.site.also_at))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """For each variable, what it was read from."""
+        return self.subject.tensors.get(self.index, ())
+
+    @property
+    def config(self) -> Mapping[str, Json] | None:
+        """Its config; None where the file has none."""
+        return self.site.config if self.subject.described else None
+
+    @property
+    def attribute(self) -> str:
+        """What the parent holds it by."""
+        return self.site.attribute
+
+    @property
+    def implicit(self) -> bool:
+        """
+        Whether no config describes it: a layer that its parent makes by itself, and the states of
+        random layers in an export.
+        """
+        in_scope = not self.subject.described and self.names[:1]
+        return self.site.sub_policy is not None or bool(
+            in_scope and self.names[0].startswith(_SEEDS)
+        )
+
+    @property
+    def before(self) -> int | None:
+        """The layer that its parent lists before it."""
+        return self.subject.before.get(self.index)
+
+    @property
+    def inputs(self) -> Sources | None:
+        """
+        The layers that feed it; None for a shared layer, which others feed at each place, and where
+        the model is no functional one.
+        """
+        return self.subject.inputs.get(self.index) if not self.site.also_at else None
+
+    @property
+    def ends(self) -> Mapping[str, Sources] | None:
+        """Of a functional model: the layers that are its inputs and its outputs."""
+        graph = self.subject.graphs.get(self.index)
+        return (
+            {
+                "input_layers": _sources(graph, graph.inputs),
+                "output_layers": _sources(graph, graph.outputs),
+            }
+            if graph is not None
+            else None
+        )
+
+    @property
+    def operations(self) -> Mapping[str, Json] | None:
+        """Of a functional model of Keras 3: its operations by name."""
+        graph = self.subject.graphs.get(self.index)
+        return (
+            {
+                node.name: keras_objects.short(node.class_name, _nameless(node.config))
+                for node in graph.nodes.values()
+                if node.site is None and node.class_name not in _AUTOMATIC_CASTS
+            }
+            if graph is not None
+            else None
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComparedModel:
+    """One model."""
+
+    document: Document
+    model: Model
+    sites: tuple[Site, ...]
+    descriptions: tuple[Layer, ...]
+    """What reports show of its layers, with the same indices."""
+
+    tensors: Mapping[int, tuple[Tensor, ...]]
+    """By index, for each variable of a layer what it was read from."""
+
+    described: bool = True
+    """Whether the file describes its layers; False where it holds variables alone."""
+
+    loaded: LoadedModel | None = None
+    """The whole model; None where the file describes no layers."""
+
+    is_rooted: bool = False
+    """Whether the first layer is the model, and all others are below it."""
+
+    @property
+    def is_graph(self) -> bool:
+        """
+        Whether the layers are those of a SavedModel's object graph, which has more of them than a
+        config.
+        """
+        return bool(self.document.nodes)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the file has a graph, and it was read."""
+        return bool(self.document.traces)
+
+    @property
+    def has_unknown_scales(self) -> bool:
+        """
+        Whether the file does not tell TF 2.3, whose ``mixed_float16`` scales losses by itself, from
+        TF 2.4, whose does not.
+        """
+        return any(
+            observation.code == "loss-scale-unknown" for observation in self.model.observations
+        )
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether the format stores variables."""
+        return self.document.tensors is not None
+
+    @property
+    def optimizer(self) -> Json:
+        """The serialised optimizer; None where the model was not compiled."""
+        return optimizer_config.optimizer_config(self.document)
+
+    @cached_property
+    def layers(self) -> tuple[ComparedLayer, ...]:
+        """Its layers."""
+        return tuple(ComparedLayer(self, index) for index in range(len(self.sites)))
+
+    @cached_property
+    def graphs(self) -> Mapping[int, Graph]:
+        """The graphs of functional models, by the model's index."""
+        graphs = self.loaded.graphs if self.loaded is not None else {}
+        return {index: graph for index, graph in graphs.items() if graph.source is not None}
+
+    @cached_property
+    def inputs(self) -> Mapping[int, Sources]:
+        """The layers that feed each layer of functional models."""
+        inputs: dict[int, Sources] = {}
+        for graph in self.graphs.values():
+            for node in graph.nodes.values():
+                if node.site is not None and self.sites[node.site].class_name != INPUT_CLASS:
+                    inputs.setdefault(node.site, _sources(graph, node.parents))
+        return inputs
+
+    @cached_property
+    def before(self) -> Mapping[int, int]:
+        """What stands before each layer below the same parent."""
+        return {
+            index: previous
+            for below in self.children().values()
+            for previous, index in pairwise(below)
+        }
+
+    def children(self) -> dict[int | None, list[int]]:
+        """Return the layers directly below each layer; those of None stand at the top."""
+        children: dict[int | None, list[int]] = defaultdict(list)
+        for index, site in enumerate(self.sites):
+            children[site.parent].append(index)
+        return children
+
+
+def compared_model(document: Document) -> ComparedModel:
+    """
+    Return a document as it is compared.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    if document.config_part is None:
+        return _weights_only(document)
+    loaded = reading.load_model(document)
+    return ComparedModel(
+        document=document,
+        model=loaded.description,
+        sites=loaded.sites,
+        descriptions=loaded.layers,
+        tensors=loaded.placed.sources,
+        loaded=loaded,
+        is_rooted=sum(site.parent is None for site in loaded.sites) == 1,
+    )
+
+
+def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
+    """
+    Return variables alone as those of another file's layers: what a loader does that is given both.
+    """
+    placed = storage.place(weights.document, other.sites)
+    layers = tuple(
+        Layer(
+            path=layer.path,
+            also_at=layer.also_at,
+            name=layer.name,
+            class_name=layer.class_name,
+            source=Source.UNKNOWN,
+            variables=placed.variables.get(index, ()),
+        )
+        for index, layer in enumerate(other.descriptions)
+    )
+    return replace(
+        weights,
+        sites=other.sites,
+        descriptions=layers,
+        tensors=placed.sources,
+        is_rooted=other.is_rooted,
+    )
+
+
+def _weights_only(document: Document) -> ComparedModel:
+    """
+    Return variables by their scopes; several may have one name, as in what ``tf.Module`` leaves
+    unnamed. Scopes of a graph without variables come last, and are not compared.
+    """
+    model, groups = reading.model_of(document), reading.group_variables(document)
+    return ComparedModel(
+        document=document,
+        model=model,
+        sites=tuple(map(_scope, groups)),
+        descriptions=model.layers[: len(groups)],
+        tensors={index: tuple(tensors) for index, tensors in enumerate(groups.values())},
+        described=False,
+    )
+
+
+def _scope(names: tuple[str, ...]) -> Site:
+    """Return the place of variables whose layer no config describes."""
+    return Site(
+        names=("", *names),
+        class_name="",
+        attribute=LAYERS,
+        parent=None,
+        spelled=Unspelled.ABSENT,
+        address=None,
+    )
+
+
+def _nameless(config: Mapping[str, Json]) -> Json:
+    """
+    Return the config of an operation without its name, which some releases write there and all of
+    them beside it.
+    """
+    return {key: value for key, value in config.items() if key != "name"}
+
+
+def _sources(graph: Graph, names: tuple[str, ...]) -> Sources:
+    """
+    Return layers by index and operations by name, with what an automatic cast is fed by in its
+    place.
+    """
+    sources: dict[int | str, None] = {}
+    pending = list(reversed(names))
+    seen: set[str] = set()
+    while pending:
+        node = graph.nodes[pending.pop()]
+        if node.site is not None:
+            sources[node.site] = None
+        elif node.class_name not in _AUTOMATIC_CASTS:
+            sources[node.name] = None
+        elif node.name not in seen:
+            seen.add(node.name)
+            pending += reversed(node.parents)
+    return tuple(sources)

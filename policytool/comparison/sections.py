@@ -12,8 +12,8 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from policytool.comparison.pairing import ComparedModel
     from policytool.comparison.result import VariablePair
-    from policytool.comparison.sides import ComparedModel
     from policytool.comparison.variables import Opened
     from policytool.formats.document import Signature, Tensor
     from policytool.support.text.jsontext import Absent, Json
