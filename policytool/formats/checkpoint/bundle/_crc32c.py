@@ -13,7 +13,7 @@ _MASK: Final = 0xA282EAD8
 _ALL: Final = 0xFFFFFFFF
 
 
-def extend(checksum: int, data: bytes) -> int:
+def extend_checksum(checksum: int, data: bytes) -> int:
     """
     Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing.
     """

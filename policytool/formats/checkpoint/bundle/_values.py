@@ -124,7 +124,7 @@ class _Stream:
                 )
             data += piece
             self._position += len(piece)
-        self._checksum = _crc32c.extend(self._checksum, data)
+        self._checksum = _crc32c.extend_checksum(self._checksum, data)
         return data
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -250,11 +250,11 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     start = position + (_UINT32_BYTES if count else 0)
     checksum = 0
     for length in lengths:
-        checksum = _crc32c.extend(
+        checksum = _crc32c.extend_checksum(
             checksum,
             length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
         )
-    stream.finish(_crc32c.extend(checksum, data[position:]))
+    stream.finish(_crc32c.extend_checksum(checksum, data[position:]))
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
