@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison import layers, sections, variables
-from policytool.comparison.optimizer_state import stored_variables
+from policytool.comparison import layers, variables
 from policytool.comparison.pairing import (
     ComparedLayer,
     ComparedModel,
@@ -28,7 +27,7 @@ from policytool.comparison.result import (
     ValueChange,
     VariablePair,
 )
-from policytool.comparison.sections import has_like_state, holds_optimizer
+from policytool.comparison.variables import has_like_state, holds_optimizer, stored_variables
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
 from policytool.model.tree import INPUT_CLASS, LAYERS
@@ -209,8 +208,8 @@ def compare_models(
         a=_side(a),
         b=_side(b),
         layers=layer_pairs,
-        optimizer=sections.optimizer_section(a, b, work.weights, opened) if keep is None else None,
-        signatures=sections.signature_sections(a, b) if keep is None else (),
+        optimizer=variables.optimizer_section(a, b, work.weights, opened) if keep is None else None,
+        signatures=variables.signature_sections(a, b) if keep is None else (),
         notes=tuple(comparison_notes(a, b, layer_pairs)),
     )
 
