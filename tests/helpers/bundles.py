@@ -50,7 +50,7 @@ def block(
         + struct.pack("<I", max(len(restarts), 1))
         + bytes([compression])
     )
-    return data + struct.pack("<I", _crc32c.mask(_crc32c.extend_checksum(0, data)))
+    return data + struct.pack("<I", _crc32c.masked_checksum(_crc32c.extend_checksum(0, data)))
 
 
 def table(blocks: Sequence[Sequence[tuple[bytes, bytes]]], compression: int = 0) -> bytes:
@@ -99,7 +99,7 @@ def entry(
     message.offset, message.size, message.checksum = (
         offset,
         len(data),
-        _crc32c.mask(_crc32c.extend_checksum(0, data)),
+        _crc32c.masked_checksum(_crc32c.extend_checksum(0, data)),
     )
     for name, value in fields.items():
         setattr(message, name, value)
@@ -135,7 +135,7 @@ def text(value: bytes) -> bytes:
     length = struct.pack("<I", len(value))
     return (
         varint(len(value))
-        + struct.pack("<I", _crc32c.mask(_crc32c.extend_checksum(0, length)))
+        + struct.pack("<I", _crc32c.masked_checksum(_crc32c.extend_checksum(0, length)))
         + value
     )
 
@@ -148,7 +148,7 @@ def strings_checksum(data: bytes, rank: int) -> int:
     assert rank == 0
     start = next(index for index, byte in enumerate(data) if byte < 0x80) + 1
     length = len(data) - start - 4
-    return _crc32c.mask(
+    return _crc32c.masked_checksum(
         _crc32c.extend_checksum(_crc32c.extend_checksum(0, struct.pack("<I", length)), data[start:])
     )
 

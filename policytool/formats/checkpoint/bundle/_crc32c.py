@@ -21,6 +21,6 @@ def extend_checksum(checksum: int, data: bytes) -> int:
     return result
 
 
-def mask(checksum: int) -> int:
+def masked_checksum(checksum: int) -> int:
     """Return a checksum as it is stored."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL

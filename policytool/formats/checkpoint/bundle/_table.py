@@ -97,7 +97,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     if end + _TRAILER.size > len(data) - FOOTER:
         raise ValueError(f"a block of {size} bytes at {offset} is outside the file")
     compression, checksum = _TRAILER.unpack_from(data, end)
-    if _crc32c.mask(_crc32c.extend_checksum(0, data[offset : end + 1])) != checksum:
+    if _crc32c.masked_checksum(_crc32c.extend_checksum(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
         how = _COMPRESSIONS.get(compression, f"method {compression}")

@@ -137,7 +137,10 @@ class _Stream:
         Raise where what was read does not match the entry's checksum; ``checksum`` where it is not
         that of the bytes themselves.
         """
-        if _crc32c.mask(self._checksum if checksum is None else checksum) != self._entry.checksum:
+        if (
+            _crc32c.masked_checksum(self._checksum if checksum is None else checksum)
+            != self._entry.checksum
+        ):
             raise BundleError(
                 "checkpoint-damaged",
                 f"the values of {self._entry.key} in {self._shard.name} do not match their "
