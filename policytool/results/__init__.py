@@ -7,12 +7,10 @@ report, and as a pandas DataFrame. Reports and pandas are imported when they are
 
 from __future__ import annotations
 
-from policytool.results.audit import Audit, Finding
 from policytool.results.check import Check
 from policytool.results.comparison import Comparison
-from policytool.results.explanation import Explanation
 from policytool.results.migration import Migration
-from policytool.results.model import Model
+from policytool.results.model import Audit, Explanation, Finding, Model
 from policytool.results.tuning import Tuning
 
 __all__ = ["Audit", "Check", "Comparison", "Explanation", "Finding", "Migration", "Model", "Tuning"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from policytool.results._result import Report, Result
+from policytool.results._result import Report, Result, in_one_line, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from policytool.commands.audit import Audit as AuditValue
     from policytool.commands.inspect import Selected
+    from policytool.formats.document import Address
     from policytool.model.model import (
         Layer,
         Observation,
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
         Writer,
     )
     from policytool.model.model import Model as ModelValue
+    from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Fix, ModelCommand, Severity
+    from policytool.rules.finding import Finding as FindingValue
+    from policytool.troubleshooting.matching import Explanation as ExplanationValue
+    from policytool.troubleshooting.matching import Match
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,3 +122,190 @@ class Model(Result):
 
         names = [column.name for column in ROW_COLUMNS]
         return names, rows(self._value, self._value.layers)
+
+
+_COLUMNS: Final = (
+    *("rule", "name", "severity", "path", "message", "detail", "advice"),
+    *("fix.safety", "fix.arguments", "address.part", "address.pointer", "fingerprint"),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Finding:
+    """One problem that a rule found in a model."""
+
+    _value: FindingValue
+    _rule: Rule
+    _fingerprint: str
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule, such as ``PT301``."""
+        return self._value.rule
+
+    @property
+    def name(self) -> str:
+        """The name of the rule, such as ``half-variables``."""
+        return self._rule.name
+
+    @property
+    def severity(self) -> Severity:
+        """``error``, ``warning`` or ``note``; it equals the string."""
+        return self._value.severity
+
+    @property
+    def message(self) -> str:
+        """The problem in one sentence."""
+        return self._value.message
+
+    @property
+    def path(self) -> str | None:
+        """The path of the layer; None if the finding is about the model or its optimizer."""
+        return self._value.path
+
+    @property
+    def detail(self) -> str:
+        """What distinguishes it from other findings of the rule in the layer; often empty."""
+        return self._value.detail
+
+    @property
+    def address(self) -> Address | None:
+        """Its ``part`` of the file and the JSON ``pointer`` in it; None if it has no place."""
+        return self._value.address
+
+    @property
+    def advice(self) -> str | None:
+        """What to do if ``migrate`` does not fix it."""
+        return self._value.advice
+
+    @property
+    def fix_safety(self) -> Fix | None:
+        """
+        ``safe`` if ``migrate`` fixes it and predictions stay unchanged, ``unsafe`` if it fixes it
+        otherwise; None if it does not fix it.
+        """
+        return self._value.remedy.fix if self._value.remedy is not None else None
+
+    @property
+    def fix_arguments(self) -> tuple[str, ...] | None:
+        """The arguments after ``policytool migrate PATH`` that fix it; None if it does not."""
+        return self._value.remedy.arguments if self._value.remedy is not None else None
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that is the same for this finding in the next export of the model."""
+        return self._fingerprint
+
+    def __repr__(self) -> str:
+        paths = (self.path,) if self.path is not None else ()
+        return in_one_line("Finding", paths, f"{self.rule} {self.severity}: {self.message}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the finding in the JSON report of ``audit``."""
+        from policytool.reports.findings import finding_values
+
+        return finding_values(self._value, self._fingerprint, self._rule)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Audit(Result):
+    """
+    The findings in one model; iterating over it yields them.
+
+    Its DataFrame has one row for each finding.
+    """
+
+    _value: AuditValue
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    @property
+    def path(self) -> str:
+        """The path of the model, as reports show it."""
+        return self._audited.path
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings, in the order of the rules and of the layers."""
+        from policytool.rules.finding import fingerprints
+
+        rules = {rule.id: rule for rule in self._value.rules}
+        audit_findings = self._audited.findings
+        return tuple(
+            Finding(finding, rules[finding.rule], fingerprint)
+            for finding, fingerprint in zip(
+                audit_findings, fingerprints(audit_findings), strict=True
+            )
+        )
+
+    @property
+    def commands(self) -> tuple[ModelCommand, ...]:
+        """
+        For a model with errors or warnings, the ``arguments`` of ``migrate`` whose result passes
+        the audit, one for each ``target``; if there are none, ``reason`` explains it.
+        """
+        return self._audited.commands
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases that the model was checked for: the targets, or the newest Keras."""
+        return self._value.releases
+
+    @property
+    def _audited(self) -> Audited:
+        (audited,) = self._value.audited
+        return audited
+
+    def _report(self) -> Report[AuditValue]:
+        from policytool.reports.findings import FINDING_REPORTERS, page
+
+        return Report(value=self._value, page=page, reporters=FINDING_REPORTERS)
+
+    def _line(self) -> tuple[tuple[str, ...], str]:
+        from policytool.reports.findings import headline
+
+        return (self.path,), headline(self._value)
+
+    def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
+        rows = (
+            [self.path, *(value_at(values, column) for column in _COLUMNS)]
+            for values in (finding.to_dict() for finding in self.findings)
+        )
+        return ("model.path", *_COLUMNS), rows
+
+
+_MATCH: Final = ("id", "title", "confidence", "line", "text", "releases", "cause", "url")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Result):
+    """
+    The entries that explain an error message, the most likely first.
+
+    Its DataFrame has one row for each entry. Iterating yields the matches.
+    """
+
+    _value: ExplanationValue
+
+    @property
+    def matches(self) -> tuple[Match, ...]:
+        """The entries, each with a ``confidence`` from 0 to 1 and the ``line`` that matched."""
+        return self._value.matches
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self.matches)
+
+    def _report(self) -> Report[ExplanationValue]:
+        from policytool.reports.explanations import EXPLANATION_REPORTERS, page
+
+        return Report(value=self._value, page=page, reporters=EXPLANATION_REPORTERS)
+
+    def _line(self) -> tuple[tuple[str, ...], str]:
+        from policytool.reports.explanations import headline
+
+        return (), headline(self._value)
+
+    def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
+        rows = self.to_dict()["matches"]
+        return _MATCH, ([value_at(row, key) for key in _MATCH] for row in rows)
