@@ -167,7 +167,7 @@ def _wire(data: bytes, _directory: Path) -> str:
 def _objects_of(data: bytes, _directory: Path) -> str:
     """Parse a checkpoint's object graph, and name what it holds."""
     try:
-        graph = _objects.parse(data)
+        graph = _objects.parse_object_graph(data)
         keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
         entry: Any = _Entry()
         _checkpoint_names.name_entries(dict.fromkeys(keys, entry), graph)

@@ -84,7 +84,7 @@ class Bundle:
                 f"{self.prefix.name}{INDEX} is damaged: its object graph is not a string",
             )
         try:
-            return _objects.parse(self.strings(entry)[0])
+            return _objects.parse_object_graph(self.strings(entry)[0])
         except ValueError as error:
             raise BundleError(
                 "checkpoint-damaged",

@@ -75,7 +75,7 @@ class ObjectGraph:
     nodes: tuple[Trackable, ...]
 
 
-def parse(data: bytes) -> ObjectGraph:
+def parse_object_graph(data: bytes) -> ObjectGraph:
     """
     Return the object graph; edges to nodes that do not exist are left out.
 
