@@ -7,10 +7,7 @@ report, and as a pandas DataFrame. Reports and pandas are imported when they are
 
 from __future__ import annotations
 
-from policytool.results.check import Check
-from policytool.results.comparison import Comparison
-from policytool.results.migration import Migration
+from policytool.results.change import Check, Comparison, Migration, Tuning
 from policytool.results.model import Audit, Explanation, Finding, Model
-from policytool.results.tuning import Tuning
 
 __all__ = ["Audit", "Check", "Comparison", "Explanation", "Finding", "Migration", "Model", "Tuning"]
