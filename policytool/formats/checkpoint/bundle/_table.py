@@ -10,12 +10,55 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.checkpoint.bundle import _crc32c, _varint
+import google_crc32c
+
 from policytool.support import limits
 from policytool.support.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_LONGEST: Final = 10
+"""Bytes of a number of 64 bits."""
+
+_MORE: Final = 0x80
+
+
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """
+    Return the number at ``position`` and the position after it.
+
+    :raises ValueError: where it does not end before ``end``, or is longer than any number of 64
+        bits.
+    """
+    value = 0
+    for index in range(_LONGEST):
+        if position + index >= end:
+            break
+        byte = data[position + index]
+        value |= (byte & ~_MORE) << 7 * index
+        if byte < _MORE:
+            return value, position + index + 1
+    raise ValueError(f"no valid number at byte {position}")
+
+
+_MASK: Final = 0xA282EAD8
+_ALL: Final = 0xFFFFFFFF
+
+
+def extend_checksum(checksum: int, data: bytes) -> int:
+    """
+    Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing.
+    """
+    result: int = google_crc32c.extend(checksum, data)  # it is typed, and its implementation is not
+    return result
+
+
+def masked_checksum(checksum: int) -> int:
+    """Return a checksum as it is stored."""
+    return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL
+
 
 MAGIC: Final = bytes.fromhex("57fb808b247547db")
 """The last bytes of every table."""
@@ -85,8 +128,8 @@ def _beyond(name: str, count: int, keys: int) -> BundleError:
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
     """Return the offset and size of a block, and the position after them."""
-    offset, position = _varint.read_varint(data, position, len(data))
-    size, position = _varint.read_varint(data, position, len(data))
+    offset, position = read_varint(data, position, len(data))
+    size, position = read_varint(data, position, len(data))
     return (offset, size), position
 
 
@@ -97,7 +140,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     if end + _TRAILER.size > len(data) - FOOTER:
         raise ValueError(f"a block of {size} bytes at {offset} is outside the file")
     compression, checksum = _TRAILER.unpack_from(data, end)
-    if _crc32c.masked_checksum(_crc32c.extend_checksum(0, data[offset : end + 1])) != checksum:
+    if masked_checksum(extend_checksum(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
@@ -122,9 +165,9 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("a block lists more keys than it can contain")
     key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
-        shared, position = _varint.read_varint(block, position, end)
-        own, position = _varint.read_varint(block, position, end)
-        size, position = _varint.read_varint(block, position, end)
+        shared, position = read_varint(block, position, end)
+        own, position = read_varint(block, position, end)
+        size, position = read_varint(block, position, end)
         if shared > len(key) or own + size > end - position:
             raise ValueError("an entry is longer than its block")
         if shared + own > longest:  # before it is made: each could be as long as the block

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import failed_download
-from policytool.formats.checkpoint.bundle import _crc32c, _entries, _varint
+from policytool.formats.checkpoint.bundle import _entries, _table
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -124,7 +124,7 @@ class _Stream:
                 )
             data += piece
             self._position += len(piece)
-        self._checksum = _crc32c.extend_checksum(self._checksum, data)
+        self._checksum = _table.extend_checksum(self._checksum, data)
         return data
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -138,7 +138,7 @@ class _Stream:
         that of the bytes themselves.
         """
         if (
-            _crc32c.masked_checksum(self._checksum if checksum is None else checksum)
+            _table.masked_checksum(self._checksum if checksum is None else checksum)
             != self._entry.checksum
         ):
             raise BundleError(
@@ -253,11 +253,11 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     start = position + (_UINT32_BYTES if count else 0)
     checksum = 0
     for length in lengths:
-        checksum = _crc32c.extend_checksum(
+        checksum = _table.extend_checksum(
             checksum,
             length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
         )
-    stream.finish(_crc32c.extend_checksum(checksum, data[position:]))
+    stream.finish(_table.extend_checksum(checksum, data[position:]))
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
@@ -271,7 +271,7 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     lengths, position = [], 0
     try:
         for _ in range(count):
-            length, position = _varint.read_varint(data, position, len(data))
+            length, position = _table.read_varint(data, position, len(data))
             lengths.append(length)
     except ValueError as error:
         raise BundleError(
