@@ -10,7 +10,7 @@ from policytool.troubleshooting.entries import entries, families
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.troubleshooting.entry import Entry, Step
+    from policytool.troubleshooting.entries import Entry, Step
 
 _MARKUP: Final = re.compile(r"[\\*<>\[\]|]|(?<![^\W_])_|_(?![^\W_])")
 _CODE: Final = re.compile(r"(`[^`]+`)")

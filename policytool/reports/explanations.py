@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.reports.layout import View
-    from policytool.troubleshooting.entry import Step
+    from policytool.troubleshooting.entries import Step
     from policytool.troubleshooting.matching import Explanation, Match
 
 

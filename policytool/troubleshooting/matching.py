@@ -28,7 +28,7 @@ from policytool.troubleshooting.message_text import messages, plain_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.troubleshooting.entry import Entry, Pattern
+    from policytool.troubleshooting.entries import Entry, Pattern
     from policytool.troubleshooting.message_text import Message
 
 EARLIER: Final = 0.8

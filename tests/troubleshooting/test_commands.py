@@ -20,7 +20,7 @@ from tests.troubleshooting.examples import EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.troubleshooting.entry import Entry
+    from policytool.troubleshooting.entries import Entry
 
 UNREADABLE: Final = {"file-signature", "truncated-file"}
 """Entries about files that ``inspect`` identifies and cannot read."""

@@ -17,7 +17,7 @@ from policytool.troubleshooting.matching import explain_text
 from tests.helpers.cases import for_each
 
 if TYPE_CHECKING:
-    from policytool.troubleshooting.entry import Entry
+    from policytool.troubleshooting.entries import Entry
 
 
 DATA: Final = Path(policytool.troubleshooting.__file__).with_name("data")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from policytool.support.errors import UsageError
 from policytool.support.limits import override
-from policytool.troubleshooting.entries import entries
-from policytool.troubleshooting.entry import Specificity
+from policytool.troubleshooting.entries import Specificity, entries
 from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text
 from policytool.troubleshooting.message_text import plain_lines
 from tests.helpers.cases import for_each
