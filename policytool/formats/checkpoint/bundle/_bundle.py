@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
-from policytool.formats.checkpoint.bundle import _entries, _objects, _ordered_code, _table, _values
+from policytool.formats.checkpoint.bundle import _entries, _objects, _table, _values
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -134,7 +134,7 @@ def open_bundle(prefix: AnyPath) -> Bundle:
                     f"{entry.key} refers to data file {entry.shard}, but the number of data files "
                     f"is {header.shards}",
                 )
-            (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
+            (slices if key.startswith(_entries.MARK) else entries)[key] = entry
             if parts:
                 partitioned[key] = parts
         for key, parts in partitioned.items():

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.checkpoint.bundle import _ordered_code
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import BundleError
@@ -17,6 +16,51 @@ from policytool.support.text import protobuf_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+MARK: Final = b"\x00"
+"""How the key of a slice begins, and that of no variable: the number zero."""
+
+WHOLE: Final = -1
+"""The length of an extent that covers a dimension."""
+
+_ENDED: Final = b"\x00\x01"
+_ESCAPES: Final = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
+
+
+def slice_key(name: bytes, extents: Iterable[tuple[int, int]]) -> bytes:
+    """
+    Return the key of a variable's slice, given as a start and a length (:data:`WHOLE` for all) in
+    each dimension.
+    """
+    numbers = [encode_signed(number) for extent in extents for number in extent]
+    return (
+        MARK
+        + b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in name)
+        + _ENDED
+        + encode_unsigned(len(numbers) // 2)
+        + b"".join(numbers)
+    )
+
+
+def encode_unsigned(number: int) -> bytes:
+    """Return a number of no sign: how many bytes it takes, and these, highest first."""
+    size = (number.bit_length() + 7) // 8
+    return bytes((size,)) + number.to_bytes(size, "big")
+
+
+def encode_signed(number: int) -> bytes:
+    """
+    Return a number with its sign: as many ones at the front as it takes bytes, all inverted where
+    it is negative.
+    """
+    bits = (number if number >= 0 else ~number).bit_length()
+    size = (
+        bits // 7 + 1
+    )  # of the eight bits of each byte, one marks the length; one more is the sign
+    header = ((1 << size) - 1) << (7 * size)  # `size` ones from the highest of 8 * size bits
+    return ((number & ((1 << 8 * size) - 1)) ^ header).to_bytes(size, "big")
+
 
 UNKNOWN: Final = "unknown"
 """The dtype of a number that no release of TensorFlow gave a meaning."""
@@ -120,9 +164,9 @@ def whole(
     """
     parts: list[Part] = []
     for extents in slices:
-        slice_entry = stored.get(_ordered_code.slice_key(key, extents))
+        slice_entry = stored.get(slice_key(key, extents))
         lengths = tuple(
-            size if length == _ordered_code.WHOLE else length
+            size if length == WHOLE else length
             for size, (_, length) in zip(entry.shape, extents, strict=True)
         )
         if slice_entry is None or slice_entry.shape != lengths or slice_entry.dtype != entry.dtype:
@@ -177,6 +221,6 @@ def _extents(
             f"tensor has {len(entry.shape)}"
         )
     return tuple(
-        (extent.start, extent.length if extent.HasField("length") else _ordered_code.WHOLE)
+        (extent.start, extent.length if extent.HasField("length") else WHOLE)
         for extent in message.extents
     )
