@@ -20,7 +20,7 @@ import pytest
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.rules import BY_ID, AuditOptions
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from tests.conftest import MIXED_JSON, run
 from tests.helpers.attacks import (
     BESIDE,

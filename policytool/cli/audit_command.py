@@ -38,7 +38,7 @@ from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
-from policytool.rules.finding import Audited, Severity
+from policytool.rules.base import Audited, Severity
 from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline

@@ -13,7 +13,7 @@ from policytool.commands import audit as auditing
 from policytool.commands.batch.isolation import isolated
 from policytool.commands.inspect import Failure
 from policytool.reports.findings import model_values
-from policytool.rules.finding import Audited, Severity
+from policytool.rules.base import Audited, Severity
 from policytool.rules.selection.suppressions import suppress
 from policytool.support.errors import UsageError
 from policytool.support.text import codec

@@ -9,7 +9,7 @@ import click
 
 from policytool import rules
 from policytool.cli import settings
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from policytool.rules.selection import selectors
 
 if TYPE_CHECKING:

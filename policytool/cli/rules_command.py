@@ -15,7 +15,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
 from policytool.reports.layout import wrap
 from policytool.reports.reporter import json_text
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from policytool.support.errors import UsageError
 from policytool.support.suggestion import did_you_mean
 

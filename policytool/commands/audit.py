@@ -15,7 +15,7 @@ from policytool.releases.releases import KERAS3, newest
 from policytool.releases.targets import libraries as libraries_of
 from policytool.releases.targets import target_and_containers
 from policytool.rules import AuditOptions, Device, Needs
-from policytool.rules.finding import Audited, fails
+from policytool.rules.base import Audited, fails
 from policytool.rules.selection import selectors
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.arguments.reading import AuditArguments
     from policytool.rules import Rule, RuleInput
-    from policytool.rules.finding import Finding, ModelCommand
+    from policytool.rules.base import Finding, ModelCommand
     from policytool.rules.fixes import FixedModel
 
 

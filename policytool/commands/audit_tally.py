@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policytool.rules.finding import fingerprints, worst
+from policytool.rules.base import fingerprints, worst
 from policytool.rules.selection.suppressions import all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from policytool.rules.finding import Audited, Severity
+    from policytool.rules.base import Audited, Severity
     from policytool.rules.selection.suppressions import Suppression, Suppressions
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.formats.discovery import Input
-    from policytool.rules.finding import Audited
+    from policytool.rules.base import Audited
     from policytool.rules.selection.baselines import Baseline
     from policytool.rules.selection.suppressions import Suppressions
 

@@ -23,7 +23,7 @@ from policytool.migration.planning.options import Assignment, LossScales, Option
 from policytool.model import reading
 from policytool.releases.targets import running_release, target_and_containers
 from policytool.rules import Needs, RuleInput, loading, safety
-from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
+from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.support.errors import (
     ModelFileError,
     PolicytoolError,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from policytool.commands.migration_preview import Preview
     from policytool.formats.document import Document
     from policytool.rules import AuditOptions
-    from policytool.rules.finding import Severity
+    from policytool.rules.base import Severity
 
 _NEWEST: Final = "keras3"
 """The target of a model that is audited for none."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     )
     from policytool.model.model import Model as ModelValue
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Fix, ModelCommand, Severity
-    from policytool.rules.finding import Finding as FindingValue
+    from policytool.rules.base import Audited, Fix, ModelCommand, Severity
+    from policytool.rules.base import Finding as FindingValue
     from policytool.troubleshooting.matching import Explanation as ExplanationValue
     from policytool.troubleshooting.matching import Match
 
@@ -228,7 +228,7 @@ class Audit(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, in the order of the rules and of the layers."""
-        from policytool.rules.finding import fingerprints
+        from policytool.rules.base import fingerprints
 
         rules = {rule.id: rule for rule in self._value.rules}
         audit_findings = self._audited.findings

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
 
 
 def declared_rules(family: ModuleType) -> tuple[Rule, ...]:

@@ -9,8 +9,7 @@ from policytool.model.model import Source
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS2
-from policytool.rules.base import Needs, rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Signature
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
 
 
 _BFLOAT16: Final = "bfloat16"

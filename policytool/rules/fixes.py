@@ -18,7 +18,7 @@ from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import release_name
-from policytool.rules.finding import Finding, Fix, Remedy
+from policytool.rules.base import Finding, Fix, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

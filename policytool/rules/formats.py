@@ -19,8 +19,7 @@ from policytool.model.model import Obstacle
 from policytool.releases import keras_objects, policy
 from policytool.releases.policy import PolicyMap
 from policytool.releases.releases import release_name
-from policytool.rules.base import Needs, rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.rules.stored_policies import (
     StoredPolicy,
     describe_layers,
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
     from policytool.support.text.jsontext import Json
 
 

@@ -14,7 +14,7 @@ from policytool.model.rounded_weights import compute_dtype, deciding, variables
 from policytool.releases import targets
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
-from policytool.rules.finding import Fix, Remedy
+from policytool.rules.base import Fix, Remedy
 from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:

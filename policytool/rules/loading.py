@@ -11,16 +11,14 @@ from policytool.releases import known_arguments
 from policytool.releases.releases import KERAS3, get, newest, release_name
 from policytool.releases.targets import generation_of, running_release, target_and_containers
 from policytool.rules import conversion_advice
-from policytool.rules.base import Needs, rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.document import Address
     from policytool.model.model import Verdict
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
 
 
 _EDITABLE: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})

@@ -13,8 +13,7 @@ from policytool.releases import dtype_support, kernels
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import family_of
-from policytool.rules.base import Device, Needs, rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Device, Fix, Needs, Remedy, Severity, rule
 from policytool.rules.half_precision import (
     ROUNDS_TO_ZERO,
     SMALLEST_NORMAL,
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer, Signature
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
 
 
 @rule(

@@ -10,16 +10,14 @@ from policytool.model import custom_classes, hazards
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import Harm
 from policytool.releases.layer_classes import layer_facts
-from policytool.rules.base import Rule, rule
-from policytool.rules.finding import Severity
+from policytool.rules.base import Rule, Severity, rule
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
 
 
 def _hazard_findings(

@@ -16,8 +16,7 @@ from policytool.model.tree import Unspelled
 from policytool.releases.policy import Fixed
 from policytool.releases.releases import release_name
 from policytool.rules import conversion_advice
-from policytool.rules.base import Needs, rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.loss_scale import LossScaleVerdict
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import AuditOptions, Finding, RuleInput
 
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})

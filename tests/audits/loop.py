@@ -22,7 +22,7 @@ from policytool.cli.main import run as run_main
 from policytool.commands import audit as auditing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats import discovery
-from policytool.rules.finding import Audited, Severity, fails
+from policytool.rules.base import Audited, Severity, fails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.rules import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"

@@ -19,7 +19,7 @@ from policytool.commands.arguments.running import CheckArguments, TuneArguments
 from policytool.migration.planning.options import LossScales, Optimizers, Outputs
 from policytool.numerics.tuning.results import Preference
 from policytool.rules import Device
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from tests.conftest import MIXED_H5, run
 from tests.helpers.public_api import commands
 

@@ -13,7 +13,7 @@ import pytest
 import policytool
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.rules import BY_ID
-from policytool.rules.finding import Finding, Fix, Remedy, Severity
+from policytool.rules.base import Finding, Fix, Remedy, Severity
 from policytool.rules.fixes import merge_remedies
 from tests.conftest import Ended, run
 from tests.helpers import stand_in_rules

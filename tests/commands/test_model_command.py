@@ -10,7 +10,7 @@ import pytest
 
 import policytool
 from policytool.releases.targets import descriptions
-from policytool.rules.finding import Fix, ModelCommand
+from policytool.rules.base import Fix, ModelCommand
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES

@@ -16,7 +16,7 @@ from tests.helpers.paths import FIXTURES, ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
 
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -20,7 +20,7 @@ from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
 from policytool.numerics.hand_over import HandOver
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from policytool.support.errors import ModelFileError
 from tests.fuzz import hostile_configs, hostile_graphs, oracle, polyglots, volume
 from tests.fuzz.hostile_names import Paths
@@ -29,7 +29,7 @@ from tests.helpers import small_models
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
     from tests.fuzz.hostile_configs import Drawn
 
 _VERSIONS: Final = {2: "2.15.0", 3: "3.15.1"}

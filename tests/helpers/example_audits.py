@@ -17,7 +17,7 @@ from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
 from policytool.formats.document import Address
 from policytool.rules import BY_ID, AuditOptions, Needs, Rule
-from policytool.rules.finding import (
+from policytool.rules.base import (
     Audited,
     Finding,
     Fix,

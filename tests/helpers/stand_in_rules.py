@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.rules import BY_ID, Needs, Rule
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Remedy, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
     from policytool.rules import AuditOptions, RuleInput
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
 
 
 def _saying(

@@ -28,7 +28,7 @@ from policytool.reports.inspection import REPORTERS
 from policytool.reports.inspection._page import headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.reports.words import loader_lines
-from policytool.rules.finding import Audited
+from policytool.rules.base import Audited
 from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole
 from tests.helpers.marks import THOROUGH

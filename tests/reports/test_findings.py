@@ -30,7 +30,7 @@ from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._page import remedies, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.rules import RULES, AuditOptions
-from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
+from policytool.rules.base import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
 from policytool.support import project
 from tests.contracts.reporter_contract import compared

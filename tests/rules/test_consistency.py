@@ -12,7 +12,7 @@ import pytest
 
 from policytool.formats.document import Signature
 from policytool.rules import AuditOptions
-from policytool.rules.finding import Fix, Severity
+from policytool.rules.base import Fix, Severity
 from policytool.support.text import protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found

@@ -15,7 +15,7 @@ from policytool.formats.edits import Edit, EditKind, WriteOptions
 from policytool.formats.format_detection import document
 from policytool.model.loaded_model import dtype_places
 from policytool.rules import AuditOptions
-from policytool.rules.finding import Fix, Severity
+from policytool.rules.base import Fix, Severity
 from policytool.support.text.jsontext import pointer
 from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found

@@ -10,7 +10,7 @@ from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
-from policytool.rules.finding import Fix, Remedy
+from policytool.rules.base import Fix, Remedy
 from policytool.support.text import protobuf_messages
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers.paths import FIXTURES

@@ -20,7 +20,7 @@ from policytool.model import optimizer_config, reading
 from policytool.releases import dtype_support, kernels
 from policytool.releases.layer_classes import known_classes, layer_facts
 from policytool.rules import BY_ID, AuditOptions, Device, RuleInput
-from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.base import Fix, Remedy, Severity
 from policytool.support.errors import SpellingError
 from policytool.support.text import protobuf_messages
 from tests.contracts.rule_contract import RuleContract, found

@@ -13,7 +13,7 @@ from policytool.formats import format_detection
 from policytool.model import hazards, reading, untrusted_code
 from policytool.releases import data
 from policytool.releases.symbols import harmful as _table
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 from policytool.support.text import jsontext, protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
@@ -25,7 +25,7 @@ from tests.helpers.polyglots import HARMLESS_H5, hostile_archive
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.rules.finding import Finding
+    from policytool.rules.base import Finding
 
     Config = dict[str, Any]
 

@@ -10,7 +10,7 @@ import h5py
 import pytest
 
 from policytool.rules import AuditOptions
-from policytool.rules.finding import Finding, Fix, Severity
+from policytool.rules.base import Finding, Fix, Severity
 from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers.paths import FIXTURES

@@ -28,7 +28,7 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.words import EFFECTS, failure_facts, generation_words, migrate_words
-from policytool.rules.finding import Fix, Severity, fingerprints
+from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
 from policytool.support.shorten import join_and_count
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Finding, Remedy, Suppressed
+    from policytool.rules.base import Audited, Finding, Remedy, Suppressed
     from policytool.rules.fixes import FixedModel
 
 

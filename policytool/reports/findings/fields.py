@@ -33,7 +33,7 @@ from policytool.reports.shared_fields import (
     WRITTEN_BY_TEXT,
     failures_field,
 )
-from policytool.rules.finding import Fix, Severity
+from policytool.rules.base import Fix, Severity
 from policytool.rules.fixes import FixOutcome
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from policytool.reports.findings._page import Totals
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Finding, ModelCommand, Remedy, Suppressed
+    from policytool.rules.base import Audited, Finding, ModelCommand, Remedy, Suppressed
     from policytool.rules.fixes import FixedModel, UnfixedFinding
 
 _SAFETY: Final = choice_of(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports.findings._page import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from policytool.reports.findings._page import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.reports.rule_reference import plain
-from policytool.rules.finding import Severity
+from policytool.rules.base import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.commands.inspect import Failure
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Finding
+    from policytool.rules.base import Audited, Finding
 
 _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 """Attribute of a suite to the element that it counts."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.commands.inspect import Failure
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Finding
+    from policytool.rules.base import Audited, Finding
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"

@@ -27,7 +27,7 @@ from policytool.support.text import jsontext
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from policytool.rules.finding import Audited
+    from policytool.rules.base import Audited
     from policytool.rules.selection.suppressions import Suppressions
 
 VERSION: Final = 1

@@ -14,14 +14,14 @@ from datetime import date  # noqa: TC003  # as above
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules.finding import Suppressed, fingerprints
+from policytool.rules.base import Suppressed, fingerprints
 from policytool.rules.selection.patterns import PathPattern  # noqa: TC001  # as above
 from policytool.support.patterns.matching import Matcher, StepsExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.rules.finding import Audited, Finding
+    from policytool.rules.base import Audited, Finding
 
 KNOWN: Final = "recorded in the baseline"
 

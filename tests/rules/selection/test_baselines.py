@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from policytool.commands.audit_tally import tally_of
 from policytool.formats.document import Signature
-from policytool.rules.finding import Audited, Finding, Severity, fingerprints
+from policytool.rules.base import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection import baselines
 from policytool.rules.selection.baselines import Baseline
 from policytool.rules.selection.suppressions import Suppressions, suppress

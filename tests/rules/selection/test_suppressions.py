@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policytool.commands.audit_tally import tally_of
-from policytool.rules.finding import Audited, Finding, Severity, fingerprints
+from policytool.rules.base import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import (
     PerFileIgnore,

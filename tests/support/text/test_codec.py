@@ -31,7 +31,7 @@ from policytool.model.model import (
 )
 from policytool.releases.policy import Dynamic, Fixed, Quantization
 from policytool.rules import AuditOptions, Device
-from policytool.rules.finding import Finding, Fix, Remedy, Severity, Suppressed
+from policytool.rules.base import Finding, Fix, Remedy, Severity, Suppressed
 from policytool.support.text import codec
 from policytool.support.text.jsontext import ABSENT, Absent, Json
 from tests.helpers.marks import SLOW
