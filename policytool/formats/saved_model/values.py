@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool.formats.checkpoint import tensors as _checkpoint
+from policytool.formats.checkpoint import values as _checkpoint
 from policytool.formats.checkpoint.bundle import keys_of, open_bundle
 from policytool.formats.document import Layout
 from policytool.formats.saved_model import read as savedmodel
