@@ -71,7 +71,7 @@ HOMES: Final = {
     "markupsafe": {"reports.html"},
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
-    "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
+    "google_crc32c": {"formats.checkpoint.bundle._table"},
     "yaml": {"support.text.yamltext", "support.text.yaml_emitter"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
