@@ -10,7 +10,7 @@ from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import KERAS3, get, newest, release_name
 from policytool.releases.targets import generation_of, running_release, target_and_containers
-from policytool.rules import conversion_advice
+from policytool.rules import fixes
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 
 if TYPE_CHECKING:
@@ -142,9 +142,7 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
                 remedy=remedy,
                 advice=None
                 if remedy
-                else conversion_advice.conversion_advice(
-                    case, verdict.loader, _fallback_advice(case, cause)
-                ),
+                else fixes.conversion_advice(case, verdict.loader, _fallback_advice(case, cause)),
             )
     yield from _archive_findings(case, options)
 
@@ -164,7 +162,7 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
                 f"{name} fails to load the model: it reads only its own layout of .keras "
                 "archives, which no other release writes",
                 detail=f"{name} container",
-                advice=conversion_advice.conversion_advice(case, loader, _REBUILD),
+                advice=fixes.conversion_advice(case, loader, _REBUILD),
             )
 
 
@@ -204,7 +202,7 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_cause_address(case, doubt),
                     detail=_cause_detail(verdict, doubt),
-                    advice=conversion_advice.doubt_advice(
+                    advice=fixes.doubt_advice(
                         case, verdict.loader, _check_advice(verdict.loader, doubt)
                     ),
                 )
@@ -251,7 +249,7 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
         remedy=remedy,
         advice=None
         if remedy
-        else conversion_advice.conversion_advice(
+        else fixes.conversion_advice(
             case, own.loader, "build the model from its code and load the weights into it"
         ),
     )
@@ -299,7 +297,7 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
                     path=layers[0],
                     address=_cause_address(case, place),
                     detail=f"{target} {name}",
-                    advice=conversion_advice.conversion_advice(
+                    advice=fixes.conversion_advice(
                         case,
                         target,
                         "pass a custom function with the original formula in custom_objects",

@@ -15,7 +15,7 @@ from policytool.model.compatibility.training_incompatibilities import INNER_STAT
 from policytool.model.tree import Unspelled
 from policytool.releases.policy import Fixed
 from policytool.releases.releases import release_name
-from policytool.rules import conversion_advice
+from policytool.rules import fixes
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def incompatible_optimizer(case: RuleInput, options: AuditOptions) -> Iterator[F
                 f"training configuration fails to load in {release_name(verdict.loader)}: "
                 f"{training.reason}",
                 detail=verdict.loader,
-                advice=conversion_advice.conversion_advice(
+                advice=fixes.conversion_advice(
                     case, verdict.loader, "load the model with compile=False and compile it again"
                 ),
             )
