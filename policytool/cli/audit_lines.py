@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from policytool.commands.audit_tally import AuditTally
     from policytool.rules import AuditOptions
     from policytool.rules.selection.baselines import Baseline, KnownFindings
-    from policytool.rules.selection.patterns import PathPattern
-    from policytool.rules.selection.suppressions import Suppressions
+    from policytool.rules.selection.suppressions import PathPattern, Suppressions
 
 COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
 """What the last line counts beside models."""

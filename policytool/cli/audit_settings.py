@@ -9,8 +9,7 @@ from typing import ClassVar, Final
 import click
 
 from policytool.rules.selection import selectors
-from policytool.rules.selection.patterns import PathPattern
-from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
+from policytool.rules.selection.suppressions import PathPattern, PerFileIgnore, Suppression
 from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
 from policytool.support.patterns.matching import check_pattern

@@ -27,8 +27,12 @@ from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, LossScales, Options, Outputs
 from policytool.rules import AuditOptions
-from policytool.rules.selection.patterns import PathPattern
-from policytool.rules.selection.suppressions import PerFileIgnore, Suppression, Suppressions
+from policytool.rules.selection.suppressions import (
+    PathPattern,
+    PerFileIgnore,
+    Suppression,
+    Suppressions,
+)
 from policytool.support.processes import pool
 from policytool.support.text import codec
 from tests.conftest import (

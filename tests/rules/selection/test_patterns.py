@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policytool.rules.selection.patterns import PathPattern
+from policytool.rules.selection.suppressions import PathPattern
 from policytool.support.patterns.matching import Matcher
 from tests.helpers.cases import for_each
 

@@ -10,8 +10,8 @@ import pytest
 
 from policytool.commands.audit_tally import tally_of
 from policytool.rules.base import Audited, Finding, Severity, fingerprints
-from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import (
+    PathPattern,
     PerFileIgnore,
     Suppression,
     Suppressions,
