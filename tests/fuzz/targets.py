@@ -27,7 +27,7 @@ import h5py
 from policytool import rules
 from policytool.formats import format_detection, yaml_architecture
 from policytool.formats.checkpoint import names as _checkpoint_names
-from policytool.formats.checkpoint.bundle import _objects
+from policytool.formats.checkpoint.bundle import _objects as checkpoints
 from policytool.formats.rewriting import WriteError
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
@@ -167,7 +167,7 @@ def _wire(data: bytes, _directory: Path) -> str:
 def _objects_of(data: bytes, _directory: Path) -> str:
     """Parse a checkpoint's object graph, and name what it holds."""
     try:
-        graph = _objects.parse_object_graph(data)
+        graph = checkpoints.parse_object_graph(data)
         keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
         entry: Any = _Entry()
         _checkpoint_names.name_entries(dict.fromkeys(keys, entry), graph)

@@ -13,8 +13,9 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, BundleError
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
 from policytool.support import limits, steps
+from policytool.support.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
