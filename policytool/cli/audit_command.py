@@ -38,9 +38,9 @@ from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
+from policytool.rules import selection
 from policytool.rules.base import Audited, Severity
 from policytool.rules.fixes import FixOutcome
-from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
 from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
@@ -140,8 +140,8 @@ def command(
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
     inputs = shards.part(every, terminal.shard)
-    quiet, selected = terminal.quiet, selectors.selectors(arguments.select or (), "--select")
-    _say(selectors.unused_words(selected, question), quiet=quiet)
+    quiet, selected = terminal.quiet, selection.selectors(arguments.select or (), "--select")
+    _say(selection.unused_words(selected, question), quiet=quiet)
     _say(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
         directory=Path.cwd().as_posix(),

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import click
 
-from policytool.rules.selection import selectors
+from policytool.rules import selection
 from policytool.rules.selection.suppressions import PathPattern, PerFileIgnore, Suppression
 from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
@@ -53,11 +53,11 @@ def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
 
 
 def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> PerFileIgnore:
-    words = tuple(selector.text for selector in selectors.selectors(rules, option))
+    words = tuple(selector.text for selector in selection.selectors(rules, option))
     return PerFileIgnore(
         pattern=_pattern(glob, folder, option),
         words=words,
-        rules=selectors.ids_of(rules, option),
+        rules=selection.ids_of(rules, option),
     )
 
 
@@ -107,8 +107,8 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         )
     rules = _words(entry["rules"], f"{what} rules")
     return Suppression(
-        words=tuple(selector.text for selector in selectors.selectors(rules, what)),
-        rules=selectors.ids_of(rules, what),
+        words=tuple(selector.text for selector in selection.selectors(rules, what)),
+        rules=selection.ids_of(rules, what),
         reason=reason.strip(),
         path=_pattern(path, folder, what) if path is not None else None,
         layer=_layer(layer, what),

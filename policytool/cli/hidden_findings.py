@@ -9,8 +9,8 @@ import click
 
 from policytool import rules
 from policytool.cli import settings
+from policytool.rules import selection
 from policytool.rules.base import Severity
-from policytool.rules.selection import selectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +46,15 @@ def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
 
 def _skipped_rules(question: AuditOptions) -> Iterator[str]:
     """Yield the number of rules that are not checked because of the settings file."""
-    selectors_by_key: dict[str, tuple[selectors.Selector, ...]] = {
+    selectors_by_key: dict[str, tuple[selection.Selector, ...]] = {
         key: ()
         if settings.found_source(key)
-        else selectors.selectors(click.get_current_context().params[key], f"--{key}")
+        else selection.selectors(click.get_current_context().params[key], f"--{key}")
         for key in ("select", "ignore")
     }
     without = replace(
         question,
-        rules=selectors.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
+        rules=selection.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
     )
     if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
         keys = [repr(key) for key in selectors_by_key if settings.found_source(key)]

@@ -14,9 +14,8 @@ from policytool.model import reading, rounded_weights
 from policytool.releases.releases import KERAS3, newest
 from policytool.releases.targets import libraries as libraries_of
 from policytool.releases.targets import target_and_containers
-from policytool.rules import AuditOptions, Device, Needs
+from policytool.rules import AuditOptions, Device, Needs, selection
 from policytool.rules.base import Audited, fails
-from policytool.rules.selection import selectors
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files.remote_path import AnyPath, RemotePath
@@ -149,9 +148,9 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
     target, device = arguments.target, arguments.device
     names = tuple(dict.fromkeys((target,) if isinstance(target, str) else target or ()))
     return AuditOptions(
-        rules=selectors.select_rules(
-            selectors.selectors(arguments.select or (), "--select"),
-            selectors.selectors(arguments.ignore or (), "--ignore"),
+        rules=selection.select_rules(
+            selection.selectors(arguments.select or (), "--select"),
+            selection.selectors(arguments.ignore or (), "--ignore"),
         ),
         targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
         target_names=names,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.rules import AuditOptions, Device, Needs
-from policytool.rules.selection import selectors
+from policytool.rules import AuditOptions, Device, Needs, selection
 from policytool.support.errors import UsageError
 from tests.helpers import stand_in_rules
 
@@ -30,8 +29,8 @@ def _rules(monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(select: str, ignore: str) -> set[str]:
     """Return the ids that words leave."""
     return set(
-        selectors.select_rules(
-            selectors.selectors([select], "--select"), selectors.selectors([ignore], "--ignore")
+        selection.select_rules(
+            selection.selectors([select], "--select"), selection.selectors([ignore], "--ignore")
         )
     )
 
@@ -82,20 +81,20 @@ def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) ->
         UsageError,
         match=rf"^--select: unknown rule '{word.replace('*', '[*]')}'. Did you mean '{nearest}'[?]",
     ):
-        selectors.selectors([word], "--select")
+        selection.selectors([word], "--select")
 
 
 @pytest.mark.parametrize("word", ["P", "E501"])
 def test_an_unknown_word_that_is_like_none_is_refused(word: str) -> None:
     """Without a suggestion that would not help."""
     with pytest.raises(UsageError, match=f"unknown rule '{word}'. Run `policytool rules`"):
-        selectors.selectors([word], "--select")
+        selection.selectors([word], "--select")
 
 
 def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
     """A suppression of nothing is a mistake."""
     with pytest.raises(UsageError, match="is empty"):
-        selectors.ids_of([" , "], "suppress")
+        selection.ids_of([" , "], "suppress")
 
 
 def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +107,12 @@ def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             for number, need in enumerate(Needs, start=1)
         ),
     )
-    words = selectors.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
-    assert selectors.unused_words(words, AuditOptions()) == (
+    words = selection.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
+    assert selection.unused_words(words, AuditOptions()) == (
         "PT5 was skipped: it needs --baseline or --device or --target or --weights",
         "PT501 was skipped: it needs --target",
         "DEVICE was skipped: it needs --device",
     )
     assert (
-        selectors.unused_words(words, AuditOptions(targets=("keras3.15",), device=Device.GPU)) == ()
+        selection.unused_words(words, AuditOptions(targets=("keras3.15",), device=Device.GPU)) == ()
     )
