@@ -27,7 +27,7 @@ import h5py
 from policytool import rules
 from policytool.formats import format_detection, yaml_architecture
 from policytool.formats.checkpoint import bundle as checkpoints
-from policytool.formats.checkpoint import names as _checkpoint_names
+from policytool.formats.checkpoint import read as _checkpoint_names
 from policytool.formats.rewriting import WriteError
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options

@@ -7,30 +7,41 @@ A checkpoint is several files; its index is the one that is read. Each of the ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint import INDEX, prefix_of
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
 from policytool.formats.document import Document, Layout, Observation, Tensor
+from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from policytool.formats.base import Probe
-    from policytool.formats.checkpoint.bundle import Bundle, ObjectGraph
+    from policytool.formats.checkpoint.bundle import (
+        Attribute,
+        Bundle,
+        Entry,
+        ObjectGraph,
+        Trackable,
+    )
     from policytool.support.files.remote_path import AnyPath
 
 
 def read(probe: Probe) -> Document:
     """Return the document of a checkpoint."""
     from policytool.formats.checkpoint import bundle as checkpoints
-    from policytool.formats.checkpoint import names as _checkpoint_names
 
     if not probe.path.name.endswith(INDEX):
         raise probe.failure(*_no_index(probe))
     try:
         bundle = checkpoints.open_bundle(prefix(probe))
         lacking = tuple(bundle.lacking())
-        named = _checkpoint_names.name_entries(bundle.entries, _objects(bundle, lacking))
+        named = name_entries(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:
         raise probe.failure(error.code, error.message) from error
     return Document(
@@ -90,3 +101,182 @@ def _no_index(probe: Probe) -> tuple[str, str]:
         else f"copy its index, {index.name}, to the same directory"
     )
     return "checkpoint-part", f"is only part of a checkpoint; {advice}"
+
+
+_ROOT: Final = 0
+_ATTRIBUTES: Final = ".ATTRIBUTES"
+_VALUE: Final = "VARIABLE_VALUE"
+_SLOT: Final = ".OPTIMIZER_SLOT"
+_CONFIG: Final = "OBJECT_CONFIG_JSON"
+"""An attribute of Keras' objects in TF 1.13 to 2.1, which is no variable."""
+
+_NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
+"""
+Edges from a model, or a ``tf.train.Checkpoint``, to what is no layer; ``keras_api`` leads to
+metrics.
+"""
+
+_OPTIMIZERS: Final = (
+    {"iter", "learning_rate"},
+    {"_iterations", "_learning_rate"},
+    {"_iterations", "_variables"},
+    {"base_optimizer"},
+    {"inner_optimizer"},
+)
+"""What optimizers hold: up to TF 2.10, from 2.11 on, Keras 3; then those that scale losses."""
+
+_TRAINED: Final = "_trainable_variables"
+"""What an optimizer of Keras 3 holds that is not its own: the model's weights."""
+
+_COUNTERS: Final = frozenset({"global_step", "beta1_power", "beta2_power"})
+"""
+Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``).
+"""
+
+
+_Place = tuple[int, tuple[str, ...]]
+"""The object that holds another, and the names that lead from it there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """The tensors of a checkpoint, told apart."""
+
+    weights: Mapping[str, tuple[str, ...]]
+    """By key, the names from the layer down, in the order of the model as far as it is known."""
+
+    rest: tuple[str, ...]
+    """Keys of what an optimizer, metrics or training keep."""
+
+
+def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
+    """
+    Return the names of the entries of a checkpoint; ``graph`` is None for TF 1, and if it cannot be
+    read.
+
+    :raises BundleError: if objects are nested too deeply, or if the keys are too long.
+    """
+    if excess := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
+        raise BundleError("checkpoint-limit", f"has keys of {excess}")
+    deepest = max((key.count("/") for key in entries), default=0)
+    if excess := limits.OBJECT_DEPTH.exceeded_message(deepest):
+        raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
+    if graph is not None and graph.nodes:
+        weights = _of_objects(entries, graph)
+        graph_keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
+        weights.update(
+            (key, tuple(key.split("/")))
+            for key in entries
+            if key not in graph_keys and key != OBJECT_GRAPH_KEY
+        )
+    elif OBJECT_GRAPH_KEY in entries:
+        weights = dict(_of_keys(entries))
+    else:
+        weights = dict(_of_scopes(entries))
+    return Named(
+        weights=weights,
+        rest=tuple(
+            key
+            for key in entries
+            if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)
+        ),
+    )
+
+
+def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
+    """
+    Return the weights in the object graph, under the names of their variables if a name contains a
+    layer and is unique; otherwise under their object paths.
+    """
+    places = _places(graph)
+    attributes_by_key: dict[str, tuple[int, Attribute]] = {}
+    for number in places:
+        attributes_by_key.update(
+            (attribute.key, (number, attribute))
+            for attribute in graph.nodes[number].attributes
+            if attribute.key in entries and attribute.name != _CONFIG
+        )
+    uses = Counter(attribute.full_name for _, attribute in attributes_by_key.values())
+    return {
+        key: tuple(attribute.full_name.split("/"))
+        if uses[attribute.full_name] == 1 and "/" in attribute.full_name
+        else _path(places, number, attribute)
+        for key, (number, attribute) in attributes_by_key.items()
+    }
+
+
+def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
+    """
+    Return the names on the way to an object, and to an attribute other than its value, such as the
+    keys of a lookup table.
+    """
+    names = [] if attribute.name == _VALUE else [attribute.name]
+    while number != _ROOT:
+        number, own = places[number]
+        names[:0] = own
+        if excess := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
+            raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
+    return tuple(names) or (attribute.name,)
+
+
+def _places(graph: ObjectGraph) -> dict[int, _Place]:
+    """
+    Return, nearest first, each object that can be reached from the root without passing through
+    what is no layer, and what holds it.
+
+    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
+    subclassed model have no edge of their own.
+    """
+    is_optimizer = [_is_optimizer(node) for node in graph.nodes]
+    passed: set[int] = set()
+    """Visited objects that are not layers: the weights below them have their places."""
+    places: dict[int, _Place] = {}
+    pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
+    last: deque[tuple[int, _Place]] = deque()
+    while pending or last:
+        number, place = (pending or last).popleft()
+        if number in places:
+            continue
+        places[number] = place
+        steps.spend(1 + len(graph.nodes[number].children), walk="edges of objects")
+        for name, child in graph.nodes[number].children:
+            if name not in _NOT_LAYERS and not is_optimizer[child]:
+                pending.append((child, (number, (name,))))
+            elif child not in passed:
+                passed.add(child)
+                last.extend(
+                    (inner, (number, (name, of)))
+                    for of, inner in graph.nodes[child].children
+                    if of == _TRAINED
+                )
+    return places
+
+
+def _is_optimizer(node: Trackable) -> bool:
+    names = {name for name, _ in node.children}
+    return bool(node.slots) or any(names >= optimizer_names for optimizer_names in _OPTIMIZERS)
+
+
+def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the weights by their keys, which are paths through objects, where the object graph itself
+    cannot be read.
+    """
+    for key in keys:
+        path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
+        left_out = _SLOT in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
+        if not left_out and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG):
+            yield key, path
+
+
+def _of_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is
+    ``dense/kernel/Adam``, of the same shape.
+    """
+    for key, entry in entries.items():
+        kept_for = entries.get(key.rpartition("/")[0])
+        if (kept_for is None or kept_for.shape != entry.shape) and key.rpartition("/")[
+            2
+        ] not in _COUNTERS:
+            yield key, tuple(key.split("/"))
