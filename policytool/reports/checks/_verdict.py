@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.planning.options import Outputs
 from policytool.numerics.check_results.verdicts import (
     Answer,
     JudgementSubject,
@@ -15,9 +16,9 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     severity,
 )
+from policytool.reports import shell
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words, comparison_sentence
-from policytool.reports.migrate_command import migrate_command
 from policytool.reports.words import HEADROOM, figure, many, share
 from policytool.support.shorten import join_first
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.commands.inspect import Failure
+    from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.metrics import OutputMetric
     from policytool.numerics.check_results.verdicts import (
@@ -34,6 +36,26 @@ if TYPE_CHECKING:
         Origin,
         OutputAnswer,
     )
+
+
+def migrate_command(path: str, options: Options) -> tuple[str, ...]:
+    """Return the words of a command, without an output."""
+    return ("policytool", "migrate", shell.file(path), *_words(options))
+
+
+def _words(options: Options) -> Iterator[str]:
+    if options.to is not None:
+        yield from ("--to", options.to)
+    if options.include_exceptions:
+        yield "--include-exceptions"
+    if options.outputs is not Outputs.KEEP:
+        yield from ("--outputs", options.outputs.value)
+    if options.target is not None:
+        yield from ("--target", options.target)
+    if options.retrace:
+        yield "--retrace"
+    for assignment in options.assignments:
+        yield from ("--set", f"{assignment.pattern}={assignment.policy}")
 
 
 WORDS: Final = {Answer.SAFE: "Safe", Answer.NOT_SAFE: "Not safe", Answer.UNDECIDED: "Undecided"}

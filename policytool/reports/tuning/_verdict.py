@@ -16,7 +16,7 @@ from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.objectives import GRADIENT_ERROR
 from policytool.numerics.tuning.results import Ending
 from policytool.reports import shell
-from policytool.reports.migrate_command import migrate_command
+from policytool.reports.checks._verdict import migrate_command
 from policytool.reports.page import Sentence, Tone, Verdict
 from policytool.reports.words import figure, many, share
 
