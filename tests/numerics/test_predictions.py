@@ -30,8 +30,7 @@ from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, T
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports import View
 from policytool.reports.page import Fact
-from policytool.reports.plans import Migrations
-from policytool.reports.plans._page import facts
+from policytool.reports.plans import Migrations, facts
 from policytool.reports.plans.fields import REPORT
 from policytool.reports.reporter import json_reporter
 from policytool.support.errors import ModelFileError, WorkerError
