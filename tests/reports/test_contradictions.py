@@ -24,8 +24,7 @@ from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
 from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_name
 from policytool.reports import View
 from policytool.reports.findings import FINDING_REPORTERS
-from policytool.reports.inspection import REPORTERS
-from policytool.reports.inspection._page import headline
+from policytool.reports.inspection import REPORTERS, headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.reports.words import loader_lines
 from policytool.rules.base import Audited

@@ -152,7 +152,7 @@ def test_errors_are_in_the_page(reporters: Any, found: Any) -> None:
 def test_fragment_has_no_script() -> None:
     """A notebook shows the part of a page that needs none."""
     from policytool.reports import html
-    from policytool.reports.inspection._page import page
+    from policytool.reports.inspection import page
 
     text = html.fragment(page(example_pages.hostile_model(), View()))
     read = Read(text)

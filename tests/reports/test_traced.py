@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from policytool.model.model import Model, Signature
-from policytool.reports.inspection import _page, fields
+from policytool.reports import inspection
+from policytool.reports.inspection import fields
 from tests.helpers.drawn_models import op, scopes, traced_in
 
 
 def contradiction(model: Model) -> str | None:
     """Return how the model's first signature contradicts its layers."""
-    return _page.contradiction(_page.declared_dtypes(model), model.signatures[0])
+    return inspection.contradiction(inspection.declared_dtypes(model), model.signatures[0])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_signatures_that_contradict_alike_share_a_sentence() -> None:
         replace(model.signatures[0], name="predict"),
         Signature(name="init", inputs={}, outputs={}),
     )
-    assert _page.contradictions(replace(model, signatures=twice)) == [
+    assert inspection.contradictions(replace(model, signatures=twice)) == [
         (
             "serving_default, predict compute in float32, although layers declare float16: "
             "servers run the graph, regardless of the policies"
@@ -72,12 +73,12 @@ def test_ops_stand_by_list_the_commonest_first() -> None:
         op("MatMul", "float16", 2, "allow"),
         op("MatMul", "float32", 9, "allow"),
     )
-    assert _page.ops_words(ops) == (
+    assert inspection.ops_words(ops) == (
         "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
         "float32, 4 Op4 float32, 6 others"
     )
-    assert _page.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
-    assert _page.ops_words(()) == ""
+    assert inspection.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
+    assert inspection.ops_words(()) == ""
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,406 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.inspection._page import headline, page
+from policytool.commands.inspect import SuggestedFix
+from policytool.formats import REWRITTEN, TITLES
+from policytool.model.model import Source
+from policytool.releases import dtypes
+from policytool.releases.dtypes import HALVES
+from policytool.releases.releases import CURRENT
+from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection.fields import (
     REPORT,
     ROW_COLUMNS,
+    dtype_words,
     every_row,
     model_values,
     rows,
 )
+from policytool.reports.page import (
+    Bar,
+    Bars,
+    Block,
+    Command,
+    Fact,
+    Facts,
+    Notes,
+    Page,
+    Sentence,
+    Tone,
+    Verdict,
+)
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter
+from policytool.reports.words import (
+    EFFECTS,
+    FAILS,
+    LOADS,
+    OUTCOMES,
+    UNKNOWN,
+    bytes_words,
+    failure_facts,
+    generation_words,
+    loader_lines,
+    loader_ranges,
+    loss_scale_words,
+    migrate_words,
+    training_lines,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
     from policytool.commands.inspect import Selected
+    from policytool.formats.document import TracedOp
+    from policytool.model.model import Layer, Model, Signature
+    from policytool.reports.layout import View
+
+
+_HALVES: Final = ("float16", "bfloat16")
+"""
+What is looked for on both sides; float32 proves nothing, because a mixed model computes its softmax
+and its sums in it anyway.
+"""
+
+_LISTS: Final = ("allow", "infer", "deny", "clear", None)
+"""Automatic mixed precision's lists, those first that move a model to 16 bits."""
+
+_KINDS: Final = 4
+"""Kinds of ops named of each list, the commonest first; a header is read, not searched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declared:
+    """The dtypes that a model's layers declare to compute in."""
+
+    by_any: frozenset[str]
+    by_layers_with_variables: frozenset[str]
+    """Without those of layers that may leave no op behind: inputs, dropout, models."""
+
+
+def declared_dtypes(model: Model) -> Declared:
+    """Return what a model's layers declare to compute in."""
+    holding = [
+        layer
+        for layer in model.layers
+        if any(dtypes.is_float(variable.dtype) for variable in layer.variables)
+    ]
+    return Declared(
+        by_any=_compute_dtypes(model.layers), by_layers_with_variables=_compute_dtypes(holding)
+    )
+
+
+def contradiction(by: Declared, signature: Signature) -> str | None:
+    """
+    Return how a signature contradicts its layers; None if it does not, if its graph was not read,
+    or if no layer declares a dtype.
+
+    It does if layers with variables declare a 16-bit dtype that no op computes in, or if ops
+    compute in a 16-bit dtype that no layer declares.
+    """
+    computed = signature.compute_dtypes
+    if not computed or not by.by_any:
+        return None
+    unmet = [
+        dtype for dtype in _HALVES if dtype in by.by_layers_with_variables and dtype not in computed
+    ]
+    unsaid = [dtype for dtype in _HALVES if dtype in computed and dtype not in by.by_any]
+    clauses = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [
+        f"no layer declares {' or '.join(unsaid)}"
+    ] * bool(unsaid)
+    return " and ".join(clauses) or None
+
+
+def computes_words(by: Declared, signature: Signature) -> str:
+    """
+    Return what a signature computes in, and what contradicts it; nothing where its graph was not
+    read.
+    """
+    return f"computes {_in_words(by, signature)}" if signature.compute_dtypes else ""
+
+
+def contradictions(model: Model) -> list[str]:
+    """Return a sentence for each way in which signatures contradict the layers."""
+    by = declared_dtypes(model)
+    names_by_words: dict[str, list[str]] = {}
+    for signature in model.signatures:
+        if contradiction(by, signature):
+            names_by_words.setdefault(_in_words(by, signature), []).append(signature.name)
+    return [
+        (
+            f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} {words}: servers "
+            "run the graph, regardless of the policies"
+        )
+        for words, names in names_by_words.items()
+    ]
+
+
+def ops_words(ops: Sequence[TracedOp]) -> str:
+    """
+    Return ops by the list of mixed precision that contains them: ``allow 12 MatMul float32, 3
+    Conv2D float32; deny 1 Softmax float32``.
+    """
+    grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
+    return "; ".join(
+        f"{amp or 'unlisted'} {_kinds(listed_ops)}" for amp, listed_ops in grouped if listed_ops
+    )
+
+
+def _in_words(by: Declared, signature: Signature) -> str:
+    conflict = contradiction(by, signature)
+    *others, last = signature.compute_dtypes
+    dtypes_said = f"{', '.join(others)} and {last}" if others else last
+    return f"in {dtypes_said}" + (f", although {conflict}" if conflict else "")
+
+
+def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
+    return frozenset(layer.compute_dtype for layer in layers if layer.compute_dtype)
+
+
+def _kinds(ops: Iterable[TracedOp]) -> str:
+    ordered = sorted(ops, key=lambda op: (-op.count, op.op, op.dtype))
+    kind_texts = [f"{op.count} {op.op} {op.dtype}" for op in ordered[:_KINDS]]
+    rest = sum(op.count for op in ordered[_KINDS:])
+    return ", ".join([*kind_texts, f"{rest} others"] if rest else kind_texts)
+
+
+_TONES: Final = {LOADS: Tone.GOOD}
+
+
+def page(selected: Selected, view: View) -> Page:
+    """Return the page, with a group for each model."""
+    return Page(
+        groups=tuple(
+            tuple(_model(selected, model, layers, view)) for model, layers in selected.shown()
+        ),
+        failures=failure_facts(selected.inspection.failures),
+    )
+
+
+def _model(
+    selected: Selected, model: Model, layers: Sequence[Layer], view: View
+) -> Iterator[Block]:
+    yield _verdict(model)
+    fix = selected.fixes.get(model.path, SuggestedFix())
+    if fix.arguments is not None:
+        effect = f" ({EFFECTS[fix.effect]})" if fix.effect != "safe" else ""
+        yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
+    yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
+    if view.is_searchable:
+        yield from charts(layers)
+    if layers:
+        yield layer_table(
+            layers,
+            variables=view.variables,
+            whole=selected.is_selection or view.is_searchable,
+        )
+    else:
+        yield Sentence(
+            text="No layer is selected." if model.layers else "The file has no layers.",
+            tone=Tone.DIM,
+        )
+    if any(layer.source is Source.GLOBAL for layer in layers):
+        yield Sentence(
+            text="(global): not stored in the file; set by the program that loads it",
+            tone=Tone.DIM,
+        )
+    sentences = attention(model)
+    if fix.obstacle is not None:
+        sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
+    if sentences:
+        yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _verdict(model: Model) -> Verdict:
+    """Return which releases load the model, and why current ones do not."""
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+    if not current:
+        return Verdict.whole(totals(model)[0], Tone.PLAIN, model.path)
+    loading = [verdict.loader for verdict in model.loaders if verdict.loads]
+    parts = [Sentence(text=f"loads in {loader_ranges(loading)}", tone=Tone.GOOD)] if loading else []
+    newest_loads = current[-1].loads  # then it is no fault of the file that others fail
+    tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if newest_loads else Tone.BAD}
+    parts += [
+        Sentence(text=f"{label} {text}", tone=tones[label])
+        for label, text in loader_lines(current)
+        if label in tones
+    ]
+    return Verdict(parts=tuple(parts), subject=model.path)
+
+
+def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
+    yield Fact(label="file", text=" · ".join(origin(model)))
+    yield Fact(label="layers", text="; ".join(totals(model)))
+    if every_release:
+        yield from (
+            Fact(label=label, text=text, tone=_TONES.get(label, Tone.PLAIN))
+            for label, text in loader_lines(model.loaders)
+        )
+    else:
+        current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+        yield from (Fact(label=label, text=text) for label, text in training_lines(current))
+    if optimizer := _optimizer_words(model):
+        yield Fact(label="optimizer", text=optimizer)
+    by, alone = declared_dtypes(model), is_stored_alone(model.layers)
+    for signature in model.signatures:
+        yield from _signature(signature, by, ops=alone)
+
+
+def origin(model: Model) -> list[str]:
+    """Return the format, the kind of config and the writer in words."""
+    written = [
+        f"{name} {version}"
+        for name, version in (
+            ("Keras", model.writer.keras),
+            ("TensorFlow", model.writer.tensorflow),
+        )
+        if version
+    ]
+    facts = [TITLES.get(model.format, model.format)]
+    if model.generation is not None:
+        facts.append(f"config of {generation_words(model.generation)}")
+    if written:
+        facts.append("written by " + ", ".join(written))
+    if model.writer.backend and model.writer.backend != "tensorflow":
+        facts.append(f"backend {model.writer.backend}")
+    return facts
+
+
+def _optimizer_words(model: Model) -> str | None:
+    """Return the optimizer and its loss scale in words; None where the file has none."""
+    if model.optimizer is None:
+        return None
+    scale = loss_scale_words(model.optimizer.loss_scale)
+    return model.optimizer.class_name + (f", loss scale {scale}" if scale else ", no loss scaling")
+
+
+def totals(model: Model) -> tuple[str, str]:
+    """
+    Return how many layers have which policy, and how many parameters are stored in how many bytes.
+    """
+    summary = model.summary
+    counts = ", ".join(
+        f"{count} {name}"
+        for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    )
+    without = summary.layers - sum(summary.policies.values())
+    unknown = not summary.parameters and any(
+        observation.code == "pickled-weights" for observation in model.observations
+    )
+    stored = (
+        f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
+        f"{bytes_words(summary.bytes)} stored"
+    )
+    rest = f", {without} without a policy" if counts and without else ""
+    return (
+        (
+            f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
+            f"{counts or 'no policy'}{rest}"
+        ),
+        "number of parameters unknown" if unknown else stored,
+    )
+
+
+def _signature(signature: Signature, by: Declared, *, ops: bool) -> Iterator[Fact]:
+    yield Fact(label="signature", text=signature_words(signature))
+    if computes := computes_words(by, signature):
+        tone = Tone.BAD if contradiction(by, signature) else Tone.DIM
+        yield Fact(label="", text=computes, tone=tone)
+    if signature.ops and ops:
+        yield Fact(label="", text=ops_words(signature.ops), tone=Tone.DIM)
+
+
+def signature_words(signature: Signature) -> str:
+    """Return a signature with its arguments, results and their dtypes."""
+    sides = [
+        ", ".join(f"{key}: {value}" for key, value in side.items())
+        for side in (signature.inputs, signature.outputs)
+    ]
+    return f"{signature.name}({sides[0]}) → {sides[1]}"
+
+
+def attention(model: Model) -> list[str]:
+    """Return what the reader should know or do, the most urgent first."""
+    sentences = contradictions(model)
+    deprecated = sum(layer.deprecated for layer in model.layers)
+    if deprecated:
+        layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
+        them = "it" if deprecated == 1 else "them"
+        fix = f"; `policytool migrate` upgrades {them}" if model.format in REWRITTEN else ""
+        sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read{fix}")
+    scaled = sum(
+        layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
+        for layer in model.layers
+    )
+    if scaled:
+        policies = "policies include" if scaled != 1 else "policy includes"
+        sentences.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
+    return sentences + [observation.message for observation in model.observations]
+
+
+_SHOWN: Final = 3
+"""Policies that the line names."""
+
+
+def headline(model: Model) -> str:
+    """Return the line, without the path of the model."""
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+    outcomes = {
+        label: [verdict.loader for verdict in current if verdict.outcome is outcome]
+        for outcome, label in OUTCOMES.items()
+    }
+    loading = [
+        f"{label} {loader_ranges(releases)}" for label, releases in outcomes.items() if releases
+    ]
+    return "; ".join([_layers(model), *loading])
+
+
+def _layers(model: Model) -> str:
+    total = len(model.layers)
+    layers = f"{total:,} layer{'s' if total != 1 else ''}"
+    counts = sorted(model.summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    if not counts:
+        return f"{layers}, no policy" if total else layers
+    if len(counts) == 1:
+        return f"{layers}, {counts[0][0]}"
+    named = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
+    more = len(counts) - _SHOWN
+    return f"{layers}: {named}" + (f" and {more} more policies" if more > 0 else "")
+
+
+def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
+    """Yield the charts, but for those without a bar."""
+    computing = Counter(
+        dtype_words(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
+    )
+    stored = Counter[str]()
+    for layer in layers:
+        for variable in layer.variables:
+            stored[variable.dtype] += variable.bytes
+    if computing:
+        yield _chart("Layers by compute dtype", computing, lambda count: f"{count:,}")
+    if any(stored.values()):
+        yield _chart("Stored bytes by dtype", stored, bytes_words)
+
+
+def _chart(title: str, amounts: Mapping[str, int], words: Callable[[int], str]) -> Bars:
+    return Bars(
+        title=title,
+        bars=tuple(
+            Bar(
+                label=dtype,
+                value=amount,
+                text=words(amount),
+                tone=Tone.HALF if dtype in HALVES else Tone.PLAIN,
+            )
+            for dtype, amount in sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )
+
 
 REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
     *reporters_for_people(page, "policytool inspect"),
