@@ -293,8 +293,6 @@ def _of_encoder(called: CalledClass) -> str | None:
     return called.variable_dtype if facts.counts_in == "variable_dtype" else computed
 
 
-_CAST: Final = "Cast"
-
 _JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})
 """Ops of TensorFlow that put several tensors into one."""
 
@@ -314,7 +312,7 @@ def decides_dtype(node: GraphNode) -> bool:
     row = _called_class(node).row
     fixed = result_dtype(node, lambda _: None)
     return fixed is not None and (
-        not fixed.isdisjoint(dtypes.FLOATS) or row is None or row.op == _CAST
+        not fixed.isdisjoint(dtypes.FLOATS) or row is None or row.op == "Cast"
     )
 
 

@@ -98,11 +98,12 @@ class _Judge:
             log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
             return accepted_config
         if objection.broken:
-            text = (
+            log.refuse(
+                "class",
+                unit,
                 f"{what}: {target.name} cannot load a {class_name}, even from files that it wrote "
-                "itself"
+                "itself",
             )
-            log.refuse("class", unit, text)
             return accepted_config
         for key in objection.refused:
             if key in _NEVER:

@@ -206,10 +206,10 @@ _MODULES: Final = {
     ObjectKind.CONSTRAINT: "keras.constraints",
     ObjectKind.FUNCTION: "builtins",
 }
-_BACKEND: Final = "tensorflow"
+
 _FUNCTIONAL: Final = "Functional"
-_SEQUENTIAL: Final = "Sequential"
-_KERAS3_FUNCTIONAL: Final = "keras.src.models.functional"
+
+
 _MODEL_BEFORE: Final = "tf2.3"
 """The first release that calls functional models ``Functional`` and not ``Model``."""
 
@@ -226,7 +226,7 @@ def encode(root: Unit, target: Target, log: Log) -> Json:
     return {
         **keras_objects.short(model.class_name, model.config),
         "keras_version": target.keras_version,
-        "backend": _BACKEND,
+        "backend": "tensorflow",
     }  # as to_json() has it
 
 
@@ -284,7 +284,7 @@ class _Writer:
             and layer_facts(unit.class_name).is_model
         ):
             if unit.network.is_chain:
-                return _SEQUENTIAL
+                return "Sequential"
             return _FUNCTIONAL if self._target.since(_MODEL_BEFORE) else "Model"
         return unit.class_name
 
@@ -312,7 +312,7 @@ class _Writer:
     def _module(self, unit: Unit, class_name: str) -> str:
         if class_name == _FUNCTIONAL:
             return (
-                _KERAS3_FUNCTIONAL
+                "keras.src.models.functional"
                 if self._target.is_keras3
                 else f"{self._target.package}.engine.functional"
             )

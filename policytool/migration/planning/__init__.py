@@ -174,18 +174,23 @@ def _kept_layers(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
 def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]:
     for observation in loaded.document.observations:
         if observation.code == _PICKLED:
-            message = (
-                f"{observation.message}; migrate does not copy such weights. If you trust the "
-                "file, load it in Keras and save it again with HDF5 weights"
+            yield Refusal(
+                code=_PICKLED,
+                message=(
+                    f"{observation.message}; migrate does not copy such weights. If you trust the "
+                    "file, load it in Keras and save it again with HDF5 weights"
+                ),
             )
-            yield Refusal(code=_PICKLED, message=message)
     if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
         path = loaded.layers[0].path
-        message = (
-            f"{path} is a Keras 1 model, and Keras 1 layers have no dtype; convert the model to "
-            "Keras 2 first"
+        yield Refusal(
+            code="no-policies",
+            message=(
+                f"{path} is a Keras 1 model, and Keras 1 layers have no dtype; convert the model "
+                "to Keras 2 first"
+            ),
+            path=path,
         )
-        yield Refusal(code="no-policies", message=message, path=path)
 
 
 def _still_refused(
@@ -195,11 +200,13 @@ def _still_refused(
         return
     verdict = next((verdict for verdict in after if verdict.loader == options.target), None)
     if verdict is not None and verdict.reason is not None:
-        message = (
-            f"{release_name(options.target)} fails to load the edited file for another reason: "
-            f"{verdict.reason}"
+        yield Refusal(
+            code="incompatible-with-target",
+            message=(
+                f"{release_name(options.target)} fails to load the edited file for another reason: "
+                f"{verdict.reason}"
+            ),
         )
-        yield Refusal(code="incompatible-with-target", message=message)
 
 
 __all__ = ["ABSENT", "Options", "Plan", "draft", "plan", "refusals"]

@@ -66,11 +66,14 @@ def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal
             and dtype != loaded.layers[index].compute_dtype
         ):
             path = loaded.layers[index].path
-            text = (
-                f"{path} would become an input with dtype {dtype}, which TensorFlow.js does not "
-                f"support; keep it in float32 with --set '{path}=float32'"
+            yield Refusal(
+                code="tfjs-input",
+                message=(
+                    f"{path} would become an input with dtype {dtype}, which TensorFlow.js does "
+                    f"not support; keep it in float32 with --set '{path}=float32'"
+                ),
+                path=path,
             )
-            yield Refusal(code="tfjs-input", message=text, path=path)
 
 
 def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
@@ -108,11 +111,14 @@ def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
     layer = loaded.layers[index]
     message = dtype_support.trouble(loaded.loader, loaded.sites[index].class_name, name)
     if message is not None and not loaded.is_input(index):
-        text = (
-            f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; keep "
-            f"it in float32 with --set '{layer.path}=float32'"
+        yield Refusal(
+            code="no-kernel",
+            message=(
+                f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; "
+                f"keep it in float32 with --set '{layer.path}=float32'"
+            ),
+            path=layer.path,
         )
-        yield Refusal(code="no-kernel", message=text, path=layer.path)
 
 
 def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[Refusal]:
@@ -131,10 +137,13 @@ def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[R
             is not None
         ):
             mixed = f"mixed_{target.variable_dtype}"
-            text = (
-                f"{layer.path} ({layer.class_name}) cannot be built under {target.name} because "
-                f"its {key}, {initializer}, does not support this variable dtype; use --set "
-                f"'{layer.path}={mixed}', which keeps its variables in float32"
+            yield Refusal(
+                code="no-initializer",
+                message=(
+                    f"{layer.path} ({layer.class_name}) cannot be built under {target.name} "
+                    f"because its {key}, {initializer}, does not support this variable dtype; use "
+                    f"--set '{layer.path}={mixed}', which keeps its variables in float32"
+                ),
+                path=layer.path,
             )
-            yield Refusal(code="no-initializer", message=text, path=layer.path)
             return

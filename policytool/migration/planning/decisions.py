@@ -252,11 +252,16 @@ def _decide_assigned(
         reason = f"--set {assignment.pattern}={assignment.policy}"
         if not loaded.can_say(index):
             path = loaded.layers[index].path
-            message = (
-                f"{path} has no dtype in the file, so policytool cannot apply {reason}; set the "
-                "policy of the layer that contains it"
+            decisions.refusals.append(
+                Refusal(
+                    code="no-dtype",
+                    message=(
+                        f"{path} has no dtype in the file, so policytool cannot apply {reason}; "
+                        "set the policy of the layer that contains it"
+                    ),
+                    path=path,
+                )
             )
-            decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
         assigned_policy = policy.policy_from_name(assignment.policy)
         if (decided := _retarget(loaded, index, assigned_policy, decisions)) is not None:
@@ -324,10 +329,12 @@ def _decide_map(
         default=_entry(loaded, index, own_map.default, new_policy, decisions), policies=changed
     )
     if decided != own_map:
-        why = (
-            reason or f"the entries of its policy map use the policy of the model, {decisions.base}"
+        decisions.by_site[index] = Decision(
+            policy=decided,
+            reason=reason
+            or f"the entries of its policy map use the policy of the model, {decisions.base}",
+            kept=reason is not None,
         )
-        decisions.by_site[index] = Decision(policy=decided, reason=why, kept=reason is not None)
 
 
 def _entry(
@@ -374,11 +381,16 @@ def _requantize(
         quantized, trouble = target, str(error)
     if trouble is None:
         return quantized
-    message = (
-        f"{path} is quantized in mode {mode}, but {trouble}; use mixed_bfloat16, or "
-        f"exclude the layer with --set '{path}={current.quantization.source}'"
+    decisions.refusals.append(
+        Refusal(
+            code="quantized",
+            message=(
+                f"{path} is quantized in mode {mode}, but {trouble}; use mixed_bfloat16, or "
+                f"exclude the layer with --set '{path}={current.quantization.source}'"
+            ),
+            path=path,
+        )
     )
-    decisions.refusals.append(Refusal(code="quantized", message=message, path=path))
     return None
 
 
@@ -417,11 +429,16 @@ def _join_made(loaded: LoadedModel, decisions: Decisions) -> None:
         own, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
         path, owner = loaded.layers[index].path, loaded.layers[maker].path
         if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
-            message = (
-                f"{path} is created by {owner}, which always assigns its own policy to it; set "
-                f"the policy of {owner}"
+            decisions.refusals.append(
+                Refusal(
+                    code="no-dtype",
+                    message=(
+                        f"{path} is created by {owner}, which always assigns its own policy to "
+                        f"it; set the policy of {owner}"
+                    ),
+                    path=path,
+                )
             )
-            decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
         elif decided is None:
             decisions.by_site.pop(index, None)
         elif loaded.can_say(index) and loaded.is_floating(index):

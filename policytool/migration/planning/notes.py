@@ -50,14 +50,13 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     yield from _about_inputs(loaded, decisions, policy.policy_from_name(options.to))
     root = loaded.sites[0]
     if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
-        message = (
-            f"{loaded.layers[0].path} is a subclassed model with unknown output layers, so no "
-            "output layer is kept in float32"
-        )
         yield Note(
             severity=NoteSeverity.NOTE,
             code="outputs-unknown",
-            message=message,
+            message=(
+                f"{loaded.layers[0].path} is a subclassed model with unknown output layers, so no "
+                "output layer is kept in float32"
+            ),
             path=loaded.layers[0].path,
         )
     yield from _about_sub_layers(loaded, decisions)
@@ -67,11 +66,14 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
 def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]:
     """Yield a note if edits have a YAML file written again."""
     if edits and loaded.document.format == "yaml":
-        message = (
-            "PyYAML rewrites the file: tags, anchors, unknown keys and the key order are "
-            "preserved, but comments are lost and line breaks may change"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code=YAML_REWRITTEN,
+            message=(
+                "PyYAML rewrites the file: tags, anchors, unknown keys and the key order are "
+                "preserved, but comments are lost and line breaks may change"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code=YAML_REWRITTEN, message=message)
 
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
@@ -90,11 +92,14 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     )
     if changed and not stores_dtypes(loaded):
         dtypes = " or ".join(changed)
-        message = (
-            f"the stored tensors are unchanged because TensorFlow.js does not support {dtypes}; "
-            "tensorflowjs casts them without checks when it creates a Keras model"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="tensors-kept",
+            message=(
+                "the stored tensors are unchanged because TensorFlow.js does not support "
+                f"{dtypes}; tensorflowjs casts them without checks when it creates a Keras model"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code="tensors-kept", message=message)
 
 
 def _about_exceptions(
@@ -112,10 +117,13 @@ def _about_exceptions(
             if len(exceptions) == 1
             else f"{len(exceptions)} layers have explicit policies and keep them"
         )
-        message = (
-            f"{layers} ({join_first(exceptions)}); use --include-exceptions to change them too"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="exceptions-kept",
+            message=(
+                f"{layers} ({join_first(exceptions)}); use --include-exceptions to change them too"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
 
 
 def _about_inputs(
@@ -135,12 +143,16 @@ def _about_inputs(
     ]
     if narrow:
         stay = "1 input stays in" if len(narrow) == 1 else f"{len(narrow)} inputs stay in"
-        message = (
-            f"{stay} {narrow[0].compute_dtype} ({join_first([layer.path for layer in narrow])}), "
-            "so input values are rounded to this dtype before the first layer; use --set "
-            f"'PATH={compute}' to change an input"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="inputs-kept",
+            message=(
+                f"{stay} {narrow[0].compute_dtype} "
+                f"({join_first([layer.path for layer in narrow])}), so input values are rounded "
+                f"to this dtype before the first layer; use --set 'PATH={compute}' to change an "
+                "input"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code="inputs-kept", message=message)
 
 
 def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
@@ -156,11 +168,14 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
             if len(unsaid) == 1
             else f"{len(unsaid)} layers with weights have"
         )
-        message = (
-            f"{layers_say} no policy in the file ({join_first(unsaid)}), so the global policy "
-            "applies before and after the change"
+        yield Note(
+            severity=NoteSeverity.WARNING,
+            code="policy-unsaid",
+            message=(
+                f"{layers_say} no policy in the file ({join_first(unsaid)}), so the global policy "
+                "applies before and after the change"
+            ),
         )
-        yield Note(severity=NoteSeverity.WARNING, code="policy-unsaid", message=message)
 
 
 def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
@@ -172,11 +187,14 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
         for steps in policies_elsewhere(config):
             place = Address.below(root, *steps).pointer
             where = f"{root.part} {place}" if loaded.is_saved_object else place
-            message = (
-                f"a custom class stores a Keras 2 policy dict at {where}; it is left unchanged "
-                "because only the class defines its meaning"
+            yield Note(
+                severity=NoteSeverity.WARNING,
+                code="policy-elsewhere",
+                message=(
+                    f"a custom class stores a Keras 2 policy dict at {where}; it is left unchanged "
+                    "because only the class defines its meaning"
+                ),
             )
-            yield Note(severity=NoteSeverity.WARNING, code="policy-elsewhere", message=message)
 
 
 def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
@@ -196,11 +214,15 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
     }
     for index in sorted(owners & decisions.by_site.keys()):
         path = loaded.layers[index].path
-        message = (
-            f"inner layers of {path} use the global policy in TF 2.13 and earlier, and the policy "
-            f"of {path} in TF 2.14 and later"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="sub-layers",
+            message=(
+                f"inner layers of {path} use the global policy in TF 2.13 and earlier, and the "
+                f"policy of {path} in TF 2.14 and later"
+            ),
+            path=path,
         )
-        yield Note(severity=NoteSeverity.NOTE, code="sub-layers", message=message, path=path)
 
 
 def _is_exception(loaded: LoadedModel, decisions: Decisions, index: int, to: str) -> bool:
@@ -228,34 +250,46 @@ def about_traces(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
     if any(edit.kind is EditKind.NUMERICS for edit in edits):
         yield from _about_signatures(loaded)
     if any(node.other_part is not None for node in loaded.document.nodes.values()):
-        message = (
-            "the metadata is stored in two files, and both are rewritten: TF 2.5 and later read "
-            f"{KERAS}, and TF 2.4 and earlier read {GRAPH}"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="two-files",
+            message=(
+                "the metadata is stored in two files, and both are rewritten: TF 2.5 and later "
+                f"read {KERAS}, and TF 2.4 and earlier read {GRAPH}"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code="two-files", message=message)
     if loaded.document.format == "keras-metadata":
-        message = (
-            f"the file is part of a SavedModel and works only with the {GRAPH} and the variables "
-            "that were saved with it"
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="part-of-a-model",
+            message=(
+                f"the file is part of a SavedModel and works only with the {GRAPH} and the "
+                "variables that were saved with it"
+            ),
         )
-        yield Note(severity=NoteSeverity.NOTE, code="part-of-a-model", message=message)
 
 
 def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
     signatures = loaded.signatures
     if not signatures:
         if loaded.document.format == "savedmodel":
-            message = "the model has no signatures; Keras rebuilds the layers from the metadata"
-            yield Note(severity=NoteSeverity.NOTE, code="no-signatures", message=message)
+            yield Note(
+                severity=NoteSeverity.NOTE,
+                code="no-signatures",
+                message="the model has no signatures; Keras rebuilds the layers from the metadata",
+            )
         return
     listed = join_first([_signature_words(signature) for signature in signatures], _SIGNATURES)
-    message = (
-        f"the traced graph is unchanged: {listed}. TensorFlow Serving, TFLite and "
-        "tf.saved_model.load run this graph and ignore the metadata, while "
-        "tf.keras.models.load_model rebuilds the layers from the metadata. Use --retrace to "
-        "re-export the graph"
+    yield Note(
+        severity=NoteSeverity.WARNING,
+        code="signatures-as-before",
+        message=(
+            f"the traced graph is unchanged: {listed}. TensorFlow Serving, TFLite and "
+            "tf.saved_model.load run this graph and ignore the metadata, while "
+            "tf.keras.models.load_model rebuilds the layers from the metadata. Use --retrace to "
+            "re-export the graph"
+        ),
     )
-    yield Note(severity=NoteSeverity.WARNING, code="signatures-as-before", message=message)
 
 
 def _signature_words(signature: Signature) -> str:

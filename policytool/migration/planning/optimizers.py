@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _CURRENT: Final = "LossScaleOptimizer"
-_NEW_STYLE: Final = "LossScaleOptimizerV3"
+
 _FACTOR: Final = "loss_scale_factor"
 _ONLY_MULTIPLIER: Final = Dynamic().multiplier
 
@@ -107,7 +107,7 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
         )
     inner = _with_modules(value, dialect) if dialect.archive else value
     class_name, config = (
-        _NEW_STYLE if optimizer_config.is_new_style(value) else _CURRENT,
+        "LossScaleOptimizerV3" if optimizer_config.is_new_style(value) else _CURRENT,
         _keras2_config(scale, inner),
     )
     if not dialect.archive:
@@ -270,22 +270,28 @@ def notes(
     name = optimizer_config.class_of(after)
     state_notes = []
     if state == ():
-        message = (
-            f"{name} saves a different number of variables when it is wrapped, so its state is "
-            "omitted and training restarts with an empty state"
-        )
         state_notes.append(
-            Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
+            Note(
+                severity=NoteSeverity.WARNING,
+                code="optimizer-state",
+                message=(
+                    f"{name} saves a different number of variables when it is wrapped, so its "
+                    "state is omitted and training restarts with an empty state"
+                ),
+            )
         )
     if loaded.document.format == "h5" and not dialect.keras3 and was != will:
         state_notes.append(_about_hdf5(before, wraps=will))
     if loaded.is_saved_object and was != will:
-        message = (
-            "Keras never restores optimizer state from a SavedModel, so training restarts with "
-            "empty slots, as it did before this change"
-        )
         state_notes.append(
-            Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message)
+            Note(
+                severity=NoteSeverity.NOTE,
+                code="optimizer-state",
+                message=(
+                    "Keras never restores optimizer state from a SavedModel, so training "
+                    "restarts with empty slots, as it did before this change"
+                ),
+            )
         )
     return tuple(state_notes)
 
@@ -301,25 +307,36 @@ def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[
         or optimizer_config.is_new_style(optimizer_config.unwrap(value))
     ):
         return ()
-    message = (
-        "no release can read bfloat16 slots of a legacy optimizer from HDF5; load the model with "
-        "compile=False and compile it again"
+    return (
+        Note(
+            severity=NoteSeverity.WARNING,
+            code="optimizer-state",
+            message=(
+                "no release can read bfloat16 slots of a legacy optimizer from HDF5; load the "
+                "model with compile=False and compile it again"
+            ),
+        ),
     )
-    return (Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message),)
 
 
 def _about_hdf5(before: Json, *, wraps: bool) -> Note:
     if wraps and optimizer_config.is_new_style(before):
-        message = (
-            "no release restores the state of LossScaleOptimizerV3 from HDF5, so training "
-            "restarts with empty slots; use --optimizer keep to leave the optimizer unchanged"
+        return Note(
+            severity=NoteSeverity.WARNING,
+            code="optimizer-state",
+            message=(
+                "no release restores the state of LossScaleOptimizerV3 from HDF5, so training "
+                "restarts with empty slots; use --optimizer keep to leave the optimizer unchanged"
+            ),
         )
-        return Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
-    message = (
-        "the optimizer state is unchanged: HDF5 stores the state of the inner optimizer, whether "
-        "it is wrapped or not"
+    return Note(
+        severity=NoteSeverity.NOTE,
+        code="optimizer-state",
+        message=(
+            "the optimizer state is unchanged: HDF5 stores the state of the inner optimizer, "
+            "whether it is wrapped or not"
+        ),
     )
-    return Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message)
 
 
 def _own_variables(value: Json) -> tuple[StateSlot, ...]:

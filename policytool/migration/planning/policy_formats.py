@@ -164,11 +164,16 @@ def _add_decided(
         )
         other = edits_by_address.setdefault(address, edit)
         if other.after != after:
-            message = (
-                f"{layer.path} and {other.path} are built from the same config and share one "
-                "policy; set both to the same policy"
+            decisions.refusals.append(
+                Refusal(
+                    code="one-config",
+                    message=(
+                        f"{layer.path} and {other.path} are built from the same config and share "
+                        "one policy; set both to the same policy"
+                    ),
+                    path=layer.path,
+                )
             )
-            decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
             return
 
 
@@ -245,8 +250,9 @@ def _format_edit(
     except SpellingError as error:
         if speller.target is None or not _is_policy(speller.loaded, address):
             return None, None
-        message = f"{path or address.pointer}: {error}"
-        return None, Refusal(code="not-writable", message=message, path=path)
+        return None, Refusal(
+            code="not-writable", message=f"{path or address.pointer}: {error}", path=path
+        )
     if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
         return None, None
     edit = Edit(

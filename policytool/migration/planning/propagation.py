@@ -74,11 +74,16 @@ def node_def_edits(
         if node_def_type(config, name) == ENUMS.get(was):
             if config.get("constants") and not _are_whole(config["constants"]):
                 path = loaded.layers[node.site].path if node.site is not None else node.name
-                message = (
-                    f"{path} has constants of dtype {was}, but its inputs would become {will}; "
-                    f"keep the preceding layers in {was} with --set"
+                decisions.refusals.append(
+                    Refusal(
+                        code="op-constants",
+                        message=(
+                            f"{path} has constants of dtype {was}, but its inputs would become "
+                            f"{will}; keep the preceding layers in {was} with --set"
+                        ),
+                        path=path,
+                    )
                 )
-                decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
                 return
             for address in _configs(loaded, node):
                 yield Edit(
@@ -448,8 +453,11 @@ def _refusal(
     ]
     own = node.site is not None and not layer_facts(loaded.sites[node.site].class_name).is_op_layer
     suggested = path if own else next(iter(paths), path)
-    message = (
-        f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "
-        f"policies of the preceding layers, for example with --set '{suggested}=float32'"
+    return Refusal(
+        code="mixed-inputs",
+        message=(
+            f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "
+            f"policies of the preceding layers, for example with --set '{suggested}=float32'"
+        ),
+        path=path,
     )
-    return Refusal(code="mixed-inputs", message=message, path=path)

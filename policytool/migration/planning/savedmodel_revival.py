@@ -40,7 +40,7 @@ REVIVES_ALL: Final = (
 )
 """Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
 
-_LAMBDA: Final = "Lambda"
+
 _RETRACE: Final = "use --retrace"
 
 
@@ -209,7 +209,7 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
         reported_holders.add(holder)
         path, layer = loaded.layers[holder].path, loaded.layers[index].path
         what = path if holder == index else f"{path} (with {layer})"
-        if loaded.sites[holder].class_name == _LAMBDA:
+        if loaded.sites[holder].class_name == "Lambda":
             message = (
                 f"{path} is a Lambda, whose bytecode runs only in the Python version that saved "
                 f"it, and other versions restore it from its traces; {_RETRACE}, or exclude it "
@@ -217,11 +217,14 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
             )  # a sentence
             yield Refusal(code="revived-from-traces", message=message, path=path)
             continue
-        message = (
-            f"{path} {_why(loaded, holder)}. Without its code, {what} is restored from its "
-            f"traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
+        yield Refusal(
+            code="revived-from-traces",
+            message=(
+                f"{path} {_why(loaded, holder)}. Without its code, {what} is restored from its "
+                f"traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
+            ),
+            path=path,
         )
-        yield Refusal(code="revived-from-traces", message=message, path=path)
 
 
 def _way_out(loaded: LoadedModel, holder: int) -> str:
@@ -269,9 +272,12 @@ def _fed_otherwise(
         ):
             path = loaded.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
-            message = (
-                f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
-                f"traces for {now} inputs, but it would receive {then}; keep the preceding layers "
-                f"in {now} with --set, or {_RETRACE}"
+            yield Refusal(
+                code="revived-from-traces",
+                message=(
+                    f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
+                    f"traces for {now} inputs, but it would receive {then}; keep the preceding "
+                    f"layers in {now} with --set, or {_RETRACE}"
+                ),
+                path=path,
             )
-            yield Refusal(code="revived-from-traces", message=message, path=path)

@@ -92,16 +92,20 @@ def _cast(
     if stored == tensor.dtype or stored not in _CASTABLE:
         return None
     rounds = variable != stored and dtypes.itemsize(tensor.dtype) > dtypes.itemsize(stored)
-    reason = f"{loaded.layers[owner].path} stores its variables in {variable}" + (
-        f", which releases can read from this file only as {stored}" if variable != stored else ""
-    )
     return Cast(
         tensor=tensor.path,
         path=loaded.layers[index].path,
         before=tensor.dtype,
         after=stored,
         through=variable if rounds else None,
-        reason=reason,
+        reason=(
+            f"{loaded.layers[owner].path} stores its variables in {variable}"
+            + (
+                f", which releases can read from this file only as {stored}"
+                if variable != stored
+                else ""
+            )
+        ),
     )
 
 
@@ -116,14 +120,13 @@ def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
     }
     for tensor in (*(loaded.document.tensors or ()), *loaded.document.state):
         if tensor.dtype == _BFLOAT16:
-            reason = (
-                "no release can read bfloat16 from this file format, and float32 preserves the "
-                "values"
-            )
             yield Cast(
                 tensor=tensor.path,
                 path=owners.get(tensor.path),
                 before=_BFLOAT16,
                 after=_STAND_IN,
-                reason=reason,
+                reason=(
+                    "no release can read bfloat16 from this file format, and float32 preserves the "
+                    "values"
+                ),
             )

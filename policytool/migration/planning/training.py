@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SCALED: Final = "mixed_float16"
 """The only policy under which ``compile()`` scales losses by itself, in every release."""
 
-_BFLOAT16: Final = "bfloat16"
+
 _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 """What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
@@ -120,7 +120,7 @@ def plan(
             )
         )
     moved = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
-    if retargeted and options.to == _BFLOAT16:
+    if retargeted and options.to == "bfloat16":
         work.notes += state.about_bfloat16(loaded, dialect, work.value)
     work.notes += state.notes(loaded, dialect, before, work.value, moved)
     if work.value == before:
@@ -165,12 +165,15 @@ def _modernise(work: _Work) -> None:
             EditKind.FORMAT,
         )
     except SpellingError as error:
-        message = (
-            f"the saved optimizer is unchanged: {error}; TF 2.4 and later load it only with "
-            "compile=False"
-        )
         work.notes.append(
-            Note(severity=NoteSeverity.WARNING, code="loss-scale-multiplier", message=message)
+            Note(
+                severity=NoteSeverity.WARNING,
+                code="loss-scale-multiplier",
+                message=(
+                    f"the saved optimizer is unchanged: {error}; TF 2.4 and later load it only "
+                    "with compile=False"
+                ),
+            )
         )
 
 
@@ -196,12 +199,17 @@ def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
             "the state belongs to a loss-scaling wrapper that is missing from the config",
         )
         return
-    message = (
-        "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the config of the "
-        "inner optimizer with the state of the wrapper, so loading resets the optimizer; use "
-        "--loss-scale keep to write the wrapper and restore the state"
+    work.notes.append(
+        Note(
+            severity=NoteSeverity.WARNING,
+            code="wrapper-lost",
+            message=(
+                "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the config "
+                "of the inner optimizer with the state of the wrapper, so loading resets the "
+                "optimizer; use --loss-scale keep to write the wrapper and restore the state"
+            ),
+        )
     )
-    work.notes.append(Note(severity=NoteSeverity.WARNING, code="wrapper-lost", message=message))
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
@@ -233,12 +241,15 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
         optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
-        message = (
-            f"the optimizer keeps its loss_scale_factor{factor}, which {to} does not require; "
-            "keeping it is harmless"
-        )
         work.notes.append(
-            Note(severity=NoteSeverity.NOTE, code="loss-scale-factor", message=message)
+            Note(
+                severity=NoteSeverity.NOTE,
+                code="loss-scale-factor",
+                message=(
+                    f"the optimizer keeps its loss_scale_factor{factor}, which {to} does not "
+                    "require; keeping it is harmless"
+                ),
+            )
         )
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _KIND: Final = "optimizers"
 _RATE: Final = "learning_rate"
-_FACTOR: Final = "loss_scale_factor"
+
 _NEW_SINCE: Final = "tf2.12"
 _OLD_JUDGE: Final = "tf2.9"
 """
@@ -152,7 +152,7 @@ def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Conve
     config = _convert_decay(optimizer, config, style, log)
     if isinstance(config.get(_RATE), dict):
         config[_RATE] = _schedule(config[_RATE], target)
-    config.pop(_FACTOR, None)
+    config.pop("loss_scale_factor", None)
     objection = known_arguments.objection(judge, _KIND, optimizer.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
         raise LostError(f"{target.name} does not have the optimizer {optimizer.class_name}")
@@ -341,10 +341,8 @@ def _leave_out(
     log.caution(
         "optimizer-argument",
         None,
-        (
-            f"{what} is omitted because {target.name} cannot represent it; training "
-            "continues without it"
-        ),
+        f"{what} is omitted because {target.name} cannot represent it; training "
+        "continues without it",
     )
 
 

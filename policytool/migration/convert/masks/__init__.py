@@ -357,7 +357,7 @@ def _as_operation(unit: Unit) -> Unit:
 _MEASURED_INPUTS: Final = 3
 """The largest number of inputs that rules were measured for; merging layers treat more alike."""
 
-_SCORES: Final = "scores"
+
 _VISIBLE: Final = frozenset({"uniform", "unmasked"})
 """The results of a mask that is subtracted from all scores alike."""
 
@@ -407,7 +407,7 @@ def fully_masked_result(
     if result is None or not subtracts or compute_dtype(unit) != "float64":
         return result
     return FullyMaskedResult(
-        *(_SCORES if outcome in _VISIBLE else outcome for outcome in (result.query, result.value))
+        *("scores" if outcome in _VISIBLE else outcome for outcome in (result.query, result.value))
     )
 
 

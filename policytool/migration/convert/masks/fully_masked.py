@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from policytool.model.calls import Argument, Call
     from policytool.model.flow import Node, TensorValues
 
-_CAUSAL: Final = "use_causal_mask"
+
 _FAILS: Final = "error"
 """What is said of releases that cannot call an attention on such masks, so that nothing differs."""
 
@@ -227,7 +227,7 @@ def attending_masks(call: Call, masks: Used) -> Used | None:
     its values are masked as its query is; None where other masks hide steps, too.
     """
     rows = _deciding_rows(masks)
-    hides_others = call.kwargs.get(_CAUSAL) or any(place == "full" for place, _ in masks)
+    hides_others = call.kwargs.get("use_causal_mask") or any(place == "full" for place, _ in masks)
     return rows or (None if hides_others else masks)
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _ROOTS: Final = frozenset({"keras", "tf_keras"})
 _SCALED_SUM: Final = "CustomScaleLayer"
-_SUM_MODULE: Final = "applications.inception_resnet_v2"
+
 _SUM_KEYS: Final = frozenset({"trainable", "dtype", "scale"})
 _UNNAMED: Final = "Custom"
 """The package of a class that was registered without one."""
 
 _CHANNELS: Final = "LayerScale"
-_CHANNELS_MODULE: Final = "applications.convnext"
+
 _SIZE: Final = "projection_dim"
 _ONLY: Final = "0"
 """What archives, which alone tell modules, call the one variable of a layer."""
@@ -62,7 +62,7 @@ def _is_own(unit: Unit, class_name: str, module: str) -> bool:
 
 
 def _is_sum(unit: Unit) -> bool:
-    known = _is_own(unit, _SCALED_SUM, _SUM_MODULE) or (
+    known = _is_own(unit, _SCALED_SUM, "applications.inception_resnet_v2") or (
         unit.custom
         and unit.class_name == _SCALED_SUM
         and unit.module is None
@@ -120,7 +120,9 @@ def _sums(network: Network, context: ConversionContext) -> Network:
 
 
 def _is_channels(unit: Unit) -> bool:
-    return _is_own(unit, _CHANNELS, _CHANNELS_MODULE) and isinstance(unit.config.get(_SIZE), int)
+    return _is_own(unit, _CHANNELS, "applications.convnext") and isinstance(
+        unit.config.get(_SIZE), int
+    )
 
 
 def _channels(unit: Unit, context: ConversionContext) -> Unit:

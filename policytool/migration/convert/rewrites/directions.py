@@ -195,8 +195,9 @@ def _judge(network: Network, context: ConversionContext) -> None:
             for state in call.args[0][1:]
         ]
         if any(isinstance(state, Reference) and state.layer in inputs for state in states):
-            message = (
+            context.log.refuse(
+                "call",
+                unit,
                 f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 "
-                f"does not cast to {policy.compute_dtype}, so the call fails"
+                f"does not cast to {policy.compute_dtype}, so the call fails",
             )
-            context.log.refuse("call", unit, message)

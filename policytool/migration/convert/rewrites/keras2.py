@@ -190,7 +190,7 @@ def _is_centred(unit: Unit) -> bool:
 
 
 _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
-_CONSTANTS: Final = "constants"
+
 _TRAINING: Final = "training"
 """
 Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all
@@ -198,7 +198,7 @@ layers whatever stands there (measured with Keras 3.15: a Dropout called with ``
 drops nothing in ``predict``). In Keras 2 what stands there holds.
 """
 
-_NEUTRAL: Final = {"training": None, "mask": None, STATE: None, _CONSTANTS: None}
+_NEUTRAL: Final = {"training": None, "mask": None, STATE: None, "constants": None}
 """What Keras 2 writes, or Keras 3, where nothing is given."""
 
 

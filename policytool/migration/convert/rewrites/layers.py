@@ -215,8 +215,6 @@ _CAUSAL: Final = "use_causal_mask"
 _CAUSAL_SINCE: Final = "tf2.10"
 """The release that brought the argument (keras/layers/attention/multi_head_attention.py)."""
 
-_FLOAT32: Final = "float32"
-
 
 @layer_rewrite(
     after=("policies",),  # looks at the one policy of a layer
@@ -235,24 +233,26 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
         return unit
     target = context.target
     if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
-        message = (
+        context.log.refuse(
+            "call",
+            unit,
             f"{unit.path} ({_ATTENTION}) is called with {_CAUSAL}, which {target.name} does not "
-            "support; use attention_mask in the source instead"
+            "support; use attention_mask in the source instead",
         )
-        context.log.refuse("call", unit, message)
     policy = unit.config.get("dtype")
     if (
         isinstance(policy, Policy)
-        and policy.name != _FLOAT32
+        and policy.name != "float32"
         and _follows_loader(unit, context) != _makes_follow_loader(context)
     ):
         words = ["the global policy", "the policy of the layer"]
         before, after = words if _follows_loader(unit, context) else reversed(words)
-        message = (
+        context.log.caution(
+            "attention-policy",
+            unit,
             f"inner layers of {unit.path} use {before} in the release that wrote the file, but "
-            f"{after} in {target.name}"
+            f"{after} in {target.name}",
         )
-        context.log.caution("attention-policy", unit, message)
     if target.is_keras3 or not target.since(_SHAPES_SINCE):
         kept = [key for key in _ATTENTION_SHAPES if key in unit.config]
         if kept:

@@ -115,11 +115,12 @@ def _refuse_quantized(unit: Unit, policy: Policy, context: ConversionContext) ->
     """
     Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
     """
-    text = (
+    context.log.refuse(
+        "policy",
+        unit,
         f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, which "
-        f"{_reader(context)} does not support; convert a copy that was saved before quantize()"
+        f"{_reader(context)} does not support; convert a copy that was saved before quantize()",
     )
-    context.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)
 
 
@@ -133,11 +134,12 @@ def _convert(unit: Unit, context: ConversionContext) -> Unit:
         return unit.with_config(dtype=None)
     policy, inner = _of(unit.site, context.loaded)
     if policy is None:
-        text = (
+        context.log.refuse(
+            "policy",
+            unit,
             f"{unit.path} ({unit.class_name}) has a policy map instead of one plain policy, "
-            f"but {_reader(context)} requires a plain policy; set a policy for the layer"
+            f"but {_reader(context)} requires a plain policy; set a policy for the layer",
         )
-        context.log.refuse("policy", unit, text)
         return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:

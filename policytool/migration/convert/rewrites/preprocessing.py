@@ -385,11 +385,12 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
                 "during training in Keras 3",
             )
         if unit.class_name == "Resizing" and context.crosses and unit.name in integers:
-            text = (
+            context.log.refuse(
+                "argument",
+                unit,
                 f"{unit.path} (Resizing) receives integers, for which Keras 3 returns rounded "
-                "values and Keras 2 returns floats; cast the input first"
+                "values and Keras 2 returns floats; cast the input first",
             )
-            context.log.refuse("argument", unit, text)
         if unit.class_name in _IMAGES and context.to_keras3 and not context.from_keras3:
             return unit.with_config(data_format="channels_last")
         return unit
@@ -478,11 +479,12 @@ def _discretization(unit: Unit, context: ConversionContext) -> Unit:
             )
         return unit.with_config(bin_boundaries=boundaries, num_bins=None)
     if context.loaded.document.tensors is not None:
-        text = (
+        context.log.refuse(
+            "argument",
+            unit,
             f"{unit.path} (Discretization) was adapted, but the file does not contain its "
-            "bin boundaries; set bin_boundaries and save the model again"
+            "bin boundaries; set bin_boundaries and save the model again",
         )
-        context.log.refuse("argument", unit, text)
     return unit
 
 
@@ -501,11 +503,12 @@ def _judge(unit: Unit, context: ConversionContext) -> None:
         if uses_value(unit) and not context.target.since(release)
     ]
     for release in older:
-        text = (
+        context.log.refuse(
+            "argument",
+            unit,
             f"{unit.path} ({unit.class_name}) uses a value for standardize, split or invert that "
-            f"releases before {release_name(release)} do not support"
+            f"releases before {release_name(release)} do not support",
         )
-        context.log.refuse("argument", unit, text)
 
 
 def _modern(unit: Unit) -> Unit:

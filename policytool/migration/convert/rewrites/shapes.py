@@ -113,7 +113,7 @@ def _input_dtype(first: Unit) -> str:
 
 
 _EINSUM: Final = "EinsumDense"
-_FLATTEN: Final = "Flatten"
+
 _OUTPUT_SHAPE: Final = "output_shape"
 
 
@@ -186,7 +186,7 @@ def _known_sizes(unit: Unit, output_shape: Value, shape: Value) -> Value:
 @once_per_network
 def _flattened_layers(network: Network) -> frozenset[str]:
     """Return the names of the layers that a Flatten stands behind."""
-    flattens = [unit.name for unit in network.units if unit.class_name == _FLATTEN]
+    flattens = [unit.name for unit in network.units if unit.class_name == "Flatten"]
     if network.is_chain:
         names = [unit.name for unit in network.units]
         return frozenset(names[: names.index(flattens[-1])]) if flattens else frozenset()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         """
 
 
-_SLASH: Final = "/"
 _NO_SCOPE: Final = re.compile(r"^[^A-Za-z0-9.]+|[^A-Za-z0-9_./>-]")
 _OF_MASKS: Final = re.compile(
     r"(all|any|broadcast_to|cast|concatenate|expand_dims|logical_and|logical_or|not_equal"
@@ -72,7 +71,7 @@ def naming(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _without_slash(name: str) -> str:
-    return name.replace(_SLASH, "_")
+    return name.replace("/", "_")
 
 
 def _scope_name(name: str) -> str:
@@ -109,8 +108,12 @@ def _apart(root: Unit, context: ConversionContext) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
         names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
-        why = "Keras 3 uses the old name for an operation on masks"
-        return replace(unit, network=_rename(unit.network, names, context, why))
+        return replace(
+            unit,
+            network=_rename(
+                unit.network, names, context, "Keras 3 uses the old name for an operation on masks"
+            ),
+        )
 
     return map_units(root, change)
 
@@ -137,8 +140,9 @@ def _rename(
         return network
     for member in network.units:
         if member.name in names:
-            text = f"{member.name} is renamed to {names[member.name]}: {why}"
-            context.log.change("renamed", member, text)
+            context.log.change(
+                "renamed", member, f"{member.name} is renamed to {names[member.name]}: {why}"
+            )
 
     def change(reference: Reference) -> Argument:
         return replace(reference, layer=names.get(reference.layer, reference.layer))
@@ -333,11 +337,12 @@ def code(root: Unit, context: ConversionContext) -> Unit:
     for unit in walk(root):
         if unit.custom:
             if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
-                message = (
+                context.log.refuse(
+                    "class",
+                    unit,
                     f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
-                    f"{context.target.name} cannot import"
+                    f"{context.target.name} cannot import",
                 )
-                context.log.refuse("class", unit, message)
             own.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
             reason = (
@@ -347,10 +352,8 @@ def code(root: Unit, context: ConversionContext) -> Unit:
             context.log.refuse(
                 "lambda",
                 unit,
-                (
-                    f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
-                    "save the model again"
-                ),
+                f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
+                "save the model again",
             )
         elif unit.class_name in _FEATURES and context.to_keras3:
             context.log.refuse(
@@ -360,9 +363,10 @@ def code(root: Unit, context: ConversionContext) -> Unit:
             )
     if own:
         names = join_first(sorted(own), 4)
-        message = (
+        context.log.caution(
+            "custom-classes",
+            None,
             f"{names}: when you load the model, pass versions of these classes for "
-            f"{context.target.name} as custom_objects; predictions depend on their code"
+            f"{context.target.name} as custom_objects; predictions depend on their code",
         )
-        context.log.caution("custom-classes", None, message)
     return root

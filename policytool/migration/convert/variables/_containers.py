@@ -119,7 +119,6 @@ with weights twice.
 
 _RENAMED_SINCE: Final = "tf2.15"
 VARS: Final = "vars"
-_FUNCTIONAL: Final = "Functional"
 
 
 def archive_places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
@@ -178,7 +177,7 @@ def _base(unit: Unit) -> str:
     2.3, are ``Functional`` in all archives.
     """
     is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
-    return snake_case(_FUNCTIONAL if is_graph and not unit.custom else unit.class_name)
+    return snake_case("Functional" if is_graph and not unit.custom else unit.class_name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

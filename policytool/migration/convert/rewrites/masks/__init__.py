@@ -252,7 +252,7 @@ def _lowered(unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilde
 
 
 _RANK: Final = 3
-_SCORES: Final = "return_attention_scores"
+
 _UNHIDDEN: Final = "float64"
 """What the mask of Keras 2 does not hide scores in, so that it gives no average."""
 
@@ -357,7 +357,7 @@ class _SelectionWriter:
         attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
         second = Reference(layer=unit.name, call=1)
         self._put(first, build("Where", unit, (attended, first, second)))
-        if unit.calls[0].kwargs.get(_SCORES):
+        if unit.calls[0].kwargs.get("return_attention_scores"):
             scores = Reference(layer=unit.name, output=1)
             none = build("ZerosLike", unit, (scores,))
             masked_scores = (

@@ -294,11 +294,12 @@ def _judge_lambdas(network: Network, context: ConversionContext) -> None:
     """Refuse op layers where the release has none that are rebuilt from a config."""
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
-            message = (
+            context.log.refuse(
+                "operation",
+                unit,
                 f"{unit.path} is an op layer ({unit.class_name}) for {_function_name(unit)}, but "
-                f"{context.target.name} does not support op layers; TF 2.4 introduced them"
+                f"{context.target.name} does not support op layers; TF 2.4 introduced them",
             )
-            context.log.refuse("operation", unit, message)
 
 
 def _judge_left(network: Network, context: ConversionContext) -> None:
@@ -329,11 +330,12 @@ def _judge_left(network: Network, context: ConversionContext) -> None:
                 f"{unit.path} reads the shape of a tensor, which Keras 3 configs cannot represent",
             )
         if unit.role is Role.OPERATION and context.target.container == "h5":
-            message = (
+            context.log.refuse(
+                "h5-operations",
+                unit,
                 f"{unit.path} applies the operation {unit.class_name}, which no Keras 3 release "
-                "can read from HDF5; use -o NAME.keras"
+                "can read from HDF5; use -o NAME.keras",
             )
-            context.log.refuse("h5-operations", unit, message)
 
 
 __all__ = ["CASTING", "FUNCTIONS", "operations"]

@@ -250,8 +250,8 @@ By the op's name; those that cut out a part are told by
 
 
 NODE_DEF: Final = "TensorFlowOpLayer"
-_PACK: Final = "Pack"
-_RESHAPE: Final = "Reshape"
+
+
 _SLICES: Final = {"StridedSlice": 4, "Slice": 3}
 """The ops that cut out a part, with the number of their inputs."""
 
@@ -282,7 +282,7 @@ def modernize(network: Network) -> tuple[Network, dict[str, str]]:
     packed = {
         unit.name: inputs
         for unit in network.units
-        if _op(unit) == _PACK and len(unit.calls) == 1 and (inputs := _inputs(unit, unit.calls[0]))
+        if _op(unit) == "Pack" and len(unit.calls) == 1 and (inputs := _inputs(unit, unit.calls[0]))
     }
     for unit in network.units:
         try:
@@ -407,7 +407,7 @@ def _call_of(
         )
     arguments = dict(zip(known.inputs, inputs, strict=True))
     first = arguments.pop(REST if REST in arguments else FIRST)
-    if op == _RESHAPE and isinstance(shape := arguments["shape"], Reference):
+    if op == "Reshape" and isinstance(shape := arguments["shape"], Reference):
         arguments["shape"] = list(packed.get(shape.layer, ())) or shape
     for attribute, value in attributes.items():
         if attribute in known.attributes:

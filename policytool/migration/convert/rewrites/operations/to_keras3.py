@@ -303,10 +303,6 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
 """By function; one that returns None leaves the call to the rows."""
 
 
-_NAME: Final = "name"
-_WHOLE: Final = "int32"
-
-
 def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     Add the operations that compute one call of an op layer, and return the result.
@@ -336,7 +332,7 @@ def _call(
     arguments: dict[str, Argument],
     dtypes: TensorDtypes,
 ) -> Reference:
-    known = {pair.tf for pair in row.pairs} | {_NAME}
+    known = {pair.tf for pair in row.pairs} | {"name"}
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
             raise UnsayableError(
@@ -469,7 +465,7 @@ def _number(argument: Argument) -> Argument:
 def _own(value: Argument) -> str:
     while isinstance(value, list | tuple):
         value = value[0] if value else 0
-    return "bool" if isinstance(value, bool) else _WHOLE if isinstance(value, int) else "float32"
+    return "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
 
 
 PLAIN: Final = Pair(tf="values", keras3="x", kind=ParameterKind.TENSOR, place=Place.CALL)
