@@ -2,11 +2,483 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from policytool.reports.differences._page import Differences, headline, page
+from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
+from policytool.formats import TITLES
+from policytool.releases import keras_objects
+from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports.differences.fields import REPORT
+from policytool.reports.page import (
+    Block,
+    Cell,
+    Column,
+    Fact,
+    Facts,
+    Notes,
+    Page,
+    Row,
+    Sentence,
+    Table,
+    Tone,
+    Verdict,
+)
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
+from policytool.reports.words import failure_facts, generation_words, loss_scale_words
+from policytool.support.text.jsontext import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from policytool.comparison.result import (
+        Comparison,
+        LayerPair,
+        Section,
+        Side,
+        ValueChange,
+        ValueComparison,
+        VariablePair,
+    )
+    from policytool.model.model import Variable
+    from policytool.reports.layout import View
+    from policytool.support.text.jsontext import Absent, Json
+
+    Cells = tuple[Cell, Cell, Cell]
+    """What, and how A and B have it."""
+    from policytool.commands.diff import DiffOutcome
+
+
+_PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
+"""What paired layers that have other paths, in words."""
+
+_ALIKE: Final = 3
+"""From this many layers on that differ in the same way, the first stands for the others."""
+
+SPELLED: Final = "~ "
+"""What stands before a key that is spelled differently and means the same."""
+
+_COUNTED: Final = (
+    ("layer only in A", "layers only in A"),
+    ("layer only in B", "layers only in B"),
+    ("policy", "policies"),
+    ("class", "classes"),
+    ("name or position", "names or positions"),
+    ("different input", "different inputs"),
+    ("config key", "config keys"),
+    ("traced dtype", "traced dtypes"),
+)
+"""One and several of what the summary counts."""
+
+_CONFIG: Final = 6
+_GROUPS: Final = {
+    Aspect.CLASS: 3,
+    Aspect.NAME: 4,
+    Aspect.PLACE: 4,
+    Aspect.ORDER: 4,
+    Aspect.SHARED: 4,
+    Aspect.WIRING: 5,
+    Aspect.CONFIG: _CONFIG,
+    Aspect.TRACED: 7,
+    **dict.fromkeys(POLICIES, 2),
+}
+
+
+def summary(comparison: Comparison) -> str:
+    """Return in one line how much differs; which models are compared, only if nothing does."""
+    sides = f"{comparison.a.path} and {comparison.b.path} do not differ: "
+    return ("" if comparison.differs else sides) + headline(comparison)
+
+
+def headline(comparison: Comparison) -> str:
+    """Return in one line how much differs, or how much was compared if nothing does."""
+    differing = sum(layer.differs for layer in comparison.layers)
+    total = len(comparison.layers)
+    parts = []
+    if not comparison.differs:
+        parts.append(_many(total, "layer"))
+    else:
+        counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
+        verb = "differs" if differing == 1 else "differ"
+        what = ", ".join(
+            f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
+            for group in range(len(_COUNTED))
+            if counts[group]
+        )
+        parts.append(f"{differing} of {_many(total, 'layer')} {verb}{': ' if what else ''}{what}")
+    parts += _about_variables(comparison.variables)
+    if comparison.optimizer is not None and comparison.optimizer.differs:
+        parts.append("the optimizer differs")
+    signatures = sum(section.differs for section in comparison.signatures)
+    if signatures:
+        parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
+    return "; ".join(parts)
+
+
+def equal_in_meaning(comparison: Comparison) -> str | None:
+    """Return how many values are written differently and mean the same; None without any."""
+    count = comparison.spellings
+    if not count:
+        return None
+    words = (
+        "values are written differently but have"
+        if count > 1
+        else "value is written differently but has"
+    )
+    return f"{count} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
+
+
+def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
+    """
+    Yield what is to be said of stored values; nothing of variables that one file could not hold.
+    """
+    compared = [
+        variable for variable in variables if variable.presence is Presence.BOTH or variable.differs
+    ]
+    if not compared:
+        return
+    differing = [variable for variable in compared if variable.differs]
+    unread = sum(variable.values.verdict is ComparisonVerdict.NOT_COMPARED for variable in compared)
+    if differing:
+        yield (
+            f"{len(differing)} of {_many(len(compared), 'variable')} "
+            f"differ{'s' if len(differing) == 1 else ''}"
+        )
+    elif not unread:
+        yield (
+            "the only variable is byte-identical"
+            if len(compared) == 1
+            else f"{_every(len(compared))} variables are byte-identical"
+        )
+    if unread == len(compared):
+        yield (
+            f"the values of {_every(unread)} variables were not compared"
+            if unread > 1
+            else "the values of 1 variable were not compared"
+        )
+    elif unread:
+        yield f"the values of {_many(unread, 'variable')} were not compared"
+
+
+def _difference_kinds(layer: LayerPair) -> list[int]:
+    """
+    Return which of the counted things differ in a layer: each once, keys of its config one by one.
+    """
+    if layer.presence is not Presence.BOTH:
+        return [0 if layer.presence is Presence.A else 1] if layer.differs else []
+    groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
+    return [*({*groups} - {_CONFIG}), *(group for group in groups if group == _CONFIG)]
+
+
+def _every(count: int) -> str:
+    return "both" if count == 2 else f"all {count}"  # noqa: PLR2004
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def about(side: Side) -> str:
+    """Return what a file is, in one line."""
+    written = (
+        f"Keras {side.writer.keras}"
+        if side.writer.keras
+        else f"TensorFlow {side.writer.tensorflow}"
+        if side.writer.tensorflow
+        else ""
+    )
+    facts = [
+        side.path,
+        TITLES.get(side.format, side.format),
+        generation_words(side.generation),
+        *([f"written by {written}"] if written else []),
+    ]
+    return " · ".join(facts)
+
+
+def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Cells, ...]]]:
+    """Yield each layer that is shown, and what stands beside layers, with its rows."""
+    for layer in comparison.layers:
+        if layer.differs or everything:
+            yield layer.path, tuple(_layer(layer, everything=everything))
+    if comparison.optimizer is not None and (comparison.optimizer.differs or everything):
+        yield "optimizer", tuple(_section(comparison.optimizer, everything=everything))
+    for section in comparison.signatures:
+        if section.differs or everything:
+            yield f"signature {section.name}", tuple(_section(section, everything=everything))
+
+
+def rows_of(
+    named_cells: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool
+) -> Iterator[Row]:
+    """
+    Yield the rows of each entry. If many entries differ in the same way, only the first has rows,
+    and their number follows.
+    """
+    counts = Counter(cells for _, cells in named_cells)
+    printed: set[tuple[Cells, ...]] = set()
+    for name, several in named_cells:
+        many = counts[several] >= _ALIKE and not everything
+        if many and several in printed:
+            continue
+        printed.add(several)
+        for number, cells in enumerate(several):
+            yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
+        if many:
+            text = f"  and {counts[several] - 1} more with the same differences"
+            blank = Cell(text="")
+            yield Row(
+                cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
+                is_spanning=True,
+            )
+
+
+def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
+    if layer.presence is not Presence.BOTH:
+        variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
+        only = f"{layer.class_name or 'no class'}{variables_text}"
+        in_a = layer.presence is Presence.A
+        side = layer.presence.value.upper()
+        what = f"only in {side}" if layer.listed else f"listed only in {side}"
+        yield (
+            Cell(text=what),
+            Cell(text=only if in_a else "", tone=Tone.BAD),
+            Cell(text="" if in_a else only, tone=Tone.GOOD),
+        )
+        return
+    changes: Sequence[ValueChange] = layer.changes
+    if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
+        yield (
+            Cell(text=f"path (matched by {_PAIRED[layer.paired]})"),
+            Cell(text=layer.a or "", tone=Tone.DIM),
+            Cell(text=layer.b or "", tone=Tone.HALF),
+        )
+        changes = [
+            change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
+        ]  # the row above has both paths
+    yield from _change_rows(changes, everything=everything)
+    yield from _variables(layer.variables, everything=everything)
+    if everything and not layer.differs and not layer.variables and not layer.changes:
+        yield Cell(text="equal", tone=Tone.DIM), Cell(text=""), Cell(text="")
+
+
+def _section(section: Section, *, everything: bool) -> Iterator[Cells]:
+    if section.presence is not Presence.BOTH:
+        in_a = section.presence is Presence.A
+        yield (
+            Cell(text=f"only in {section.presence.value.upper()}"),
+            Cell(text="" if not in_a else "yes", tone=Tone.BAD),
+            Cell(text="" if in_a else "yes", tone=Tone.GOOD),
+        )
+        return
+    yield from _change_rows(section.changes, everything=everything)
+    yield from _variables(section.variables, everything=everything)
+    if everything and not section.differs and not section.variables and not section.changes:
+        yield Cell(text="equal", tone=Tone.DIM), Cell(text=""), Cell(text="")
+
+
+def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterator[Cells]:
+    """
+    Yield a row for each change; dtypes that follow from another policy only where everything is
+    shown.
+    """
+    has_policy = any(change.aspect is Aspect.POLICY and not change.spelling for change in changes)
+    for change in changes:
+        follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
+        if everything or not (change.spelling or follows):
+            what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
+            named = (
+                f"{what} {change.key}".strip()
+                if change.key and change.aspect is not Aspect.POLICY
+                else what
+            )
+            tone = (
+                Tone.DIM
+                if change.spelling
+                else Tone.MIXED
+                if change.aspect in POLICIES
+                else Tone.HALF
+            )
+            a, b = (_words(value, change.aspect) for value in (change.a, change.b))
+            if a == b:  # the same number, rounded to float32 or not
+                a, b = (
+                    json.dumps(value, ensure_ascii=False) if value is not ABSENT else "not set"
+                    for value in (change.a, change.b)
+                )
+            yield (
+                Cell(text=f"{SPELLED if change.spelling else ''}{named}"),
+                Cell(text=a, is_code=_is_json(a), tone=Tone.DIM),
+                Cell(text=b, is_code=_is_json(b), tone=tone),
+            )
+
+
+_WHAT: Final = {
+    Aspect.CONFIG: "",
+    Aspect.WIRING: "inputs",
+    Aspect.ORDER: "position",
+    Aspect.SHARED: "shared paths",
+    Aspect.SIGNATURE: "",
+}
+
+
+def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Cells]:
+    for variable in variables:
+        if variable.differs or everything:
+            known = variable.a or variable.b
+            name = known.name if known else ""
+            yield (
+                Cell(text=name),
+                Cell(text=_variable_words(variable.a), tone=Tone.DIM),
+                _values_cell(variable),
+            )
+
+
+def _values_cell(variable: VariablePair) -> Cell:
+    if variable.b is None:
+        return Cell(
+            text=variable.values.reason or "" if not variable.differs else "not in B",
+            tone=Tone.BAD if variable.differs else Tone.DIM,
+        )
+    text, tone = _verdict(variable.values)
+    same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (
+        variable.b.dtype,
+        variable.b.shape,
+    )
+    stored = "" if same else _variable_words(variable.b)
+    return Cell(
+        text=": ".join(part for part in (stored, text if variable.a is not None else "") if part),
+        tone=tone if variable.a is not None else Tone.GOOD,
+    )
+
+
+def _verdict(values: ValueComparison) -> tuple[str, Tone]:
+    """Return how values compare in a few words, and their tone."""
+    match values.verdict:
+        case ComparisonVerdict.EQUAL:
+            return "equal bytes", Tone.DIM
+        case ComparisonVerdict.ROUNDED:
+            which = {
+                Presence.A: "A is B rounded",
+                Presence.B: "B is A rounded",
+                Presence.BOTH: "equal values",
+            }
+            return which[values.rounded or Presence.BOTH], Tone.MIXED
+        case ComparisonVerdict.NOT_COMPARED:
+            return f"not compared: {values.reason or ''}", Tone.DIM
+        case ComparisonVerdict.DIFFERENT:
+            if values.differing is None:
+                return values.reason or "different", Tone.BAD
+            largest = "" if values.largest is None else f", up to {values.largest:.3g}"
+            return f"{values.differing:,}/{values.elements:,} differ{largest}", Tone.BAD
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "[", '"'))
+
+
+def _variable_words(variable: Variable | None) -> str:
+    if variable is None:
+        return ""
+    shape = (
+        "?" if variable.shape is None else f"({', '.join(str(size) for size in variable.shape)})"
+    )
+    return f"{variable.dtype} {shape}"
+
+
+def _words(value: Json | Absent, aspect: Aspect) -> str:
+    """
+    Return a value in a few words: text as it is, a loss scale in words, anything else as JSON.
+    """
+    if value is ABSENT:
+        return "not set"
+    if value is None:
+        return "none" if aspect in POLICIES else "null"
+    if aspect is Aspect.LOSS_SCALE and isinstance(value, dict):
+        return loss_scale_words(
+            Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value)
+        )
+    if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
+        return ", ".join(map(str, value)) or "none"
+    serialized = keras_objects.read(value)
+    if (
+        isinstance(value, dict)
+        and serialized is not None
+        and not (serialized.config or "items" in value)
+    ):
+        return serialized.class_name
+    if isinstance(value, float):
+        # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
+        return f"{value:.7g}"
+    return (
+        value
+        if isinstance(value, str) and aspect is not Aspect.CONFIG
+        else json.dumps(value, ensure_ascii=False)
+    )
+
+
+def _dynamic(value: dict[str, Json]) -> Dynamic:
+    return Dynamic(
+        initial=_number(value["initial"]),
+        growth_steps=int(_number(value["growth_steps"])),
+        multiplier=_number(value["multiplier"]),
+    )
+
+
+def _number(value: Json) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """A comparison, and how much of it to show."""
+
+    outcome: DiffOutcome
+    everything: bool = False
+    """Whether to show what is equal, and what is only spelled differently."""
+
+
+_COLUMNS: Final = (
+    Column(title="layer", minimum=18, is_name=True),
+    Column(title="what", minimum=15),
+    Column(title="A", minimum=14),
+    Column(title="B", minimum=26),  # says by how much values differ
+)
+
+
+def page(differences: Differences, _view: View) -> Page:
+    """Return the page; an empty one if a file could not be read."""
+    comparison = differences.outcome.comparison
+    if comparison is None:
+        return Page(groups=(), failures=failure_facts(differences.outcome.failures))
+    return Page(groups=(tuple(_blocks(comparison, everything=differences.everything)),))
+
+
+def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
+    yield Verdict.whole(
+        text=summary(comparison), tone=Tone.CAUTION if comparison.differs else Tone.GOOD
+    )
+    if comparison.differs or everything:
+        yield Facts(
+            facts=tuple(
+                Fact(label=label, text=about(side))
+                for label, side in (("A", comparison.a), ("B", comparison.b))
+            )
+        )
+    rows = tuple(rows_of(list(entries(comparison, everything=everything)), everything=everything))
+    if rows:
+        yield Table(columns=_COLUMNS, rows=rows)
+    if any(SPELLED in cell.text[: len(SPELLED)] for row in rows for cell in row.cells[1:2]):
+        yield Sentence(
+            text=f"{SPELLED}written differently, but with the same meaning", tone=Tone.DIM
+        )
+    notes = [note.message for note in comparison.notes]
+    if not everything and (equality_note := equal_in_meaning(comparison)) is not None:
+        notes.insert(0, equality_note)
+    if notes:
+        yield Notes(texts=tuple(notes))
+
 
 DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
     *reporters_for_people(page, "policytool diff"),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         VariablePair,
     )
     from policytool.model.model import Variable
-    from policytool.reports.differences._page import Differences
+    from policytool.reports.differences import Differences
 
 _PRESENCE: Final = choice_of(
     Presence, name="presence", text="Which of the two models contains the item."
