@@ -3,6 +3,11 @@ TensorFlow checkpoints: what ``save_weights`` writes with ``save_format="tf"``,
 ``tf.train.Checkpoint``, and TF 1's ``Saver``.
 
 A checkpoint is several files; its index is the one that is read. Each of the others stands for it.
+
+Which tensors are a model's weights, and what their layers call them, the object graph says in a
+checkpoint of TF 2: what can be reached without passing through an optimizer is a weight, whatever
+its key (Keras 3's keys of kernels lead through the optimizer). One of TF 1 has names alone; there
+the variables that an optimizer keeps are named after those they are kept for.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint import INDEX, prefix_of
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, open_bundle
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
@@ -34,12 +39,10 @@ if TYPE_CHECKING:
 
 def read(probe: Probe) -> Document:
     """Return the document of a checkpoint."""
-    from policytool.formats.checkpoint import bundle as checkpoints
-
     if not probe.path.name.endswith(INDEX):
         raise probe.failure(*_no_index(probe))
     try:
-        bundle = checkpoints.open_bundle(prefix(probe))
+        bundle = open_bundle(prefix(probe))
         lacking = tuple(bundle.lacking())
         named = name_entries(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:

@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
+from policytool.formats.checkpoint.bundle import _entries, _table, _values
 from policytool.formats.checkpoint.bundle._entries import Entry, Part
 from policytool.formats.checkpoint.bundle._table import is_table
 from policytool.support import limits, steps
