@@ -1,4 +1,9 @@
-"""What two layers that belong together say differently."""
+"""
+What two layers that belong together say differently.
+
+An axis counted from the end is known only if the layers before it prove how many dimensions the
+input has.
+"""
 
 from __future__ import annotations
 

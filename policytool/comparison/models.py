@@ -1,4 +1,7 @@
-"""Two models compared: layer by layer, then the optimizer and the signatures."""
+"""
+Two models compared: layer by layer, then the optimizer and the signatures; and what was not
+compared, with the reason, as a file that cannot hold something is not different for it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-Which layer of one model is which of the other: by path first, then by rules that leave no choice.
+The models that are compared, and which layer of one is which of the other: by path first, then by
+rules that leave no choice.
 
 The rules are the same read from either side, so that comparing B with A mirrors comparing A with B.
 """

@@ -1,4 +1,9 @@
-"""Which variables of two layers belong together, and how their values compare."""
+"""
+Which stored variables of two layers or optimizers belong together, and how their values compare;
+and what stands beside the layers: the optimizer with its state, and the signatures.
+
+The slots of an optimizer belong together if their weights do, whatever each file calls them.
+"""
 
 from __future__ import annotations
 

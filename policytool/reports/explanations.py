@@ -1,4 +1,7 @@
-"""What ``explain`` found, as text: a page for people, and JSON."""
+"""
+What ``explain`` found, as text: a page with the message, the cause, a check and a fix of each
+entry, and JSON.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@ Pages as GitHub-flavoured Markdown, for pull requests and model cards.
 
 It is laid out by whoever shows it: nothing is shortened, and every column is there in which some
 row says something.
+
+Text from files is shown and does nothing else. Escaping by backslash is not enough: GitHub turns
+``@name``, ``#1`` and addresses into links after Markdown is done, and parsers disagree on a
+backslash before a pipe. Within code nothing of that happens, so what is more than plain words
+becomes code.
 """
 
 from __future__ import annotations

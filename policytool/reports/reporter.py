@@ -1,4 +1,4 @@
-"""What a reporter is: a way to show what a command found."""
+"""What a reporter is: a way to show what a command found; and values as the text of JSON."""
 
 from __future__ import annotations
 

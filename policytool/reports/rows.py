@@ -1,5 +1,5 @@
 """
-Rows for spreadsheets and data frames, and CSV as in RFC 4180.
+Rows for spreadsheets and data frames: CSV as in RFC 4180, and Parquet, which pyarrow writes.
 
 What a spreadsheet would take for a formula gets an apostrophe before it in CSV (CWE-1236), and so
 does what begins with an apostrophe: without its first apostrophe, a cell has the value again.

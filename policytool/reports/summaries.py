@@ -1,6 +1,9 @@
 """
 What ``inspect --summary`` counted, as reports: a page for people, a row for each model as CSV and
 Parquet, and JSON.
+
+The page says how many models there are and how many current releases load, and what another policy
+would save; then come tables of what the models have in common.
 """
 
 from __future__ import annotations

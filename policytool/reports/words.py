@@ -1,4 +1,4 @@
-"""Values in the words of people."""
+"""Values in the words of people: releases, policies, sizes, and measured numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of ``policytool.diff``."""
+"""Results about a change of a model: ``diff``, ``check``, ``migrate``, ``tune``."""
 
 from __future__ import annotations
 

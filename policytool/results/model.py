@@ -1,4 +1,4 @@
-"""The result of ``policytool.inspect``."""
+"""Results of functions that only read: ``inspect``, ``audit`` and ``explain``."""
 
 from __future__ import annotations
 

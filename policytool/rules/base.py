@@ -1,4 +1,10 @@
-"""What a rule is, how a function declares it, what it looks at, and its options."""
+"""
+What a rule is, how a function declares it, what it looks at, and its options; and what an audit
+says of a model: findings, how much they matter, and what fixes them.
+
+A finding knows its rule by the id alone, and nothing of its presentation. What tells it apart from
+others, run after run, is its fingerprint.
+"""
 
 from __future__ import annotations
 

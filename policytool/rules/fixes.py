@@ -4,6 +4,8 @@ for, and what became of it.
 
 A safe remedy computes the same bit for bit and is carried out by ``--fix``; the others need
 ``--unsafe-fixes`` too.
+
+Findings about a release say what ``migrate --target`` does: the same plan that migrate would make.
 """
 
 from __future__ import annotations

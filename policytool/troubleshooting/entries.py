@@ -1,7 +1,8 @@
 """
-The entries in ``data/FAMILY.toml``, as ``data/schemas/`` describes them.
+The error messages that people search for, each with its cause, a check and a fix.
 
-Entries refer to the steps and expressions of ``data/shared.toml`` by name.
+They are in ``data/FAMILY.toml``, as ``data/schemas/`` describes them, and refer to the steps and
+expressions of ``data/shared.toml`` by name.
 """
 
 from __future__ import annotations

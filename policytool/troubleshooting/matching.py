@@ -12,6 +12,9 @@ The confidence of an entry is the product of two numbers:
 Of several matches of one entry, the best counts. Equal confidences are ordered by the line of the
 match, the last first, and then by the order of the entries. An entry is left out if its confidence
 is at most half of the best, or if a better entry matches the same line.
+
+The text is as a user copied it: with colors, prefixes of log lines, frames of tracebacks, and lines
+that a terminal broke.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What was measured of the layers, worst first."""
+"""
+The tables of outputs and layers: how far the tensors of both models are apart, and what else there
+is to see of them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-The page of ``check``: the verdict with its cause, caveats, the two models, and what was measured of
-them, the worst first; with charts in HTML.
+The page of ``check``: the verdict with its cause, what it leaves open, what ran, and what was
+measured, the worst first; with charts in HTML.
 """
 
 from __future__ import annotations

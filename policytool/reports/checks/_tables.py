@@ -1,6 +1,7 @@
 """
-What the device had to say: kernels that it lacks, ops that ran elsewhere, and what the calls took
-in time and memory.
+The other tables of ``check``: kernels that the device lacks, time and memory, gradients under each
+loss scale that people ask about, the metric of the model's own task, and what changed since an
+earlier check.
 """
 
 from __future__ import annotations

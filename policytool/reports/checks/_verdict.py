@@ -1,4 +1,8 @@
-"""The check that reports show, and its result in one sentence with its numbers."""
+"""
+The result of ``check`` in one sentence with its numbers: whether the candidate is safe, what shows
+it, and the layer that causes the error. Then what to do: the command that writes the candidate, and
+what trials found.
+"""
 
 from __future__ import annotations
 

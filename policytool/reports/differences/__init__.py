@@ -1,4 +1,9 @@
-"""What ``diff`` found, as text: a page for people, and JSON."""
+"""
+What ``diff`` found, as text: a page for people, and JSON.
+
+The page says in one line how much differs, which files were compared, and what differs layer by
+layer.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@ The page of ``audit``: how many models have findings, then for each of them what
 command that fixes it; with charts in HTML.
 
 What a rule says of several layers in the same words is said once, with the names of the layers.
+Other reports of an audit take their words from here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ notebook.
 
 A page has a Content-Security-Policy that allows its own style and script, by their hashes, and
 nothing else. Text from models is data: templates escape it, and what is not printable is written
-by number.
+by number. Long tables have filters.
 """
 
 from __future__ import annotations

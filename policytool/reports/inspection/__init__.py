@@ -1,4 +1,12 @@
-"""The results of ``inspect`` as reports: a page for people, JSON, CSV and Parquet."""
+"""
+The results of ``inspect`` as reports: a page for people, JSON, CSV and Parquet.
+
+The page says which current releases load the model and how to convert it, what the file is, its
+layers, and what needs attention. What a graph computes in is compared with what its layers declare:
+metadata and graph of a SavedModel are written together but read apart, as Keras loads the one and a
+server runs the other. If somebody changed the policies afterwards, the signatures still compute as
+they were traced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What ``migrate`` planned and did, as text: a page for people, JSON, and the config as a diff."""
+"""
+What ``migrate`` planned and did, as text: a page for people, JSON, and the config as a diff.
+
+The page says what the new file is for and where it is, what changes and why, what is lost, and
+which releases load the result.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
 from policytool.releases.releases import CURRENT, get
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
+from policytool.reports.plans import _changes, diff
 from policytool.reports.plans._changes import LayerChange, changes_table, layer_changes
 from policytool.reports.plans.fields import REPORT, Migrations, plan_values, verification_words
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people

@@ -1,6 +1,8 @@
 """
-What a migration changes in the config, as rows: layers that change alike, and for the same reason,
-are one row.
+What changes, as parts of the page of ``migrate``.
+
+Of a migration, rows: layers that change alike, and for the same reason, are one row. Of a
+conversion, what is written otherwise, layer by layer, and how well such conversions are tested.
 """
 
 from __future__ import annotations

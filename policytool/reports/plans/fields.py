@@ -1,4 +1,9 @@
-"""The fields of ``migrate``, of which its JSON consists; ``--plan`` reads it again."""
+"""
+The fields of ``migrate``, of which its JSON consists; ``--plan`` reads it again.
+
+What reports say of the comparison of predictions is at the beginning: a part of the first line for
+people, one object in JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The layers that stay in float32 with the evidence, and those that are converted with a margin."""
+"""
+The tables of ``tune``: the layers that stay in float32 with the evidence, those that are converted
+with a margin, and the error against the share of converted layers, which is also a chart.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-The page of ``tune``: which layers stay in float32, what was written, why each of them is kept, and
-the margin of the others.
+The page of ``tune``: which layers stay in float32, what was written, what ran and how the search
+ended, why each of them is kept, and the margin of the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-The search that reports show, its result in one sentence with its numbers, and the command that
-writes the model.
+The search that reports show: what is asked of the tuned model, how near a trial comes to it, the
+result in one sentence with its numbers, and the command that writes the model.
 """
 
 from __future__ import annotations

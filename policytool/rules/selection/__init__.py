@@ -1,9 +1,9 @@
 """
-Which findings count: the rules that are asked, what is suppressed with a reason, and what a
-baseline knows already. Pure.
+Which findings count. Pure.
 
-``selectors`` says which rules a user's words mean, ``patterns`` which files, ``suppressions`` lets
-findings pass, ``baselines`` remembers them.
+Here are the words by which a user calls rules: ids, beginnings of ids, names, and ``ALL``.
+``suppressions`` lets findings pass, with a reason or for files that match a glob, and ``baselines``
+remembers them.
 """
 
 from __future__ import annotations
