@@ -64,7 +64,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
                 "source-changed",
                 f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
             )
-        tensors.check(dataset, cast)
+        tensors.check_cast(dataset, cast)
         other = casts_by_object.setdefault(address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(

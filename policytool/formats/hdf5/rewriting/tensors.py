@@ -50,7 +50,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
 
     :raises WriteError: if the source does not match the plan.
     """
-    check(source, cast)
+    check_cast(source, cast)
     properties, space = source.get_create_plist(), source.get_space()
     properties.set_obj_track_times(False)  # as h5py writes them: the same input makes the same file
     kind = _type(cast.after)
@@ -81,7 +81,7 @@ def measure(source: h5d.DatasetID, cast: Cast) -> Counts:
 
     :raises WriteError: where the source is not what the plan says.
     """
-    check(source, cast)
+    check_cast(source, cast)
     counts = (
         casting.cast(
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
@@ -143,7 +143,7 @@ def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
     )
 
 
-def check(source: h5d.DatasetID, cast: Cast) -> None:
+def check_cast(source: h5d.DatasetID, cast: Cast) -> None:
     """
     Check that a dataset matches the plan and can be cast.
 
