@@ -77,7 +77,8 @@ def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     by_address(opened.root, changes.casts)  # makes sure that they are all there
     datasets = {path: dataset_at(opened.root, path) for path in changes.casts}
     return {
-        cast.tensor: tensors.measure(datasets[path], cast) for path, cast in changes.casts.items()
+        cast.tensor: tensors.cast_counts(datasets[path], cast)
+        for path, cast in changes.casts.items()
     }
 
 

@@ -75,7 +75,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     return counts
 
 
-def measure(source: h5d.DatasetID, cast: Cast) -> Counts:
+def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
     """
     Return what a cast would do to the values.
 
