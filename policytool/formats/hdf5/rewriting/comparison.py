@@ -289,7 +289,7 @@ def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
 
 def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
     return all(
-        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.blocks(old)
+        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.cast_blocks(old)
     )
 
 

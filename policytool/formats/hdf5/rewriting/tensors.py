@@ -66,7 +66,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     if cast.after == casting.BFLOAT16:
         h5py.Dataset(dataset).attrs[NAME] = cast.after
     counts = Counts()
-    for block in blocks(source):
+    for block in cast_blocks(source):
         values, counted = casting.cast(
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )
@@ -86,7 +86,7 @@ def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
         casting.cast(
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )[1]
-        for block in blocks(source)
+        for block in cast_blocks(source)
     )
     return sum(counts, Counts())
 
@@ -104,7 +104,7 @@ def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
             datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
         )[0].tobytes()
         == datasets.read_slab(dataset, block, cast.after).tobytes()
-        for block in blocks(source)
+        for block in cast_blocks(source)
     )
 
 
@@ -199,7 +199,7 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
     return None
 
 
-def blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
+def cast_blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
     """
     Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it
     has some.
