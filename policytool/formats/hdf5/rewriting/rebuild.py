@@ -126,7 +126,7 @@ class _Work:
             self._target.storage.check()
             group, name = self._group(slot.tensor[:-1]), slot.tensor[-1].encode()
             if slot.source is None:
-                tensors.scalar(group, name, slot.dtype or "float32", slot.value or 0.0)
+                tensors.create_scalar(group, name, slot.dtype or "float32", slot.value or 0.0)
                 continue
             dataset = dataset_at(self._old, slot.source)
             if dataset is None:

@@ -108,7 +108,7 @@ def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
     )
 
 
-def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
+def create_scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
     """Create a scalar dataset."""
     is_bfloat16 = dtype == casting.BFLOAT16
     array = (
