@@ -169,7 +169,7 @@ class _Comparison:
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
         cast = self._casts.get(address(old))
         if cast is not None:
-            self._attributes(old, new, path, without={tensors.NAME})
+            self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
             if not tensors.is_cast(old, new, cast):
                 raise differs(text(path))
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCK: Final = 16 * 2**20
 """The most that is held of a tensor at once."""
 
-NAME: Final = b"dtype"
+DTYPE_ATTRIBUTE: Final = b"dtype"
 """
 The attribute in which Keras 3 names a dtype that HDF5 has no type for
 (keras/src/saving/saving_lib.py, ``H5Entry``).
@@ -62,9 +62,9 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     if properties.get_layout() == h5d.CHUNKED:
         properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
     dataset = h5d.create(group, name, kind, space, dcpl=properties)
-    attributes.copy(source, dataset, without={NAME})
+    attributes.copy(source, dataset, without={DTYPE_ATTRIBUTE})
     if cast.after == casting.BFLOAT16:
-        h5py.Dataset(dataset).attrs[NAME] = cast.after
+        h5py.Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = cast.after
     counts = Counts()
     for block in cast_blocks(source):
         values, counted = casting.cast(
@@ -96,7 +96,7 @@ def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
     if (
         stored_dtype(dataset) != cast.after
         or dataset.shape != source.shape
-        or h5a.exists(dataset, NAME) != (cast.after == casting.BFLOAT16)
+        or h5a.exists(dataset, DTYPE_ATTRIBUTE) != (cast.after == casting.BFLOAT16)
     ):
         return False
     return all(
@@ -122,7 +122,7 @@ def create_scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> 
     dataset = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
     dataset.write(h5s.ALL, h5s.ALL, array)
     if is_bfloat16:
-        h5py.Dataset(dataset).attrs[NAME] = dtype
+        h5py.Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype
 
 
 def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
@@ -191,7 +191,9 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
             return casting.BFLOAT16
         case h5t.FLOAT if f"float{8 * size}" in casting.DTYPES:
             return f"float{8 * size}"
-        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(dataset, NAME) in {
+        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(
+            dataset, DTYPE_ATTRIBUTE
+        ) in {
             None,
             casting.BFLOAT16.encode(),
         }:
