@@ -40,7 +40,7 @@ values of C order.
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})
 
 
-def blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> Iterator[Array]:
+def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> Iterator[Array]:
     """
     Yield the values of the dataset at ``path``.
 

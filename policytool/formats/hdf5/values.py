@@ -107,7 +107,7 @@ class Hdf5Values:
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
         path = tensor.path if tensor in self._state else (*self._prefix, *tensor.path)
-        return _hdf5.blocks(self._root, path, tensor)
+        return _hdf5.dataset_blocks(self._root, path, tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return one layer's tensors as its group's ``weight_names`` lists them."""
@@ -139,7 +139,7 @@ class KerasValues:
         root = next((root for root in self._roots if _hdf5.holds(root, tensor.path)), None)
         if root is None:
             raise ValuesError("the file contains no values for this variable")
-        yield from _hdf5.blocks(root, tensor.path, tensor)
+        yield from _hdf5.dataset_blocks(root, tensor.path, tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors by their paths, whose numbers are the layer's own order."""
