@@ -3,7 +3,7 @@ Whether a conversion can be verified here, although nobody asked for it: the lib
 interpreters have, and the size of the model.
 
 Nothing is imported to find out. This interpreter is asked where TensorFlow would come from; another
-one runs ``tf_runtime/installed.py``, once per call.
+one runs ``tf_runtime/__main__.py installed``, once per call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ SECONDS: Final = 600.0
 _MOST: Final = 2**30
 """Bytes of weights; the processes hold them twice, and whoever has more waits for minutes."""
 
-_SCRIPT: Final = RUNTIME.with_name("installed.py")
 _LOOK: Final = 30.0
 """Seconds for an interpreter to start."""
 
@@ -90,7 +89,7 @@ def installed_libraries(python: str) -> InstalledLibraries:
     try:
         with leftovers.temporary_directory() as scratch:
             done = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
-                [interpreter_path(python), str(_SCRIPT)],
+                [interpreter_path(python), str(RUNTIME), "installed"],
                 cwd=scratch,
                 env=child_environment(scratch),
                 stdin=subprocess.DEVNULL,

@@ -1,10 +1,14 @@
 """
-``python .../runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line
+``python .../tf_runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line
 each, one after the other.
 
 Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a job runs, then its
 ``result`` or its ``error``. The end of stdin ends the process at once, whatever it is doing:
 whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
+
+``python .../tf_runtime/__main__.py installed`` prints the release of TensorFlow and of each Keras
+that this interpreter can import, as one JSON object. A module is looked for and not imported, so
+that the answer takes milliseconds. A release is null if the environment does not record it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import Any, Callable
 
 PACKAGE = "policytool_runtime"
@@ -45,26 +48,58 @@ How many new objects there are when Python looks for garbage. Libraries, models 
 millions that stay: with Python's own 700, a twelfth of a check's processor time goes to the search.
 """
 
+INSTALLED = "installed"
+MODULES = {
+    "tensorflow": (
+        "tensorflow",
+        "tensorflow-cpu",
+        "tensorflow-gpu",
+        "tensorflow-macos",
+        "tensorflow-intel",
+        "tf-nightly",
+    ),
+    "tf_keras": ("tf-keras", "tf_keras", "tf-keras-nightly"),
+    "keras": ("keras", "keras-nightly"),
+}
+"""Each module, and the names of the distributions that hold it."""
+
 NEEDED = ("numpy", "tensorflow")
 """What every TensorFlow brings with it; an interpreter without it has none."""
 
 
-def import_package() -> ModuleType:
+def hide_directory() -> str:
     """
-    Import this directory as a package, and remove it from the path, so that its modules do not
-    shadow others.
+    Remove the directory of this module from the path, so that its modules do not shadow others;
+    return it.
     """
     directory = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
+    return directory
+
+
+def import_package(directory: str) -> None:
+    """Import a directory as a package."""
     spec = importlib.util.spec_from_file_location(
         PACKAGE, os.path.join(directory, "__init__.py"), submodule_search_locations=[directory]
     )
     if spec is None or spec.loader is None:
         raise ImportError(directory)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[PACKAGE] = module
-    spec.loader.exec_module(module)
-    return module
+    sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[PACKAGE])
+
+
+def release(names: tuple[str, ...]) -> str | None:
+    """Return the release of the first installed distribution."""
+    try:
+        from importlib import metadata
+    except ImportError:  # Python 3.7
+        return None
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def limit_memory(size: int) -> None:
@@ -84,7 +119,7 @@ def refusal(error: BaseException) -> dict[str, Any]:
     class and what it says. A refusal for lack of memory is one of the process, not of the model.
     """
     code = getattr(error, "code", None)
-    is_shortage = importlib.import_module(PACKAGE + ".memory").is_shortage(error)
+    is_shortage = importlib.import_module(PACKAGE + ".library").is_shortage(error)
     if isinstance(code, str) and not is_shortage:
         cause = (
             traceback.format_exception(type(error), error, error.__traceback__)
@@ -132,12 +167,21 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
 
 
 def main() -> None:
-    """Do jobs until there are no more."""
+    """Print what is installed, or do jobs until there are no more."""
+    directory = hide_directory()
+    if sys.argv[1:] == [INSTALLED]:
+        releases = {
+            module: release(names)
+            for module, names in MODULES.items()
+            if importlib.util.find_spec(module) is not None
+        }
+        print(json.dumps(releases))  # noqa: T201  # the answer
+        return
     descriptor, *limit = (int(argument) for argument in sys.argv[1:])
     if limit:
         limit_memory(limit[0])
     gc.set_threshold(*COLLECTED)
-    import_package()
+    import_package(directory)
     jobs = listen()
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
 

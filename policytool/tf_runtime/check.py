@@ -18,7 +18,7 @@ from .graphs import graph_check
 from .library import Refused
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Mapping
 
 
 GRAPH = "graph"
@@ -29,14 +29,13 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     Compare ``job["candidate"]`` with ``job["reference"]``; return the measurements, one run for
     each device.
     """
-    sides, (chosen, devices_by_name), task = begin(job, step)
-    tf = sides.tf
+    sides, chosen, task = _begin(job, step)
     notes: list[dict[str, str]] = []
-    with devices.soft_placement(tf):
+    with devices.soft_placement(sides.tf):
         runs = (
-            _run_graphs(sides, chosen, devices_by_name, (notes, step))
+            _run_graphs(sides, chosen, notes, step)
             if job["candidate"]["how"] == GRAPH
-            else _run_models(sides, chosen, devices_by_name, (task, step))
+            else _run_models(sides, chosen, task, step)
         )
     notes += [note for device_run in runs for note in device_run["notes"]]
     libraries = [sides.library(job[name]["family"]) for name in ("reference", "candidate")]
@@ -50,12 +49,11 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def begin(
+def _begin(
     job: Mapping[str, Any], step: Callable[[str], None]
-) -> tuple[Sides, tuple[Sequence[str], dict[str, Any]], Task | None]:
+) -> tuple[Sides, dict[str, dict[str, Any]], Task | None]:
     """
-    Return the sides of a job, the chosen devices with all devices by name, and the metric of the
-    task.
+    Return the sides of a job, the chosen devices by TensorFlow's names, and the metric of the task.
 
     The user's functions and labels are read here: loading the models takes longer.
 
@@ -63,28 +61,28 @@ def begin(
     """
     step("importing TensorFlow")
     sides = Sides(job)
-    tf = sides.tf
-    devices.configure(tf, job)
-    devices_by_name = {device["name"]: device for device in devices.list_devices(tf)}
-    chosen = devices.choose_devices(tf, job["device"]), devices_by_name
+    devices.configure(sides.tf, job)
+    devices_by_name = {device["name"]: device for device in devices.list_devices(sides.tf)}
+    chosen = {
+        name: devices_by_name[devices.short(name)]
+        for name in devices.choose_devices(sides.tf, job["device"])
+    }
     if job["inputs"]["function"] is not None:
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
-    if job["metric"] is None:
-        return sides, chosen, None
-    return sides, chosen, Task(sides.library(job["reference"]["family"]), job["metric"])
+    metric, library = job["metric"], sides.library(job["reference"]["family"])
+    return sides, chosen, None if metric is None else Task(library, metric)
 
 
 def _run_models(
     sides: Sides,
-    chosen: Sequence[str],
-    devices_by_name: Mapping[str, Any],
-    task_and_step: tuple[Task | None, Callable[[str], None]],
+    chosen: Mapping[str, dict[str, Any]],
+    task: Task | None,
+    step: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """
     Return a run for each device: both models run on all devices at the same time; the additional
     measurements of the job run one after the other.
     """
-    task, step = task_and_step
 
     def prepare(device: str) -> Running:
         with sides.tf.device(device):
@@ -92,19 +90,16 @@ def _run_models(
 
     with devices.unoptimized(sides.tf):
         compared = devices.side_by_side(
-            chosen, prepare, lambda _, running: (running, running.compare())
+            list(chosen), prepare, lambda _, running: (running, running.compare())
         )
-    return [
-        running.told(measured, devices_by_name[devices.short(running.device)])
-        for running, measured in compared
-    ]
+    return [running.told(measured, chosen[running.device]) for running, measured in compared]
 
 
 def _run_graphs(
     sides: Sides,
-    chosen: Sequence[str],
-    devices_by_name: Mapping[str, Any],
-    notes_and_step: tuple[list[dict[str, str]], Callable[[str], None]],
+    chosen: Mapping[str, dict[str, Any]],
+    notes: list[dict[str, str]],
+    step: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """
     Return a run for each device and signature of a graph, where TensorFlow's own rewrite makes the
@@ -112,15 +107,14 @@ def _run_graphs(
 
     :raises Refused: if no signature can run.
     """
-    job, (notes, step) = sides.job, notes_and_step
+    job = sides.job
     library = sides.library(job["candidate"]["family"])
     runs = []
-    for name in map(devices.short, chosen):
-        options = {"policy": job["candidate"]["policy"], "device": name}
+    for device in chosen.values():
         measurement = graph_check.measure_graph(
             library,
             job["candidate"]["path"],
-            options,
+            {"policy": job["candidate"]["policy"], "device": device["name"]},
             lambda signature, root: fed.feed_signature(library, signature, root, job["inputs"]),
             step,
         )
@@ -145,7 +139,7 @@ def _run_graphs(
             {"code": "environment", "message": sentence} for sentence in measurement["ignored"]
         ]
         runs += [
-            {**signature_run, "device": devices_by_name[name]}
+            {**signature_run, "device": device}
             for signature_run in measurement["signatures"]
             if signature_run["refused"] is None
         ]
@@ -165,13 +159,9 @@ def run_trial(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, 
     trials = _last.get(job["token"])
     if trials is None:
         _last.clear()
-        trials = _last[job["token"]] = _begin(job, step)
+        sides, chosen, task = _begin(job, step)
+        with devices.soft_placement(sides.tf), devices.unoptimized(sides.tf):
+            trials = Trials(sides, next(iter(chosen.items())), task, step)
+        _last[job["token"]] = trials
     with devices.soft_placement(trials.tf), devices.unoptimized(trials.tf):
         return trials.measure(job["candidate"], step)
-
-
-def _begin(job: Mapping[str, Any], step: Callable[[str], None]) -> Trials:
-    sides, ((device, *_), devices_by_name), task = begin(job, step)
-    tf = sides.tf
-    with devices.soft_placement(tf), devices.unoptimized(tf):
-        return Trials(sides, (device, devices_by_name[devices.short(device)]), task, step)

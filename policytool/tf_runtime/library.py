@@ -6,6 +6,7 @@ Keras 3.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.util
 import inspect
@@ -130,6 +131,8 @@ class was not at hand.
 """
 
 _FIRST_MAJOR = 2
+_DEEPEST = 20
+"""Causes of an error that are looked at."""
 
 
 class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
@@ -138,6 +141,24 @@ class Refused(Exception):  # noqa: N818  # it names what happened to the job, as
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Return whether an error, or what it was raised for, is that memory ran out."""
+    cause = error  # type: BaseException | None
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return False
+        text = str(cause).lower()
+        if (
+            isinstance(cause, MemoryError)
+            or type(cause).__name__ == "ResourceExhaustedError"
+            or getattr(cause, "errno", None) == errno.ENOMEM
+            or ("memory" in text and "alloc" in text)
+        ):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 class Library:

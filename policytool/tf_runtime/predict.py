@@ -9,19 +9,20 @@ key, lists by position. bfloat16 stands in them as float32, which holds every va
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import memory, model_calls
+from . import model_calls
 from .feeding import given_arrays
 from .feeding.inputs import feed_known_signature, feed_model
 from .library import Library, Refused, sentence
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Iterator, Mapping, Sequence
 
     from .feeding.batches import FedInputs
 
@@ -32,6 +33,11 @@ OUTPUT_SHARE = 8
 The part of a job's memory that outputs may take: the model makes them with as much again for each
 layer, they are written compressed, and the parent reads both files'.
 """
+_STATUS = "/proc/self/status"
+_DATA = "VmData:"
+"""The line of the size that ``RLIMIT_DATA`` bounds: private memory that can be written."""
+
+_KILOBYTE = 1024
 _NO_KERNEL = "OpKernel"
 """What TensorFlow says of an op that the device has no kernel for."""
 
@@ -55,10 +61,39 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     if job["trust"]:
         library.trust()
     step("verifying: predicting with " + job["which"])
-    with memory.bounded(job["memory"], library.tf):
+    with memory_bounded(job["memory"], library.tf):
         answer = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
     return answer
+
+
+@contextlib.contextmanager
+def memory_bounded(bound: Mapping[str, Any] | None, tf: Any) -> Iterator[None]:
+    """
+    Let this process take so many bytes more than it has, within the context, and no more in all
+    than ``bound["most"]``; without a bound, as many as before. Only Linux says what it has.
+
+    Devices are set up before: what that takes depends on the machine and not on the job.
+    """
+    if bound is None:
+        yield
+        return
+    import resource  # POSIX alone, as the parent is where it sends a bound
+
+    tf.config.list_logical_devices()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (min(_data_size() + bound["bytes"], bound["most"]), hard)
+    )
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_size() -> int:
+    with open(_STATUS, encoding="ascii") as stream:
+        return next(int(line.split()[1]) * _KILOBYTE for line in stream if line.startswith(_DATA))
 
 
 class _Predictor:

@@ -177,7 +177,7 @@ def test_one_process_per_side_serves_all_models(fake: Make) -> None:
     assert ended.code == 0
     assert " ".join(ended.out.split()).count(VERIFIED) == 5
     for interpreter, side in ((one, "the source"), (two, "the result")):
-        assert interpreter.log("script") == ["installed.py", "__main__.py"]
+        assert interpreter.log("script") == ["installed", "__main__.py"]
         assert interpreter.log("which") == [side] * 5
         assert interpreter.processes() == 1
     assert "policytool: verifying: the source" in ended.err
@@ -191,7 +191,7 @@ def test_the_processes_have_the_memory_that_the_system_gives(fake: Make) -> None
         environment={"PYTHONPATH": str(ROOT)},
     )
     assert last(ended) == VERIFIED + LIMIT
-    assert python.log("script") == ["installed.py", "__main__.py", "__main__.py"]
+    assert python.log("script") == ["installed", "__main__.py", "__main__.py"]
     assert set(python.log("memory")) == {resource.getrlimit(resource.RLIMIT_DATA)[0]}
 
 

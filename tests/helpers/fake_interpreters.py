@@ -21,10 +21,12 @@ import json, os, pathlib, resource, sys, time
 here = pathlib.Path(__file__)
 told = json.loads(here.with_suffix(".json").read_text())
 with open(here.with_suffix(".log"), "a") as log:
-    started = {"script": os.path.basename(sys.argv[1]), "pid": os.getpid()}
+    is_asked = sys.argv[2:] == ["installed"]
+    script = "installed" if is_asked else os.path.basename(sys.argv[1])
+    started = {"script": script, "pid": os.getpid()}
     started["memory"] = resource.getrlimit(resource.RLIMIT_DATA)[0]
     log.write(json.dumps(started) + chr(10))
-if sys.argv[1].endswith("installed.py"):
+if is_asked:
     sys.stdout.write(told["installed"])
     sys.exit()
 import numpy as np

@@ -117,9 +117,9 @@ def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path)
     path.write_bytes(b"before")
     script = (
         "import os, signal, sys, numpy\n"
-        "from policytool.tf_runtime.feeding import array_files\n"
+        "from policytool.tf_runtime.feeding import given_arrays\n"
         "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "array_files.write_arrays(sys.argv[1], {'values': numpy.zeros(3)})\n"
+        "given_arrays.write_arrays(sys.argv[1], {'values': numpy.zeros(3)})\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
