@@ -57,7 +57,7 @@ def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> 
         raise ValuesError(f"its values cannot be read ({_hdf5.reason(error)})") from error
 
 
-def holds(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
+def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
     """
     Return whether there is a dataset at a path of hard links.
 

@@ -136,7 +136,7 @@ class KerasValues:
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
-        root = next((root for root in self._roots if _hdf5.holds(root, tensor.path)), None)
+        root = next((root for root in self._roots if _hdf5.has_dataset(root, tensor.path)), None)
         if root is None:
             raise ValuesError("the file contains no values for this variable")
         yield from _hdf5.dataset_blocks(root, tensor.path, tensor)
