@@ -69,7 +69,7 @@ def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
         raise ValuesError(f"its values cannot be found ({_hdf5.reason(error)})") from error
 
 
-def names(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
+def names_at(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
     """
     Return a group's attribute that is an array of names; none where there is no group, and where
     damage keeps it from being read.
