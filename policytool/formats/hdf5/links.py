@@ -80,6 +80,6 @@ def group_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | None:
     return item if isinstance(item, h5g.GroupID) else None
 
 
-def text(path: tuple[bytes, ...]) -> str:
+def path_text(path: tuple[bytes, ...]) -> str:
     """Return a path as messages show it."""
     return b"/".join(path).decode("utf-8", "replace") or "/"

@@ -15,7 +15,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
 from policytool.formats.hdf5 import datasets
-from policytool.formats.hdf5.links import address, dataset_at, group_at, links, text
+from policytool.formats.hdf5.links import address, dataset_at, group_at, links, path_text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.rebuild import by_address
 from policytool.formats.writing import differs
@@ -98,10 +98,10 @@ class _Comparison:
                 tuple(step.encode() for step in slot.tensor),
             )
             if new_dataset is None:
-                raise differs(text(where))
+                raise differs(path_text(where))
             if slot.source is None:
                 if not tensors.is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
-                    raise differs(text(where))
+                    raise differs(path_text(where))
             elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, new_dataset, where)
 
@@ -118,7 +118,7 @@ class _Comparison:
             for group in (old, new)
         )
         if ones != others:
-            raise differs(text(path))
+            raise differs(path_text(path))
         for link in ones.values():
             where = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
@@ -126,7 +126,7 @@ class _Comparison:
             elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
                 link.name
             ) != new.links.get_val(link.name):
-                raise differs(text(where))
+                raise differs(path_text(where))
 
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
@@ -134,13 +134,13 @@ class _Comparison:
         old_address, new_address = address(old, path[-1]), address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
             if self._seen.get(old_address) != new_address:
-                raise differs(text(path))
+                raise differs(path_text(path))
             return
         self._seen[old_address] = new_address
         self._met.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
         if type(first) is not type(second):
-            raise differs(text(path))
+            raise differs(path_text(path))
         if isinstance(first, h5d.DatasetID):
             self._dataset(first, second, path)
             return
@@ -148,7 +148,7 @@ class _Comparison:
         if isinstance(first, h5g.GroupID):
             yield first, second, path
         elif not first.equal(second):
-            raise differs(text(path))
+            raise differs(path_text(path))
 
     def _attributes(
         self,
@@ -161,17 +161,19 @@ class _Comparison:
             {name for name in attributes.names(item) if name not in without} for item in (old, new)
         )
         if ones != others:
-            raise differs(f"the attributes of {text(path)}")
+            raise differs(f"the attributes of {path_text(path)}")
         for name in ones:
             if not attributes.same(h5a.open(old, name), h5a.open(new, name)):
-                raise differs(f"the attribute {name.decode('utf-8', 'replace')} of {text(path)}")
+                raise differs(
+                    f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}"
+                )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
         cast = self._casts.get(address(old))
         if cast is not None:
             self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
             if not tensors.is_cast(old, new, cast):
-                raise differs(text(path))
+                raise differs(path_text(path))
             return
         self._attributes(old, new, path)
         is_same = (
@@ -186,7 +188,7 @@ class _Comparison:
             and _is_stored_alike((old, self._old), (new, self._new))
         )
         if not is_same:
-            raise differs(text(path))
+            raise differs(path_text(path))
 
 
 def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

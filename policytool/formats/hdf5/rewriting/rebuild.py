@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from h5py import h5d, h5g, h5l, h5o
 
-from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links, text
+from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links, path_text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.writing import WriteError
 
@@ -155,7 +155,9 @@ class _Work:
         elif link.kind != h5l.TYPE_HARD:
             raise WriteError(
                 "not-rewritable",
-                (f"{text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"),
+                (
+                    f"{path_text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"
+                ),
             )
         elif (copied_path := self._made.get(number := address(old, link.name))) is not None:
             new.links.create_hard(link.name, self._new, copied_path, lcpl=link.properties)
