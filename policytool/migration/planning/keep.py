@@ -144,14 +144,7 @@ class _OriginSearch:
         """Return whether a layer, or the layer in a TimeDistributed, only shapes values."""
         sites, index = self.loaded.sites, node.site
         while index is not None and layer_facts(sites[index].class_name).wraps == "steps":
-            index = next(
-                (
-                    child
-                    for child in self.loaded.children[index]
-                    if sites[child].attribute == "layer"
-                ),
-                None,
-            )
+            index = _wrapped_layer(self.loaded, index)
         return (
             index is not None
             and layer_facts(sites[index].class_name).shapes_values
@@ -212,6 +205,12 @@ class _OriginSearch:
                 exact = node.site not in self.loaded.graphs and 0 <= number < len(node.calls)
                 calls[name, number if exact else _ANY_CALL] = None
         return list(calls)
+
+
+def _wrapped_layer(loaded: LoadedModel, index: int) -> int | None:
+    """Return the layer that a wrapper has as its ``layer``."""
+    children = loaded.children[index]
+    return next((child for child in children if loaded.sites[child].attribute == "layer"), None)
 
 
 def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
@@ -310,12 +309,8 @@ def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
                 reported_layers.add(next_one)
                 yield next_one, BETWEEN
                 next_one = behind[next_one]
-        if index is None or not _has_weights_below(loaded, index):
+        if index is None or not any(map(loaded.has_weights, loaded.below(index))):
             pending += [(parent, name) for parent in node.parents]
-
-
-def _has_weights_below(loaded: LoadedModel, index: int) -> bool:
-    return any(loaded.has_weights(inner_index) for inner_index in loaded.below(index))
 
 
 def is_softmax(loaded: LoadedModel, index: int) -> bool:
@@ -324,14 +319,6 @@ def is_softmax(loaded: LoadedModel, index: int) -> bool:
         loaded.config(index).get("activation")
     )
     return activation is not None and activation.lower() in {"softmax", "log_softmax"}
-
-
-def _sensitive(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield the layers of such classes."""
-    for index, site in enumerate(loaded.sites):
-        why = risk_reason(loaded.loader, site, policy.name)
-        if why is not None:
-            yield index, why
 
 
 def risk_reason(library: str, site: Site, policy: str) -> str | None:
@@ -350,16 +337,6 @@ def risk_reason(library: str, site: Site, policy: str) -> str | None:
 _LARGEST_SUM: Final = 2048
 
 
-def _wide_windows(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield average pooling layers with more than 2048 values in a window."""
-    if policy.compute_dtype != "float16":
-        return
-    for index, site in enumerate(loaded.sites):
-        why = window_reason(site)
-        if why is not None:
-            yield index, why
-
-
 def window_reason(site: Site) -> str | None:
     """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
     axes = layer_facts(site.class_name).averages_over
@@ -376,18 +353,20 @@ def window_reason(site: Site) -> str | None:
     )
 
 
-def _encoders(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
-    for index, site in enumerate(loaded.sites):
-        if layer_facts(site.class_name).makes_ids and not custom_classes.is_opaque(site):
-            yield index, "it encodes IDs or categories with ops that have no 16-bit kernel"
-
-
 def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield layers of these classes; the first reason for a layer counts."""
-    yield from _sensitive(loaded, policy)
-    yield from _wide_windows(loaded, policy)
-    yield from _encoders(loaded, policy)
+    """
+    Yield layers of classes with known risks, average pooling layers with wide windows in float16,
+    and encoders; encoders whose dtype is no float keep it anyway.
+    """
+    for index, site in enumerate(loaded.sites):
+        reason = risk_reason(loaded.loader, site, policy.name)
+        if reason is None and policy.compute_dtype == "float16":
+            reason = window_reason(site)
+        is_encoder = layer_facts(site.class_name).makes_ids and not custom_classes.is_opaque(site)
+        if reason is None and is_encoder:
+            reason = "it encodes IDs or categories with ops that have no 16-bit kernel"
+        if reason is not None:
+            yield index, reason
 
 
 def float_inputs(loaded: LoadedModel, index: int) -> bool:
@@ -456,22 +435,11 @@ class _LookupSearch:
 
     def wrappers(self, node: GraphNode) -> list[int]:
         """Return the layers that wrap a nested model; they cast the inputs that they pass to it."""
-        index = node.site
+        index = None if layer_facts(node.class_name).takes_ids else node.site
         layers = []
-        while (
-            index is not None
-            and self.loaded.sites[index].class_name not in MODEL_CLASSES
-            and not layer_facts(node.class_name).takes_ids
-        ):
+        while index is not None and self.loaded.sites[index].class_name not in MODEL_CLASSES:
             layers.append(index)
-            index = next(
-                (
-                    child
-                    for child in self.loaded.children[index]
-                    if self.loaded.sites[child].attribute == "layer"
-                ),
-                None,
-            )
+            index = _wrapped_layer(self.loaded, index)
         return layers
 
     def _model_in(self, site: int) -> int | None:

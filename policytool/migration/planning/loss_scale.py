@@ -51,6 +51,23 @@ class Fate(Enum):
     """It is not the model's policy that has one."""
 
 
+_CONSEQUENCES: Final = {
+    Fate.SAME: "the saved optimizer has the same loss scale and keeps it",
+    Fate.UNSCALED: (
+        "the saved optimizer does not scale losses, but compiling the model again under "
+        "mixed_float16 would add loss scaling"
+    ),
+    Fate.PLAIN: (
+        "the saved optimizer does not scale losses, so training continues without loss scaling"
+    ),
+    Fate.OTHER: "the saved optimizer uses a different loss scale ({others})",
+    Fate.COMPILED_ANEW: "compile() adds the same loss scaling under {policy}",
+    Fate.UNCOMPILED: "the model is not compiled, so the loss scale is lost",
+    Fate.INERT: "they had no effect because only the policy of the model itself scales losses",
+}
+"""What each fate means for training, as a sentence part."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossScaleVerdict:
     """
@@ -97,29 +114,7 @@ class LossScaleVerdict:
     @property
     def consequence(self) -> str:
         """What that means for training, as a sentence part."""
-        match self.fate:
-            case Fate.SAME:
-                return "the saved optimizer has the same loss scale and keeps it"
-            case Fate.UNSCALED:
-                return (
-                    "the saved optimizer does not scale losses, but compiling the model again "
-                    "under mixed_float16 would add loss scaling"
-                )
-            case Fate.PLAIN:
-                return (
-                    "the saved optimizer does not scale losses, so training continues without "
-                    "loss scaling"
-                )
-            case Fate.OTHER:
-                return f"the saved optimizer uses a different loss scale ({words(self.others)})"
-            case Fate.COMPILED_ANEW:
-                return f"compile() adds the same loss scaling under {self.policy}"
-            case Fate.UNCOMPILED:
-                return "the model is not compiled, so the loss scale is lost"
-            case Fate.INERT:
-                return (
-                    "they had no effect because only the policy of the model itself scales losses"
-                )
+        return _CONSEQUENCES[self.fate].format(others=words(self.others), policy=self.policy)
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
@@ -213,47 +208,25 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     scale_verdict = verdict(loaded)
     if scale_verdict is None:
         return ()
-    if scale_verdict.fate is Fate.INERT:
-        return (
-            Note(
-                severity=NoteSeverity.NOTE,
-                code="ineffective-loss-scale",
-                message=f"{scale_verdict.what} are dropped; {scale_verdict.consequence}",
-            ),
-        )
+    severity, code, what = NoteSeverity.NOTE, _DROPPED, scale_verdict.what
     scale = words(scale_verdict.scale)
-    if leaves is not None:
-        return (
-            Note(
-                severity=NoteSeverity.NOTE,
-                code=_DROPPED,
-                message=(
-                    f"the policy's loss scale ({scale}) is dropped because {leaves} does not "
-                    "need one"
-                ),
-            ),
-        )
-    if kept:
-        return (
-            Note(
-                severity=NoteSeverity.NOTE,
-                code="loss-scale-moved",
-                message=f"the policy's loss scale ({scale}) moves to the saved optimizer",
-            ),
-        )
-    joint = ", and" if scale_verdict.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
-    message = f"{scale_verdict.what} is dropped{joint} {scale_verdict.consequence}"
-    if scale_verdict.fate is Fate.PLAIN:
-        message += "; --loss-scale keep moves it to the optimizer"
-    elif scale_verdict.fate is Fate.UNCOMPILED:
-        message += f"; before compile(), add {scale_verdict.line}"
-    return (
-        Note(
-            severity=NoteSeverity.WARNING if scale_verdict.matters else NoteSeverity.NOTE,
-            code=_DROPPED,
-            message=message,
-        ),
-    )
+    if scale_verdict.fate is Fate.INERT:
+        code = "ineffective-loss-scale"
+        message = f"{what} are dropped; {scale_verdict.consequence}"
+    elif leaves is not None:
+        message = f"the policy's loss scale ({scale}) is dropped because {leaves} does not need one"
+    elif kept:
+        code = "loss-scale-moved"
+        message = f"the policy's loss scale ({scale}) moves to the saved optimizer"
+    else:
+        severity = NoteSeverity.WARNING if scale_verdict.matters else NoteSeverity.NOTE
+        advice = {
+            Fate.PLAIN: "; --loss-scale keep moves it to the optimizer",
+            Fate.UNCOMPILED: f"; before compile(), add {scale_verdict.line}",
+        }.get(scale_verdict.fate, "")
+        joint = ", and" if advice else ";"
+        message = f"{what} is dropped{joint} {scale_verdict.consequence}{advice}"
+    return (Note(severity=severity, code=code, message=message),)
 
 
 def _is_explicit(policy: Policy) -> bool:
@@ -285,10 +258,9 @@ def words(scale: Dynamic | Fixed | None) -> str:
         case Fixed(value=value):
             return f"fixed {value:g}"
         case Dynamic():
-            default = scale == Dynamic()
             return (
                 "dynamic"
-                if default
+                if scale == Dynamic()
                 else (
                     f"dynamic from {scale.initial:g}, growth by {scale.multiplier:g} every "
                     f"{scale.growth_steps} steps"

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _CURRENT: Final = "LossScaleOptimizer"
 
 _FACTOR: Final = "loss_scale_factor"
-_ONLY_MULTIPLIER: Final = Dynamic().multiplier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,15 +104,21 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
         raise SpellingError(
             f"the library's LossScaleOptimizer does not support {optimizer_config.class_of(value)}"
         )
-    inner = _with_modules(value, dialect) if dialect.archive else value
-    class_name, config = (
-        "LossScaleOptimizerV3" if optimizer_config.is_new_style(value) else _CURRENT,
-        _keras2_config(scale, inner),
-    )
+    if dialect.archive and isinstance(value, str):
+        module = f"{dialect.package.partition('.')[0]}.optimizers"
+        inner: Json = {"module": module, **keras_objects.short(_class_of_alias(value), {})}
+    else:
+        inner = value
+    class_name = "LossScaleOptimizerV3" if optimizer_config.is_new_style(value) else _CURRENT
+    config = _keras2_config(scale, inner)
     if not dialect.archive:
         return keras_objects.short(class_name, config)
     module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
     return keras_objects.full(module, class_name, config, class_name)
+
+
+def _class_of_alias(name: str) -> str:
+    return optimizer_config.ALIASES.get(name.lower(), name)
 
 
 def has_factor(value: Json) -> bool:
@@ -123,7 +128,11 @@ def has_factor(value: Json) -> bool:
 
 
 def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
-    inner = _named_by_class(value) if isinstance(value, str) else value
+    inner = (
+        keras_objects.full("keras.optimizers", _class_of_alias(value), {})
+        if isinstance(value, str)
+        else value
+    )
     if not isinstance(inner, dict) or not isinstance(inner.get("config"), dict):
         raise SpellingError("the saved optimizer is not a serialized Keras object")
     if isinstance(scale, Fixed):
@@ -132,55 +141,35 @@ def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
             **inner,
             "config": {**(config if isinstance(config, dict) else {}), _FACTOR: scale.value},
         }
-    if scale.multiplier != _ONLY_MULTIPLIER:
-        raise SpellingError(
-            f"a loss scale that grows by a factor of {scale.multiplier:g} is not supported in TF "
-            "2.4 and later, which always use a factor of 2"
-        )
-    name = "loss_scale_optimizer"
     settings: dict[str, Json] = {
-        "name": name,
+        "name": "loss_scale_optimizer",
         "inner_optimizer": inner,
-        "initial_scale": scale.initial,
-        "dynamic_growth_steps": scale.growth_steps,
+        **_dynamic_settings(scale),
     }
     return keras_objects.full("keras.optimizers", _CURRENT, settings)
 
 
-def _named_by_class(name: str) -> Json:
-    class_name = optimizer_config.ALIASES.get(name.lower(), name)
-    return keras_objects.full("keras.optimizers", class_name, {})
-
-
-def _with_modules(value: Json, dialect: Dialect) -> Json:
-    if isinstance(value, str):
-        class_name = optimizer_config.ALIASES.get(value.lower(), value)
-        module = f"{dialect.package.partition('.')[0]}.optimizers"
-        return {"module": module, **keras_objects.short(class_name, {})}
-    return value
-
-
 def _keras2_config(scale: Dynamic | Fixed, inner: Json) -> dict[str, Json]:
-    match scale:
-        case Fixed(value=value):
-            return {
-                "inner_optimizer": inner,
-                "dynamic": False,
-                "initial_scale": value,
-                "dynamic_growth_steps": None,
-            }
-        case Dynamic():
-            if scale.multiplier != _ONLY_MULTIPLIER:
-                raise SpellingError(
-                    f"a loss scale that grows by a factor of {scale.multiplier:g} is not "
-                    "supported in TF 2.4 and later, which always use a factor of 2"
-                )
-            return {
-                "inner_optimizer": inner,
-                "dynamic": True,
-                "initial_scale": scale.initial,
-                "dynamic_growth_steps": scale.growth_steps,
-            }
+    settings = (
+        {"initial_scale": scale.value, "dynamic_growth_steps": None}
+        if isinstance(scale, Fixed)
+        else _dynamic_settings(scale)
+    )
+    return {"inner_optimizer": inner, "dynamic": isinstance(scale, Dynamic), **settings}
+
+
+def _dynamic_settings(scale: Dynamic) -> dict[str, Json]:
+    """
+    Return the settings of a wrapper for a dynamic scale.
+
+    :raises SpellingError: for a growth that TF 2.4 and later do not have.
+    """
+    if scale.multiplier != Dynamic().multiplier:
+        raise SpellingError(
+            f"a loss scale that grows by a factor of {scale.multiplier:g} is not supported in TF "
+            "2.4 and later, which always use a factor of 2"
+        )
+    return {"initial_scale": scale.initial, "dynamic_growth_steps": scale.growth_steps}
 
 
 OPTIMIZER: Final = "optimizer"
@@ -229,10 +218,8 @@ def move_state(
     outer, inner = variable_numbers(loaded, OUTER), variable_numbers(loaded, INNER)
     if loaded.document.format != "keras" or not outer:
         return None
-    wraps, wrapped = (
-        optimizer_config.is_wrapped(after),
-        optimizer_config.is_wrapped(before) or (leaves_scaled and bool(inner)),
-    )
+    wraps = optimizer_config.is_wrapped(after)
+    wrapped = optimizer_config.is_wrapped(before) or (leaves_scaled and bool(inner))
     if wraps == wrapped or (wraps and inner):
         return None
     if dialect.keras3 and optimizer_config.class_of(after) in _OTHERWISE:

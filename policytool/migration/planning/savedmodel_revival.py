@@ -20,6 +20,7 @@ from policytool.migration.planning.decisions import Decisions
 from policytool.model import custom_classes, custom_names
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
+from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.releases.releases import is_since
@@ -166,17 +167,19 @@ def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -
             or _all_fixed(loaded, index, new_policy.name)
         ):
             continue
-        message = (
-            f"{layer.path} would have {after} variables, but the checkpoint is unchanged and "
-            f"contains {layer.variable_dtype}, so the model would fail to load; use "
-            f"mixed_{after}, or {_RETRACE}"
-            if after in {"float16", "bfloat16"}
-            else (
-                f"{layer.path} would have {after} variables, but the checkpoint is unchanged and "
-                f"contains {layer.variable_dtype}; {_RETRACE}"
-            )
+        mixed = (
+            f", so the model would fail to load; use mixed_{after}, or "
+            if after in HALVES
+            else "; "
         )
-        yield Refusal(code="checkpoint-stays", message=message, path=layer.path)
+        yield Refusal(
+            code="checkpoint-stays",
+            message=(
+                f"{layer.path} would have {after} variables, but the checkpoint is unchanged and "
+                f"contains {layer.variable_dtype}{mixed} {_RETRACE}"
+            ),
+            path=layer.path,
+        )
 
 
 def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
@@ -209,22 +212,16 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
         reported_holders.add(holder)
         path, layer = loaded.layers[holder].path, loaded.layers[index].path
         what = path if holder == index else f"{path} (with {layer})"
-        if loaded.sites[holder].class_name == "Lambda":
-            message = (
-                f"{path} is a Lambda, whose bytecode runs only in the Python version that saved "
-                f"it, and other versions restore it from its traces; {_RETRACE}, or exclude it "
-                "with --set"
-            )  # a sentence
-            yield Refusal(code="revived-from-traces", message=message, path=path)
-            continue
-        yield Refusal(
-            code="revived-from-traces",
-            message=(
+        message = (
+            f"{path} is a Lambda, whose bytecode runs only in the Python version that saved it, "
+            f"and other versions restore it from its traces; {_RETRACE}, or exclude it with --set"
+            if loaded.sites[holder].class_name == "Lambda"
+            else (
                 f"{path} {_why(loaded, holder)}. Without its code, {what} is restored from its "
                 f"traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
-            ),
-            path=path,
+            )
         )
+        yield Refusal(code="revived-from-traces", message=message, path=path)
 
 
 def _way_out(loaded: LoadedModel, holder: int) -> str:
