@@ -29,7 +29,7 @@ class Link:
         return link_properties
 
 
-def links(group: h5g.GroupID) -> list[Link]:
+def links_of(group: h5g.GroupID) -> list[Link]:
     """Return the links of a group in creation order if the file tracks it, else by name."""
     group_links: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED

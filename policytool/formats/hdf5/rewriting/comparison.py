@@ -15,7 +15,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
 from policytool.formats.hdf5 import datasets
-from policytool.formats.hdf5.links import address, dataset_at, group_at, links, path_text
+from policytool.formats.hdf5.links import address, dataset_at, group_at, links_of, path_text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.rebuild import by_address
 from policytool.formats.writing import differs
@@ -114,7 +114,7 @@ class _Comparison:
     ) -> Iterator[Pair]:
         """Compare two groups, and yield those in them."""
         ones, others = (
-            {link.name: link for link in links(group) if link.name not in without}
+            {link.name: link for link in links_of(group) if link.name not in without}
             for group in (old, new)
         )
         if ones != others:
@@ -200,7 +200,7 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
         group = group_at(root, path)
         if group is not None:
             pending += [
-                (*path, link.name.decode("utf-8", "surrogateescape")) for link in links(group)
+                (*path, link.name.decode("utf-8", "surrogateescape")) for link in links_of(group)
             ]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from h5py import h5d, h5g, h5l, h5o
 
-from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links, path_text
+from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links_of, path_text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.writing import WriteError
 
@@ -113,7 +113,7 @@ class _Work:
         while pending:
             old, new, path = pending.pop()
             self._target.storage.check()
-            for link in links(old):
+            for link in links_of(old):
                 if not path and link.name in self._changes.new_groups:
                     continue
                 below = self._copy_link(old, new, link, (*path, link.name))
