@@ -42,7 +42,7 @@ def links_of(group: h5g.GroupID) -> list[Link]:
     return group_links
 
 
-def address(group: h5g.GroupID, name: bytes = b".") -> int:
+def object_address(group: h5g.GroupID, name: bytes = b".") -> int:
     """Return the number of an object in its file: the same for all hard links to it."""
     low, high = h5g.get_objinfo(group, name).objno
     return int(low | high << 64)

@@ -15,7 +15,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
 from policytool.formats.hdf5 import datasets
-from policytool.formats.hdf5.links import address, dataset_at, group_at, links_of, path_text
+from policytool.formats.hdf5.links import dataset_at, group_at, links_of, object_address, path_text
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.hdf5.rewriting.rebuild import by_address
 from policytool.formats.writing import differs
@@ -70,8 +70,8 @@ class _Comparison:
             )
             if not is_same_kind or attributes.stored_text(new, name) != value:
                 raise differs(name.decode())
-        self._seen[address(old)] = address(new)
-        self._met.add(address(new))
+        self._seen[object_address(old)] = object_address(new)
+        self._met.add(object_address(new))
         pending: list[Pair] = [(old, new, ())]
         while pending:
             old_group, new_group, path = pending.pop()
@@ -131,7 +131,7 @@ class _Comparison:
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
     ) -> Iterator[Pair]:
-        old_address, new_address = address(old, path[-1]), address(new, path[-1])
+        old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
             if self._seen.get(old_address) != new_address:
                 raise differs(path_text(path))
@@ -169,7 +169,7 @@ class _Comparison:
                 )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
-        cast = self._casts.get(address(old))
+        cast = self._casts.get(object_address(old))
         if cast is not None:
             self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
             if not tensors.is_cast(old, new, cast):

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from h5py import h5d, h5g, h5l, h5o
 
-from policytool.formats.hdf5.links import Link, address, dataset_at, group_at, links_of, path_text
+from policytool.formats.hdf5.links import (
+    Link,
+    dataset_at,
+    group_at,
+    links_of,
+    object_address,
+    path_text,
+)
 from policytool.formats.hdf5.rewriting import attributes, tensors
 from policytool.formats.writing import WriteError
 
@@ -65,7 +72,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
                 f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
             )
         tensors.check_cast(dataset, cast)
-        other = casts_by_object.setdefault(address(dataset), cast)
+        other = casts_by_object.setdefault(object_address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(
                 "not-rewritable",
@@ -95,7 +102,7 @@ class _Work:
         self._source, self._target, self._changes = source, target, changes
         self._old, self._new = source.root, target.root
         self._casts = by_address(self._old, changes.casts)
-        self._made: dict[int, bytes] = {address(self._old): b"/"}
+        self._made: dict[int, bytes] = {object_address(self._old): b"/"}
         """Where an object of the source stands in the new file, for further hard links to it."""
         self.counts: dict[tuple[str, ...], Counts] = {}
 
@@ -159,7 +166,7 @@ class _Work:
                     f"{path_text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"
                 ),
             )
-        elif (copied_path := self._made.get(number := address(old, link.name))) is not None:
+        elif (copied_path := self._made.get(number := object_address(old, link.name))) is not None:
             new.links.create_hard(link.name, self._new, copied_path, lcpl=link.properties)
         else:
             self._made[number] = b"/" + b"/".join(path)
@@ -186,7 +193,7 @@ class _Work:
         self, dataset: h5d.DatasetID, group: h5g.GroupID, name: bytes, link: Link | None = None
     ) -> None:
         where = name.decode("utf-8", "replace")
-        cast = self._casts.get(address(dataset))
+        cast = self._casts.get(object_address(dataset))
         if cast is not None:
             self.counts[cast.tensor] = tensors.cast_into(dataset, group, name, cast)
             return
