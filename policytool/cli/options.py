@@ -104,7 +104,7 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
 
     version = _hdf5_defects.installed_version()
     if (verbose or _hdf5_defects.is_below_floor(version)) and (
-        sentence := _hdf5_defects.warning(version)
+        sentence := _hdf5_defects.defects_warning(version)
     ):
         messages.warning(sentence)
 

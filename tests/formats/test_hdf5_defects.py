@@ -29,7 +29,7 @@ def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: se
     found = set(_hdf5_defects.published_defects(version))
     assert has <= found
     assert not lacks & found
-    assert bool(_hdf5_defects.warning(version)) is bool(found)
+    assert bool(_hdf5_defects.defects_warning(version)) is bool(found)
 
 
 def test_each_defect_has_a_source() -> None:
@@ -53,7 +53,7 @@ def test_what_is_required_has_no_hole_that_another_would_close() -> None:
         ]
         if line.startswith("h5py")
     )
-    assert _hdf5_defects.warning("1.14.2").endswith(
+    assert _hdf5_defects.defects_warning("1.14.2").endswith(
         f"install h5py {required.removeprefix('h5py>=')} or later"
     )
     assert not _hdf5_defects.is_below_floor("1.14.6")

@@ -33,7 +33,7 @@ def published_defects(version: str) -> tuple[str, ...]:
     )
 
 
-def warning(version: str) -> str:
+def defects_warning(version: str) -> str:
     """
     Return what is to be said of a version, as a sentence; empty for one without known defects.
     """
