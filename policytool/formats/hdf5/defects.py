@@ -10,7 +10,7 @@ from typing import Final
 
 from policytool.releases import data
 
-FLOOR: Final = "1.14.4"
+SAFE_VERSION: Final = "1.14.4"
 """
 The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels
 of h5py 3.13 and later have 1.14.6 or a later one.
@@ -49,7 +49,7 @@ def defects_warning(version: str) -> str:
 
 def is_below_floor(version: str) -> bool:
     """Return whether a release has the hole that a newer h5py would close."""
-    return _order(version) < _order(FLOOR)
+    return _order(version) < _order(SAFE_VERSION)
 
 
 def _order(version: str) -> tuple[int, ...]:
