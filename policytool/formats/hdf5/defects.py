@@ -29,7 +29,7 @@ def published_defects(version: str) -> tuple[str, ...]:
     return tuple(
         defect["id"]
         for defect in data.read("hdf5_defects")["defects"]
-        if _order(version) < _order(defect["fixed_in"])
+        if _version_numbers(version) < _version_numbers(defect["fixed_in"])
     )
 
 
@@ -49,8 +49,8 @@ def defects_warning(version: str) -> str:
 
 def is_below_floor(version: str) -> bool:
     """Return whether a release has the hole that a newer h5py would close."""
-    return _order(version) < _order(SAFE_VERSION)
+    return _version_numbers(version) < _version_numbers(SAFE_VERSION)
 
 
-def _order(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
