@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import casting
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.links import dataset_at
-from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors, wipe
+from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError
@@ -60,7 +60,7 @@ class Hdf5Change:
             }
         atomic.copy_file(source, draft)
         for name, text in variable.items():
-            wipe.wipe(draft, name, text)
+            storage.wipe(draft, name, text)
         with storage.drafting(draft, "r+") as target:
             for part, new in changes.texts.items():
                 attributes.change_text(target.file, part.encode(), new.encode("utf-8"))

@@ -5,6 +5,7 @@ files like others.
 
 from __future__ import annotations
 
+import mmap
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
+from policytool.formats.hdf5.rewriting import attributes
 from policytool.formats.writing import WriteError
 from policytool.support.files.atomic import open_descriptor, write_all
 from policytool.support.files.opening import regular_file
@@ -20,6 +22,7 @@ from policytool.support.files.opening import regular_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 _CACHED: Final = 2048
 """HDF5 reads metadata in many small pieces that lie close together (``H5Pset_meta_block_size``)."""
@@ -253,3 +256,48 @@ def _failures(storage: Storage) -> Iterator[None]:
         reason = str(error).strip("'\" ").splitlines() or [type(error).__name__]
         raise WriteError("write-failed", f"HDF5 failed: {reason[0]}") from error
     storage.check()
+
+
+_SHORTEST: Final = 16
+"""Shorter texts are everywhere, and say nothing."""
+
+_NEAR: Final = 4 * 2**20
+"""
+Keras writes its attributes near the start of a file or at its end, so that is where one looks
+first.
+"""
+
+
+def wipe(draft: Path, name: bytes, text: bytes) -> None:
+    """
+    Overwrite the text of an attribute of variable length with zeros.
+
+    :raises OSError: where the draft cannot be written.
+    """
+    if len(text) < _SHORTEST:
+        return
+    with open_descriptor(draft, os.O_RDWR) as descriptor:
+        for place in _places(descriptor, text):
+            write_all(descriptor, bytes(len(text)), place)
+            with reading(draft) as file:
+                if attributes.stored_text(file.root, name) == b"":
+                    return
+            write_all(descriptor, text, place)  # the same bytes, but not those of the attribute
+
+
+def _places(descriptor: int, text: bytes) -> Iterator[int]:
+    """Yield where the text stands, the likely places first."""
+    size = os.fstat(descriptor).st_size
+    seen: set[int] = set()
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view:
+        for start, end in (
+            (0, _NEAR + len(text)),
+            (max(0, size - _NEAR - len(text)), size),
+            (0, size),
+        ):
+            place = view.find(text, start, end)
+            while place >= 0:
+                if place not in seen:
+                    seen.add(place)
+                    yield place
+                place = view.find(text, place + 1, end)
