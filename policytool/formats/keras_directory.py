@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Observation
-    from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+    from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.formats.stored_values import Values
     from policytool.formats.writers import Changes, FileChange, Rewriter

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.hdf5.links import dataset_at
-from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+from policytool.formats.hdf5.rebuild import Rebuild
 from policytool.formats.keras_archive import file_names
 from policytool.formats.writers import TextChange
 from policytool.formats.writing import WriteError

@@ -16,8 +16,8 @@ from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
 from policytool.formats.hdf5 import datasets
 from policytool.formats.hdf5.links import dataset_at, group_at, links_of, object_address, path_text
+from policytool.formats.hdf5.rebuild import by_address
 from policytool.formats.hdf5.rewriting import attributes, tensors
-from policytool.formats.hdf5.rewriting.rebuild import by_address
 from policytool.formats.writing import differs
 from policytool.support.files.byte_ranges import Range, equal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Cast, StateSlot
     from policytool.formats.hdf5.datasets import Slab
-    from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+    from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5, Storage
 
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
