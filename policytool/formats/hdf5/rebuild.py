@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from h5py import h5d, h5g, h5l, h5o
 
+from policytool.formats.hdf5 import attributes
 from policytool.formats.hdf5.links import (
     Link,
     dataset_at,
@@ -20,7 +21,7 @@ from policytool.formats.hdf5.links import (
     object_address,
     path_text,
 )
-from policytool.formats.hdf5.rewriting import attributes, tensors
+from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import casting
+from policytool.formats.hdf5 import attributes
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.hdf5.rewriting import attributes, comparison, storage, tensors
+from policytool.formats.hdf5.rewriting import comparison, storage, tensors
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError
 from policytool.support.files import atomic

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
-from policytool.formats.hdf5 import datasets
+from policytool.formats.hdf5 import attributes, datasets
 from policytool.formats.hdf5.links import dataset_at, group_at, links_of, object_address, path_text
 from policytool.formats.hdf5.rebuild import by_address
-from policytool.formats.hdf5.rewriting import attributes, tensors
+from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writing import differs
 from policytool.support.files.byte_ranges import Range, equal
 

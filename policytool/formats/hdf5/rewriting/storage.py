@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
-from policytool.formats.hdf5.rewriting import attributes
+from policytool.formats.hdf5 import attributes
 from policytool.formats.writing import WriteError
 from policytool.support.files.atomic import open_descriptor, write_all
 from policytool.support.files.opening import regular_file

@@ -11,9 +11,8 @@ from h5py import h5a, h5d, h5p, h5s, h5t
 
 from policytool.formats import casting
 from policytool.formats.casting import Counts
-from policytool.formats.hdf5 import datasets
+from policytool.formats.hdf5 import attributes, datasets
 from policytool.formats.hdf5 import library as _hdf5
-from policytool.formats.hdf5.rewriting import attributes
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
