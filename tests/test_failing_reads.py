@@ -17,7 +17,7 @@ import pytest
 from policytool.formats import Probe
 from policytool.formats.document import Document
 from policytool.formats.hdf5 import library as _hdf5
-from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.hdf5 import storage
 from policytool.formats.keras_archive import values as keras_values
 from policytool.formats.writing import Companions
 from policytool.support.errors import ModelFileError

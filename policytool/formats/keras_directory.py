@@ -114,8 +114,8 @@ def rewriter() -> Rewriter:
 
 def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return the files that change: JSON and weights."""
+    from policytool.formats.hdf5 import storage
     from policytool.formats.hdf5.rewrite import Hdf5Change
-    from policytool.formats.hdf5.rewriting import storage
     from policytool.formats.keras_archive import member_changes as _members
 
     names = [file.name for file in path.iterdir() if file.is_file()]

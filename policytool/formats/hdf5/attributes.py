@@ -146,7 +146,7 @@ def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
     file.
 
     The old bytes of a text of variable length have to be wiped before
-    (:func:`policytool.formats.hdf5.rewriting.storage.wipe`).
+    (:func:`policytool.formats.hdf5.storage.wipe`).
     """
     attribute = h5a.open(file.id, name)
     kind, space = attribute.get_type(), attribute.get_space()

@@ -35,7 +35,7 @@ _TOP_LEVEL: Final = "top_level_model_weights"
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write a model into an empty draft."""
     from policytool.formats.hdf5 import groups as _hdf5  # NumPy dtypes, which no document needs
-    from policytool.formats.hdf5.rewriting import storage
+    from policytool.formats.hdf5 import storage
 
     _refuse_unreadable(content)
     counts: dict[tuple[str, ...], Counts] = {}
@@ -82,7 +82,7 @@ def check(draft: Path, content: Content) -> None:
     :raises WriteError: where they are not those that were to be written.
     """
     from policytool.formats.hdf5 import groups as _hdf5
-    from policytool.formats.hdf5.rewriting import storage
+    from policytool.formats.hdf5 import storage
 
     with storage.reading(draft) as opened:
         _hdf5.check(opened.root, _attributes(content))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from h5py import h5g
 
     from policytool.formats.edits import Placement
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
     from policytool.formats.stored_values import Values
 
     Attributes: TypeAlias = Sequence[

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, StateSlot
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
 
 
 STATE: str = "optimizer"

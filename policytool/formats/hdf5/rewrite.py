@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import casting
-from policytool.formats.hdf5 import attributes
+from policytool.formats.hdf5 import attributes, storage
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.links import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.hdf5.rewriting import comparison, storage, tensors
+from policytool.formats.hdf5.rewriting import comparison, tensors
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError
 from policytool.support.files import atomic
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast, Counted
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
     from policytool.formats.writers import Changes, FileChange
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)

@@ -99,7 +99,7 @@ def _attributes(content: Content) -> Attributes:
 
 def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
     from policytool.formats.hdf5 import groups as _hdf5
-    from policytool.formats.hdf5.rewriting import storage
+    from policytool.formats.hdf5 import storage
 
     counts: dict[tuple[str, ...], Counts] = {}
     with storage.drafting(draft, "w") as opened:

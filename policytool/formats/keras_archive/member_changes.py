@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from policytool.formats.edits import Cast, Edit
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
     from policytool.formats.writers import Changes
 
     Open = Callable[[str], AbstractContextManager[OpenHdf5]]

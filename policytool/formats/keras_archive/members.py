@@ -10,7 +10,7 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.hdf5 import storage
 from policytool.formats.writing import WriteError
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
 
 _EXTRA: Final = struct.Struct("<HH")
 _ZIP64: Final = 1

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from policytool.formats.hdf5 import storage
 from policytool.formats.hdf5.rebuild import rebuild
 from policytool.formats.hdf5.rewrite import measure
-from policytool.formats.hdf5.rewriting import comparison, storage
+from policytool.formats.hdf5.rewriting import comparison
 from policytool.formats.keras_archive import member_changes as _members
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.writers import Changes, FileChange, Rewriter
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Counted
     from policytool.formats.hdf5.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
+    from policytool.formats.hdf5.storage import OpenHdf5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

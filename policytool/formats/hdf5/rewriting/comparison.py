@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Cast, StateSlot
     from policytool.formats.hdf5.datasets import Slab
     from policytool.formats.hdf5.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import OpenHdf5, Storage
+    from policytool.formats.hdf5.storage import OpenHdf5, Storage
 
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
 
