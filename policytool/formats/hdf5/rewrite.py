@@ -8,25 +8,307 @@ Where tensors are cast, a new file is made of the objects of the old one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 
 from policytool.formats import casting
-from policytool.formats.hdf5 import attributes, storage
+from policytool.formats.hdf5 import attributes, datasets, storage
 from policytool.formats.hdf5 import read as layout
-from policytool.formats.hdf5.links import dataset_at
+from policytool.formats.hdf5.links import dataset_at, group_at, links_of, object_address, path_text
 from policytool.formats.hdf5.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.hdf5.rewriting import comparison, tensors
+from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writers import Rewriter, edit_texts
-from policytool.formats.writing import WriteError
+from policytool.formats.writing import WriteError, differs
 from policytool.support.files import atomic
+from policytool.support.files.byte_ranges import Range, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast, Counted
-    from policytool.formats.hdf5.storage import OpenHdf5
+    from policytool.formats.edits import Cast, Counted, StateSlot
+    from policytool.formats.hdf5.datasets import Slab
+    from policytool.formats.hdf5.storage import OpenHdf5, Storage
     from policytool.formats.writers import Changes, FileChange
+
+    Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
+    Placed: TypeAlias = tuple[h5d.DatasetID, Storage]
+    Chunk: TypeAlias = tuple[int, int, int]
+    """Filter mask, place in the file, size."""
+
+
+def compare(source: OpenHdf5, draft: OpenHdf5, changes: Rebuild) -> None:
+    """
+    Compare a file with its source.
+
+    :raises WriteError: where they differ beyond the changes.
+    """
+    old, new = source.root, draft.root
+    work = _Comparison(source.storage, draft.storage, by_address(old, changes.casts))
+    work.root(old, new, changes)
+    if changes.state is not None:
+        work.state(old, new, changes.state)
+
+
+class _Comparison:
+    """The comparison of one file."""
+
+    def __init__(self, old: Storage, new: Storage, casts: dict[int, Cast]) -> None:
+        self._old, self._new, self._casts = old, new, casts
+        self._seen: dict[int, int] = {}
+        """An object of the source to that of the draft."""
+
+        self._met: set[int] = set()
+
+    def root(self, old: h5g.GroupID, new: h5g.GroupID, changes: Rebuild) -> None:
+        """Compare everything except the groups that are rebuilt."""
+        texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
+        self._attributes(old, new, (), without=texts)
+        for name, value in texts.items():
+            is_same_kind = h5a.exists(new, name) and attributes.same_kind(
+                h5a.open(old, name), h5a.open(new, name)
+            )
+            if not is_same_kind or attributes.stored_text(new, name) != value:
+                raise differs(name.decode())
+        self._seen[object_address(old)] = object_address(new)
+        self._met.add(object_address(new))
+        pending: list[Pair] = [(old, new, ())]
+        while pending:
+            old_group, new_group, path = pending.pop()
+            pending += self._group(
+                old_group, new_group, path, changes.new_groups if not path else ()
+            )
+
+    def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[StateSlot, ...]) -> None:
+        """Check that the optimizer's state consists of exactly its slots, with their values."""
+        groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
+        expected = {slot.tensor for slot in slots} | groups
+        stored_paths = {
+            path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))
+        }
+        if stored_paths != expected:
+            raise differs("/".join(min(stored_paths ^ expected)))
+        for path in groups:
+            old_group, new_group = group_at(old, path), group_at(new, path)
+            if old_group is not None and new_group is not None:
+                self._attributes(old_group, new_group, tuple(step.encode() for step in path))
+        for slot in slots:
+            new_dataset, where = (
+                dataset_at(new, slot.tensor),
+                tuple(step.encode() for step in slot.tensor),
+            )
+            if new_dataset is None:
+                raise differs(path_text(where))
+            if slot.source is None:
+                if not tensors.is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
+                    raise differs(path_text(where))
+            elif (dataset := dataset_at(old, slot.source)) is not None:
+                self._dataset(dataset, new_dataset, where)
+
+    def _group(
+        self,
+        old: h5g.GroupID,
+        new: h5g.GroupID,
+        path: tuple[bytes, ...],
+        without: Collection[bytes],
+    ) -> Iterator[Pair]:
+        """Compare two groups, and yield those in them."""
+        ones, others = (
+            {link.name: link for link in links_of(group) if link.name not in without}
+            for group in (old, new)
+        )
+        if ones != others:
+            raise differs(path_text(path))
+        for link in ones.values():
+            where = (*path, link.name)
+            if link.kind == h5l.TYPE_HARD:
+                yield from self._object(old, new, where)
+            elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
+                link.name
+            ) != new.links.get_val(link.name):
+                raise differs(path_text(where))
+
+    def _object(
+        self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
+    ) -> Iterator[Pair]:
+        old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
+        if old_address in self._seen or new_address in self._met:
+            if self._seen.get(old_address) != new_address:
+                raise differs(path_text(path))
+            return
+        self._seen[old_address] = new_address
+        self._met.add(new_address)
+        first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
+        if type(first) is not type(second):
+            raise differs(path_text(path))
+        if isinstance(first, h5d.DatasetID):
+            self._dataset(first, second, path)
+            return
+        self._attributes(first, second, path)
+        if isinstance(first, h5g.GroupID):
+            yield first, second, path
+        elif not first.equal(second):
+            raise differs(path_text(path))
+
+    def _attributes(
+        self,
+        old: attributes.Object,
+        new: attributes.Object,
+        path: tuple[bytes, ...],
+        without: Collection[bytes] = (),
+    ) -> None:
+        ones, others = (
+            {name for name in attributes.names(item) if name not in without} for item in (old, new)
+        )
+        if ones != others:
+            raise differs(f"the attributes of {path_text(path)}")
+        for name in ones:
+            if not attributes.same(h5a.open(old, name), h5a.open(new, name)):
+                raise differs(
+                    f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}"
+                )
+
+    def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
+        cast = self._casts.get(object_address(old))
+        if cast is not None:
+            self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
+            if not tensors.is_cast(old, new, cast):
+                raise differs(path_text(path))
+            return
+        self._attributes(old, new, path)
+        is_same = (
+            old.get_type().equal(new.get_type())
+            and old.get_space().get_simple_extent_type() == new.get_space().get_simple_extent_type()
+            and old.shape == new.shape
+            and (
+                old.shape is None
+                or old.get_space().get_simple_extent_dims(maxdims=True)
+                == new.get_space().get_simple_extent_dims(maxdims=True)
+            )
+            and _is_stored_alike((old, self._old), (new, self._new))
+        )
+        if not is_same:
+            raise differs(path_text(path))
+
+
+def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of every object from a group on."""
+    pending = [start]
+    while pending:
+        path = pending.pop()
+        yield path
+        group = group_at(root, path)
+        if group is not None:
+            pending += [
+                (*path, link.name.decode("utf-8", "surrogateescape")) for link in links_of(group)
+            ]
+
+
+def _is_stored_alike(old: Placed, new: Placed) -> bool:
+    """Return whether two datasets of one type and shape have the same storage and values."""
+    old_properties, new_properties = old[0].get_create_plist(), new[0].get_create_plist()
+    layout = old_properties.get_layout()
+    if layout != new_properties.get_layout() or _filters(old_properties) != _filters(
+        new_properties
+    ):
+        return False
+    if (
+        layout == h5d.VIRTUAL
+        or old_properties.get_external_count()
+        or new_properties.get_external_count()
+    ):
+        return bool(
+            old_properties.equal(new_properties)
+        )  # the values are in other files, which are not opened
+    if layout == h5d.CHUNKED and old_properties.get_chunk() != new_properties.get_chunk():
+        return False
+    if not attributes.is_plain(old[0].get_type()):
+        return _same_values(old[0], new[0])
+    if layout == h5d.CHUNKED:
+        return (
+            _same_chunks_behind(old[0], new[0])
+            if _has_user_block(old[0]) or _has_user_block(new[0])
+            else _same_chunks(old, new)
+        )
+    ranges = [_contiguous(*placed) for placed in (old, new)]
+    return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
+
+
+def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
+    """
+    Return where the bytes of a dataset are; None where they are in its header, or nowhere yet.
+    """
+    start = dataset.get_offset()
+    return (
+        None
+        if start is None
+        else Range(
+            descriptor=storage.descriptor,
+            start=storage.start + start,
+            size=dataset.get_storage_size(),
+        )
+    )
+
+
+def _same_chunks(old: Placed, new: Placed) -> bool:
+    ones, others = _chunks(old[0]), _chunks(new[0])
+    return ones.keys() == others.keys() and all(
+        mask == others[place][0]
+        and equal(_range(old, start, size), _range(new, *others[place][1:]))
+        for place, (mask, start, size) in ones.items()
+    )
+
+
+def _has_user_block(dataset: h5d.DatasetID) -> bool:
+    return bool(h5i.get_file_id(dataset).get_create_plist().get_userblock())
+
+
+def _same_chunks_behind(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+    """
+    Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count
+    their places differently.
+    """
+    places = _chunks(old).keys()
+    return places == _chunks(new).keys() and all(
+        old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places
+    )
+
+
+def _range(placed: Placed, start: int, size: int) -> Range:
+    return Range(descriptor=placed[1].descriptor, start=placed[1].start + start, size=size)
+
+
+def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
+    """Return the chunks by their offset in the dataset."""
+    chunks: dict[tuple[int, ...], Chunk] = {}
+    dataset.chunk_iter(
+        lambda info: chunks.update(
+            {info.chunk_offset: (info.filter_mask, info.byte_offset, info.size)}
+        )
+    )
+    return chunks
+
+
+def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+    return all(
+        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.cast_blocks(old)
+    )
+
+
+def _freeze_block(dataset: h5d.DatasetID, block: Slab) -> object:
+    kind = dataset.get_type()
+    if attributes.is_plain(kind):
+        array = datasets.read_as(dataset, block, np.dtype(f"V{kind.get_size()}"), kind)
+    else:
+        array = datasets.read_as(dataset, block, dataset.dtype, None)
+    return attributes.freeze(array)
+
+
+def _filters(properties: h5d.PropDCID) -> list[object]:
+    return [properties.get_filter(index) for index in range(properties.get_nfilters())]
+
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 
@@ -70,7 +352,7 @@ class Hdf5Change:
     def compare(self, source: Path, draft: Path) -> None:
         """Compare a draft with its source."""
         with storage.reading(source) as opened, storage.reading(draft) as target:
-            comparison.compare(opened, target, self.rebuild(opened))
+            compare(opened, target, self.rebuild(opened))
 
 
 def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool.formats.hdf5 import storage
+from policytool.formats.hdf5 import rewrite, storage
 from policytool.formats.hdf5.rebuild import rebuild
 from policytool.formats.hdf5.rewrite import measure
-from policytool.formats.hdf5.rewriting import comparison
 from policytool.formats.keras_archive import member_changes as _members
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.writers import Changes, FileChange, Rewriter
@@ -101,7 +100,7 @@ class ArchiveChange:
                         old.weights(old_info.filename) as first,
                         new.weights(old_info.filename) as second,
                     ):
-                        comparison.compare(first, second, rebuilds[old_info.filename])
+                        rewrite.compare(first, second, rebuilds[old_info.filename])
                     is_same = True
                 else:
                     is_same = old_info.CRC == new_info.CRC and equal(

@@ -20,10 +20,10 @@ from hypothesis.extra import numpy as npst
 
 from policytool.formats import casting, rewriting
 from policytool.formats.edits import WriteOptions
+from policytool.formats.hdf5 import rewrite as comparing
 from policytool.formats.hdf5 import storage
 from policytool.formats.hdf5.rebuild import Rebuild
 from policytool.formats.hdf5.rewrite import texts
-from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.rewriting import Changes
 from policytool.formats.writing import WriteError
 from policytool.support.errors import ModelFileError
