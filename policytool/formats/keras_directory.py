@@ -134,7 +134,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
 
     :raises ModelFileError: where its weights are truncated or damaged where they begin.
     """
-    from policytool.formats.hdf5.values import open_files
+    from policytool.formats.hdf5.datasets import open_files
 
     names = sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX))
     return open_files(probe, [probe.path / name for name in names], document, stack)

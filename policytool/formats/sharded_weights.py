@@ -140,7 +140,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
 
     :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
     """
-    from policytool.formats.hdf5.values import open_files
+    from policytool.formats.hdf5.datasets import open_files
 
     return open_files(probe, list(shards(probe, [])), document, stack)
 

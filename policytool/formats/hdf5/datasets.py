@@ -4,26 +4,112 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from h5py import h5d, h5s, h5t
+from h5py import h5, h5d, h5g, h5l, h5o, h5p, h5s, h5t
 
 from policytool.formats import casting
+from policytool.formats.hdf5 import library
 from policytool.formats.hdf5 import library as _hdf5
-from policytool.formats.hdf5.links import dataset_at, group_at
-from policytool.formats.stored_values import BLOCK, ValuesError
+from policytool.formats.hdf5.read import WEIGHTS
+from policytool.formats.stored_values import BLOCK, ValuesError, by_number
+from policytool.releases import dtypes
+from policytool.support import limits
+from policytool.support.files import opening
+from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from h5py import h5g
 
     from policytool.formats.document import Tensor
     from policytool.formats.stored_values import Array
 
     Slab = tuple[tuple[int, ...], tuple[int, ...]]
     """Where a block begins, and its shape."""
+    from collections.abc import Iterable
+    from contextlib import ExitStack
+
+    import h5py
+
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document
+    from policytool.formats.stored_values import Values
+    from policytool.support.files.remote_path import AnyPath
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One link of a group."""
+
+    name: bytes
+    kind: int
+    cset: int
+
+    @property
+    def properties(self) -> h5p.PropLCID:
+        """The creation properties for a copy of this link."""
+        link_properties = h5p.create(h5p.LINK_CREATE)
+        link_properties.set_char_encoding(self.cset)
+        return link_properties
+
+
+def links_of(group: h5g.GroupID) -> list[Link]:
+    """Return the links of a group in creation order if the file tracks it, else by name."""
+    group_links: list[Link] = []
+    is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
+    order = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME
+    group.links.iterate(
+        lambda name, info: group_links.append(Link(name=name, kind=info.type, cset=info.cset)),
+        idx_type=order,
+        info=True,
+    )
+    return group_links
+
+
+def object_address(group: h5g.GroupID, name: bytes = b".") -> int:
+    """Return the number of an object in its file: the same for all hard links to it."""
+    low, high = h5g.get_objinfo(group, name).objno
+    return int(low | high << 64)
+
+
+def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.DatasetID | None:
+    """
+    Return the group or dataset at a path of hard links; None where there is none, and beyond the
+    depth of a model.
+    """
+    item: object = root
+    if len(path) > limits.H5_DEPTH.value + 1:
+        return None
+    for step in path:
+        name = step.encode("utf-8", "surrogateescape")
+        if (
+            not isinstance(item, h5g.GroupID)
+            or not item.links.exists(name)
+            or item.links.get_info(name).type != h5l.TYPE_HARD
+        ):
+            return None
+        item = h5o.open(item, name)
+    return item if isinstance(item, h5g.GroupID | h5d.DatasetID) else None
+
+
+def dataset_at(root: h5g.GroupID, path: Sequence[str]) -> h5d.DatasetID | None:
+    """Return the dataset at a path of hard links; None where there is none."""
+    item = object_at(root, path)
+    return item if isinstance(item, h5d.DatasetID) else None
+
+
+def group_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | None:
+    """Return the group at a path of hard links; None where there is none."""
+    item = object_at(root, path)
+    return item if isinstance(item, h5g.GroupID) else None
+
+
+def path_text(path: tuple[bytes, ...]) -> str:
+    """Return a path as messages show it."""
+    return b"/".join(path).decode("utf-8", "replace") or "/"
+
 
 _BITS: Final = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """
@@ -188,3 +274,124 @@ def spaces(dataset: h5d.DatasetID, slab: Slab) -> tuple[Any, Any]:
     space = dataset.get_space()
     space.select_hyperslab(start, shape)
     return h5s.create_simple(shape), space
+
+
+_LARGE: Final = 64 * 2**20
+"""Bytes of values that need not be stored, in all datasets together."""
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """
+    Open the values of a file.
+
+    :raises ModelFileError: where it is truncated or damaged where it begins.
+    """
+    if reason := reason_not_to_read((probe.path,), document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    file = library.open_file(probe, probe.path)
+    stack.callback(library.close, file)
+    return Hdf5Values(file, document)
+
+
+def open_files(
+    probe: Probe, paths: Sequence[AnyPath], document: Document, stack: ExitStack
+) -> Values:
+    """
+    Open the values of one model in several files of Keras 3's layout.
+
+    :raises ModelFileError: where one is truncated or damaged where it begins.
+    """
+    if reason := reason_not_to_read(paths, document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    files = []
+    for path in paths:
+        files.append(library.open_file(probe, path, path.name))
+        stack.callback(library.close, files[-1])
+    return KerasValues(files)
+
+
+def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
+    """
+    Return why no values are read: they would expand too far beyond the size of the files. An empty
+    text if they are within the limit.
+
+    Each dataset on its own may be within the limit: a dataset that is stored once can appear at any
+    number of places, and the values of small datasets may not be stored at all.
+    """
+    stored = max(sum(map(opening.file_size, files)), 1)
+    claims = (
+        dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
+        for tensor in (*(document.tensors or ()), *document.state)
+    )
+    # a dataset with a larger claim is rejected on its own
+    claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
+    excess = limits.H5_RATIO.exceeded_message(-(-claimed // stored)) if claimed > _LARGE else ""
+    return f"all datasets together would expand {excess}" if excess else ""
+
+
+class UnreadValues:
+    """The values of a file that has more of them than are read."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def blocks(self, _tensor: Tensor) -> Iterator[Array]:
+        """Raise the reason for every tensor."""
+        raise ValuesError(self._reason)
+
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors as they are."""
+        return tensors
+
+
+class Hdf5Values:
+    """The values of one open file."""
+
+    def __init__(self, file: h5py.File, document: Document) -> None:
+        self._root = file.id
+        self._prefix = (WEIGHTS,) if document.format == "h5" else ()
+        self._state = frozenset(document.state)
+        self._orders: dict[tuple[str, ...], dict[str, int]] = {}
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        path = tensor.path if tensor in self._state else (*self._prefix, *tensor.path)
+        return dataset_blocks(self._root, path, tensor)
+
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return one layer's tensors as its group's ``weight_names`` lists them."""
+        return tuple(sorted(tensors, key=self._rank))
+
+    def _rank(self, tensor: Tensor) -> int:
+        for end in range(1, len(tensor.path)):
+            rank = self._order(tensor.path[:end]).get("/".join(tensor.path[end:]))
+            if rank is not None:
+                return rank
+        return 0
+
+    def _order(self, path: tuple[str, ...]) -> dict[str, int]:
+        """Return the place of each name; the first one of a name that occurs twice."""
+        if path not in self._orders:
+            names = names_at(self._root, (*self._prefix, *path), "weight_names")
+            self._orders[path] = {name: place for place, name in reversed(list(enumerate(names)))}
+        return self._orders[path]
+
+
+class KerasValues:
+    """The values of the files that hold a model's weights in Keras 3's layout."""
+
+    def __init__(self, files: Sequence[h5py.File]) -> None:
+        self._roots = [file.id for file in files]
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        root = next((root for root in self._roots if has_dataset(root, tensor.path)), None)
+        if root is None:
+            raise ValuesError("the file contains no values for this variable")
+        yield from dataset_blocks(root, tensor.path, tensor)
+
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors by their paths, whose numbers are the layer's own order."""
+        return by_number(tensors)

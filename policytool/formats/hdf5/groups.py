@@ -12,9 +12,8 @@ from policytool.formats import casting
 from policytool.formats import placed_values as _values
 from policytool.formats.casting import Counts
 from policytool.formats.hdf5.attributes import stored_text
-from policytool.formats.hdf5.datasets import spaces
+from policytool.formats.hdf5.datasets import group_at, spaces
 from policytool.formats.hdf5.library import attribute_names
-from policytool.formats.hdf5.links import group_at
 from policytool.formats.writers import flat
 from policytool.formats.writing import WriteError, differs
 

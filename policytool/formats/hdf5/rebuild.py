@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from h5py import h5d, h5g, h5l, h5o
 
 from policytool.formats.hdf5 import attributes
-from policytool.formats.hdf5.links import (
+from policytool.formats.hdf5.datasets import (
     Link,
     dataset_at,
     group_at,

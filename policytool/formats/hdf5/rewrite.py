@@ -16,7 +16,13 @@ from h5py import h5a, h5d, h5g, h5i, h5l, h5o
 from policytool.formats import casting
 from policytool.formats.hdf5 import attributes, datasets, storage
 from policytool.formats.hdf5 import read as layout
-from policytool.formats.hdf5.links import dataset_at, group_at, links_of, object_address, path_text
+from policytool.formats.hdf5.datasets import (
+    dataset_at,
+    group_at,
+    links_of,
+    object_address,
+    path_text,
+)
 from policytool.formats.hdf5.rebuild import Rebuild, by_address, rebuild
 from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writers import Rewriter, edit_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.hdf5.links import dataset_at
+from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild
 from policytool.formats.keras_archive import file_names
 from policytool.formats.writers import TextChange

@@ -6,7 +6,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from policytool.formats.hdf5 import library
-from policytool.formats.hdf5.values import KerasValues, UnreadValues, reason_not_to_read
+from policytool.formats.hdf5.datasets import KerasValues, UnreadValues, reason_not_to_read
 from policytool.formats.keras_archive import read as keras_zip
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard

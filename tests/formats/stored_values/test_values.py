@@ -330,7 +330,7 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
 
 def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
     """The eleventh variable stands behind the tenth."""
-    from policytool.formats.hdf5.values import KerasValues
+    from policytool.formats.hdf5.datasets import KerasValues
 
     tensors = tuple(
         Tensor(path=("layers", "dense", "vars", str(number)), shape=(), dtype="float32")
@@ -341,7 +341,7 @@ def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
 
 def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
     """None of its shards has it."""
-    from policytool.formats.hdf5.values import KerasValues
+    from policytool.formats.hdf5.datasets import KerasValues
 
     with pytest.raises(ValuesError, match="no values"):
         list(
