@@ -178,7 +178,7 @@ class _OtherProcess:
     """Answers lines as a worker process does, in this process."""
 
     def __init__(self, head: bytes) -> None:
-        self._answer = parallel.answerer(head)
+        self._answer = parallel.line_answerer(head)
 
     def __enter__(self) -> Self:
         return self

@@ -31,7 +31,7 @@ from policytool.commands import fix as fixing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit_tally import AuditTally, tally_of
 from policytool.commands.batch import parallel, shards
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import take
 from policytool.releases.targets import stand_ins
 from policytool.reports import json_lines
@@ -123,7 +123,7 @@ def command(
     question = replace(
         auditing.audit_options(arguments), fail_on=fail_on, signatures=remembered.by_path
     )
-    every = options.inputs(paths, null=terminal.null, remote=not (fix or diff))
+    every = options.expand_inputs(paths, null=terminal.null, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
@@ -139,10 +139,10 @@ def command(
         audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
-    inputs = shards.part(every, terminal.shard)
+    inputs = shards.shard_items(every, terminal.shard)
     quiet, selected = terminal.quiet, selection.selectors(arguments.select or (), "--select")
-    _say(selection.unused_words(selected, question), quiet=quiet)
-    _say(stand_ins(question.target_names), quiet=quiet)
+    _print_notes(selection.unused_words(selected, question), quiet=quiet)
+    _print_notes(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
         directory=Path.cwd().as_posix(),
         today=_today(),
@@ -151,7 +151,7 @@ def command(
     )
     cache = terminal.cache
     if cache is not None and (fix or diff):
-        _say(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
+        _print_notes(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
         cache = None
     ending = _Ending(
         question=question, kept=fleets.open_cache(cache), every=every, terminal=terminal
@@ -193,7 +193,7 @@ def command(
     audit = _with_question(audit, question)
     unwritten: list[str] = []
     if write_baseline is not None:
-        own = baselines.own(audit.audited, passing)
+        own = baselines.baseline_from(audit.audited, passing)
         unwritten = report_option.write_text(
             f"--write-baseline {write_baseline}",
             write_baseline,
@@ -204,8 +204,8 @@ def command(
     shows_suppressed = terminal.show_suppressed
     unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=shows_suppressed)
     _print(audit, migrations if diff else None, terminal)
-    _troubles(audit, unwritten)
-    _say(_left(audit) if diff else (), quiet=quiet)
+    _print_errors(audit, unwritten)
+    _print_notes(_unfixed_notes(audit) if diff else (), quiet=quiet)
     not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
     return _finish(
         ending,
@@ -251,7 +251,7 @@ def _print_lines(
             _with_question(kept, ending.question),
             suppressed=terminal.show_suppressed,
         )
-        options.troubles((), unwritten)
+        options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
         code = _finish(ending, tally, lines.counts["skipped"], failure)
         lines.end(code)
@@ -284,7 +284,7 @@ def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptio
     suppressed = SpilledValues(Audited)
     failures, _ = take(
         (
-            isolated(audited.path, functools.partial(_suppressed, audited, passing, question))
+            run_isolated(audited.path, functools.partial(_suppressed, audited, passing, question))
             for audited in audit.audited
         ),
         suppressed.append,
@@ -311,9 +311,9 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
     """
     terminal = ending.terminal
     verbose, quiet = terminal.verbose, terminal.quiet
-    _say(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
-    hidden = hidden_findings.sentences(tally, ending.question)
-    _warn((*_expired(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
+    _print_notes(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
+    hidden = hidden_findings.hidden_finding_notes(tally, ending.question)
+    _warn((*_expired_notes(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
     options.about_hdf5(verbose=verbose, quiet=quiet)
     fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
     code = failure if failure is not None else _code(tally, terminal.fail_on)
@@ -361,17 +361,17 @@ def _code(tally: AuditTally, fail_on: str) -> Exit:
     return Exit.CLEAN if tally.models else Exit.NO_MODEL
 
 
-def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
+def _print_errors(audit: Audit, unwritten: Sequence[str]) -> None:
     """Print on stderr the models and reports that could not be read, fixed or written."""
-    options.troubles(audit.failures)
+    options.print_errors(audit.failures)
     for fixed in audit.fixed:
         if fixed.outcome is FixOutcome.FAILED:
             reasons = dict.fromkeys(unfixed.reason for unfixed in fixed.left)
             messages.error(f"not fixed: {'; '.join(reasons)}", path=fixed.path)
-    options.troubles((), unwritten)
+    options.print_errors((), unwritten)
 
 
-def _left(audit: Audit) -> Iterator[str]:
+def _unfixed_notes(audit: Audit) -> Iterator[str]:
     """Yield the findings that --fix would not fix, with reasons; a diff does not show them."""
     for fixed in audit.fixed:
         for (rule, reason), count in Counter(
@@ -399,7 +399,7 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
             )
 
 
-def _expired(passing: Suppressions) -> Iterator[str]:
+def _expired_notes(passing: Suppressions) -> Iterator[str]:
     """Yield a warning for each expired suppression."""
     for suppression in expired_suppressions(passing.suppressions, passing.today):
         yield f"the suppression of {suppression} expired on {suppression.expires} and has no effect ({suppression.reason})"
@@ -411,7 +411,7 @@ def _unmatched(tally: AuditTally) -> Iterator[str]:
         yield f"not all suppressions were applied to {path}, because it {reason}"
 
 
-def _say(sentences: Iterable[str], *, quiet: bool) -> None:
+def _print_notes(sentences: Iterable[str], *, quiet: bool) -> None:
     for sentence in sentences if not quiet else ():
         messages.note(sentence)
 

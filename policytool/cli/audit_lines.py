@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool import rules
 from policytool.cli import options
 from policytool.commands import audit as auditing
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import Failure
 from policytool.reports.findings import model_values
 from policytool.rules.base import Audited, Severity
@@ -80,14 +80,14 @@ def stream(
         return model_values(audited, by_id), _counts(audited)
 
     counted = (
-        isolated(result.path, functools.partial(counting, result))
+        run_isolated(result.path, functools.partial(counting, result))
         if isinstance(result, Audited)
         else result
         for result in results
     )
     for result in lines.write_all(counted, lambda audited: audited.path, values):
         if isinstance(result, Failure):
-            options.troubles((result,))
+            options.print_errors((result,))
         elif result is not None:
             tally.add(result)
         yield result

@@ -108,7 +108,7 @@ def command(
     unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, checks)
     view = options.view(terminal.color)
     report_option.print_report(CHECK_REPORTERS, terminal.format, checks, view, terminal.color)
-    options.troubles(checks.failures, unwritten)
+    options.print_errors(checks.failures, unwritten)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
     if checks.check.is_regressed:
@@ -124,11 +124,11 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     it; without a path, the working directory is used.
     """
     named = [[path] for path in (model, other) if path is not None] or [[]]
-    groups = [_one(list(discovery.inputs(paths)), planned) for paths in named]
+    groups = [_only_model(list(discovery.inputs(paths)), planned) for paths in named]
     return [source for several in groups for source in several] if all(groups) else []
 
 
-def _one(inputs: list[Input], planned: Options) -> list[Input]:
+def _only_model(inputs: list[Input], planned: Options) -> list[Input]:
     return (
         inputs
         if len(inputs) == 1 and inputs[0].exact

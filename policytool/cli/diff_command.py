@@ -45,7 +45,7 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
     report_option.print_report(
         DIFFERENCE_REPORTERS, terminal.format, differences, view, terminal.color
     )
-    options.troubles(differences.outcome.failures, unwritten)
+    options.print_errors(differences.outcome.failures, unwritten)
     compared = differences.outcome.comparison
     if compared is not None and terminal.verbose and not terminal.quiet:
         messages.note(

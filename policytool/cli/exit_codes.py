@@ -67,7 +67,7 @@ def of_failures(codes: Iterable[str]) -> Exit:
 
 def code_of(error: BaseException) -> int:
     """Return the exit code of a run that an error or a signal ends."""
-    if interrupts.has_arrived():
+    if interrupts.is_interrupted():
         return Exit.INTERRUPTED
     match error:
         case click.exceptions.Exit():

@@ -22,7 +22,7 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 """What lets a finding pass to the key that says so."""
 
 
-def sentences(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
+def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
     hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
     file = settings.found_file()

@@ -80,9 +80,9 @@ def command(
         depth=terminal.depth,
         every_release=terminal.releases == "all",
     )
-    every = options.inputs(paths, null=terminal.null, remote=True)
+    every = options.expand_inputs(paths, null=terminal.null, remote=True)
     report_option.check(terminal.report, every)
-    inputs = shards.part(every, terminal.shard)
+    inputs = shards.shard_items(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)
     ending = _Ending(every=every, kept=kept, terminal=terminal)
     if terminal.summary:
@@ -125,7 +125,7 @@ def command(
     )
     view = options.view(terminal.color, variables=terminal.variables)
     report_option.print_report(_REPORTERS, terminal.format, selected, view, terminal.color)
-    options.troubles(inspected.failures, unwritten)
+    options.print_errors(inspected.failures, unwritten)
     counts = {
         "models": len(inspected.models),
         "failures": len(inspected.failures),
@@ -156,7 +156,7 @@ def _print_lines(
     def printed(lines: LinesReport) -> Iterator[Model | Failure | None]:
         for result in lines.write_all(results, lambda model: model.path, values):
             if isinstance(result, inspection.Failure):
-                options.troubles((result,))
+                options.print_errors((result,))
             yield result
 
     names, terminal = shards.names(ending.every), ending.terminal
@@ -166,7 +166,7 @@ def _print_lines(
         unwritten = report_option.write_reports(
             terminal.report, _REPORTERS, selected, variables=terminal.variables
         )
-        options.troubles((), unwritten)
+        options.print_errors((), unwritten)
         code = _finish(ending, lines.counts, lines.failure_codes, unwritten)
         lines.end(code)
     return code

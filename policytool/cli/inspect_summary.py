@@ -46,7 +46,7 @@ def run(
     unwritten = report_option.write_reports(how.report, REPORTERS, summary)
     view = options.view(how.color)
     report_option.print_report(REPORTERS, how.format, summary, view, how.color)
-    options.troubles(summary.failures, unwritten)
+    options.print_errors(summary.failures, unwritten)
     counts = {
         "models": summary.models,
         "failures": len(summary.failures),

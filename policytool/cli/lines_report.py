@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from policytool.cli.exit_codes import Exit, code_of
 from policytool.commands.batch import shards
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import Failure
 from policytool.reports import json_lines
 from policytool.support.processes import crash_guard, interrupts
@@ -128,7 +128,7 @@ class LinesReport(LineWriter):
             outcome = (
                 result
                 if isinstance(result, Failure)
-                else isolated(display_path(result), functools.partial(line, position, result))
+                else run_isolated(display_path(result), functools.partial(line, position, result))
             )
             if isinstance(outcome, Failure):
                 self.write(json_lines.failure(position, outcome))

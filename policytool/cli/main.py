@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.excepthook = _print_traceback
     code = run(sys.argv[1:] if arguments is None else arguments)
     leftovers.clear()  # what a signal interrupted before it could be noted elsewhere
-    if interrupts.has_arrived():
+    if interrupts.is_interrupted():
         # Python would wait for threads. If Ctrl-C arrived in a text that exec() runs, as for a
         # dataclass, it would also end itself with SIGINT in place of this code. The signals are
         # still handled, because the original of this copy may pass on the same one late.
@@ -177,7 +177,7 @@ def run(arguments: list[str]) -> int:
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
         # what a library makes of KeyboardInterrupt in the middle of its code is another error
-        ending = KeyboardInterrupt() if interrupts.has_arrived() else error
+        ending = KeyboardInterrupt() if interrupts.is_interrupted() else error
         try:
             return _report_ending(ending, debug="--debug" in arguments)
         except OSError as failure:

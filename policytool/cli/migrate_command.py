@@ -132,7 +132,7 @@ def command(
                 [saved.path for saved in plans],
                 [saved.plan.suffix for saved in plans],
             )
-            part = shards.part(plans, terminal.shard)
+            part = shards.shard_items(plans, terminal.shard)
             running = migrate_saved(
                 part,
                 destination,
@@ -154,7 +154,7 @@ def command(
             every = inputs = without_outputs(inputs, planned.suffix, destination)
             names = shards.names(inputs)
             sources, suffixes = [model.path for model in inputs], [planned.suffix] * len(inputs)
-            shard_inputs = shards.part(inputs, terminal.shard)
+            shard_inputs = shards.shard_items(inputs, terminal.shard)
             running = track(
                 migrate_all(
                     shard_inputs,
@@ -249,17 +249,17 @@ def _print_lines(
     def printed() -> Iterator[Result]:
         for result in lines.write_all(results, lambda migration: migration.plan.path, values):
             migrations = _migrations(result)
-            _troubles(migrations, refusals=True)
-            _notes(migrations.migrations, quiet=terminal.quiet)
+            _print_errors(migrations, refusals=True)
+            _print_notes(migrations.migrations, quiet=terminal.quiet)
             yield result
 
     with lines:
         kept, _ = _collect(result for result in printed() if terminal.report)
         unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, kept)
-        options.troubles((), unwritten)
+        options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
-        _summary(statuses, counts["failures"], counts["skipped"], terminal)
+        _print_summary(statuses, counts["failures"], counts["skipped"], terminal)
         code: int = _code(statuses, lines.failure_codes, unwritten, check=terminal.check)
         code = no_model() if code == Exit.NO_MODEL else code
         lines.end(code)
@@ -284,12 +284,12 @@ def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: in
     name, color = _DIFF if terminal.diff else terminal.format, terminal.color
     unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
     report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
-    options.troubles((), unwritten)
-    _troubles(migrations, refusals=name != "table")
-    _notes(migrations.migrations, quiet=terminal.quiet)
+    options.print_errors((), unwritten)
+    _print_errors(migrations, refusals=name != "table")
+    _print_notes(migrations.migrations, quiet=terminal.quiet)
     counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}
-    _summary(statuses, len(migrations.failures), skipped, terminal)
+    _print_summary(statuses, len(migrations.failures), skipped, terminal)
     codes = [failure.code for failure in migrations.failures]
     return _code(statuses, codes, unwritten, check=terminal.check)
 
@@ -309,18 +309,18 @@ def _code(
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 
 
-def _troubles(migrations: Migrations, *, refusals: bool) -> None:
+def _print_errors(migrations: Migrations, *, refusals: bool) -> None:
     """
     Print failures on stderr; also refusals, unless the report on stdout is a table, which contains
     them.
     """
-    options.troubles(migrations.failures)
+    options.print_errors(migrations.failures)
     for migration in migrations.migrations if refusals else ():
         for refusal in migration.plan.refusals:
             messages.error(refusal.message, path=migration.plan.path, code=refusal.code)
 
 
-def _notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
+def _print_notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
     """Say which files were replaced that have another name."""
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
@@ -330,7 +330,7 @@ def _notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
             )
 
 
-def _summary(
+def _print_summary(
     statuses: Mapping[Status, int], failures: int, skipped: int, terminal: MigrateCommandLine
 ) -> None:
     if terminal.quiet:

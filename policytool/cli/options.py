@@ -64,7 +64,7 @@ def can_draw(stream: TextIO) -> bool:
     return True
 
 
-def inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[Input]:
+def expand_inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[Input]:
     """
     Return the inputs that the paths mean; without any, every model below the working directory.
 
@@ -79,7 +79,7 @@ def inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[
     )  # an empty list on stdin means no file, not every file
 
 
-def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> None:
+def print_errors(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> None:
     """
     Say on stderr what could not be read, with its details for ``--debug``, and which reports could
     not be written.

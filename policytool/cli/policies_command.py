@@ -57,12 +57,14 @@ def command(terminal: ReferenceArguments, *, name: str | None) -> int:
             indent=2,
         )
     else:
-        text = "\n".join(_one(policies[0], view) if name else _all(policies, view))
+        text = "\n".join(
+            _policy_lines(policies[0], view) if name else _policy_table(policies, view)
+        )
     click.echo(text, color=terminal.color != "never")
     return Exit.CLEAN
 
 
-def _all(policies: list[Policy], view: View) -> list[str]:
+def _policy_table(policies: list[Policy], view: View) -> list[str]:
     columns = (
         Column(title="policy", minimum=26),
         Column(title="compute", minimum=8),
@@ -97,7 +99,7 @@ def _all(policies: list[Policy], view: View) -> list[str]:
     ]
 
 
-def _one(explained: Policy, view: View) -> list[str]:
+def _policy_lines(explained: Policy, view: View) -> list[str]:
     life = policy.lifecycle(explained)
     casts = explained.should_cast_variables and explained.compute_dtype
     facts = [
@@ -128,12 +130,12 @@ def _one(explained: Policy, view: View) -> list[str]:
     lines.append("")
     longest = max(len(generation.title) for generation in GENERATIONS) + 2
     for generation in GENERATIONS:
-        format_text, style = _spelling(generation, explained)
+        format_text, style = _format_text(generation, explained)
         lines += wrap(f"{generation.title:{longest}}", format_text, view, style)
     return lines
 
 
-def _spelling(generation: Generation, dtype_policy: Policy) -> tuple[str, str]:
+def _format_text(generation: Generation, dtype_policy: Policy) -> tuple[str, str]:
     try:
         return json.dumps(generation.render(dtype_policy)), ""
     except SpellingError as error:
@@ -160,12 +162,12 @@ def _facts(dtype_policy: Policy, *, formats: bool) -> dict[str, Any]:
     }
     if formats:
         facts["formats"] = {
-            generation.id: _render(generation, dtype_policy) for generation in GENERATIONS
+            generation.id: _format_values(generation, dtype_policy) for generation in GENERATIONS
         }
     return facts
 
 
-def _render(generation: Generation, dtype_policy: Policy) -> dict[str, Any]:
+def _format_values(generation: Generation, dtype_policy: Policy) -> dict[str, Any]:
     try:
         return {"value": generation.render(dtype_policy)}
     except SpellingError as error:

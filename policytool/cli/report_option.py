@@ -341,7 +341,7 @@ def _is_stdout(path: Path) -> bool:
 def _is_model(path: Path) -> bool:
     """Return whether a model would be lost or spoilt by a report of this name."""
     real = Path(os.path.realpath(path))
-    if discovery.whole(real) != real:
+    if discovery.containing_model(real) != real:
         return True
     if not os.path.isfile(real):  # noqa: PTH113  # which raises nothing
         return os.path.isdir(real) and format_detection.is_model(real)  # noqa: PTH112

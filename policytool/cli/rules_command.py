@@ -63,7 +63,7 @@ def command(terminal: ReferenceArguments, *, rule: str | None) -> int:
         )
         return Exit.CLEAN
     lines = (
-        _all(selected_rules, view)
+        _rule_list(selected_rules, view)
         if rule is None
         else rule_reference.as_lines(selected_rules[0], view)
     )
@@ -87,7 +87,7 @@ def rule_from_text(text: str) -> Rule:
     )
 
 
-def _all(listed_rules: Sequence[Rule], view: View) -> list[str]:
+def _rule_list(listed_rules: Sequence[Rule], view: View) -> list[str]:
     """
     Return the list of rules. The summary of a rule is in the same line if the terminal is wide
     enough, otherwise below it.

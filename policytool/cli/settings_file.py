@@ -62,7 +62,7 @@ def named_file(path: Path) -> SettingsFile:
     :raises UsageError: for a file that cannot be read, and for invalid TOML.
     """
     try:
-        data = opening.read_given(path, limits.SETTINGS_BYTES)
+        data = opening.read_user_file(path, limits.SETTINGS_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     values = (_tool_table(path, data) or {}) if path.name == _PYPROJECT else _parse_toml(path, data)

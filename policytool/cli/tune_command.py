@@ -64,7 +64,9 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     model is on an allow-list.
     """
     request, destination = tune_options(arguments), tune_destination(arguments)
-    models = _one(list(discovery.inputs([model] if model is not None else [])), request.candidate)
+    models = _only_model(
+        list(discovery.inputs([model] if model is not None else [])), request.candidate
+    )
     if not models:
         messages.error("no model found")
         return Exit.NO_MODEL
@@ -97,11 +99,11 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     unwritten = report_option.write_reports(terminal.report, TUNE_REPORTERS, results)
     view = options.view(terminal.color)
     report_option.print_report(TUNE_REPORTERS, terminal.format, results, view, terminal.color)
-    options.troubles(results.failures, unwritten)
+    options.print_errors(results.failures, unwritten)
     return _exit(results, is_unwritten=bool(unwritten))
 
 
-def _one(inputs: list[Input], planned: Options) -> list[Input]:
+def _only_model(inputs: list[Input], planned: Options) -> list[Input]:
     return (
         inputs
         if len(inputs) == 1 and inputs[0].exact

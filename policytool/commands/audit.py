@@ -166,7 +166,7 @@ def audit(path: str, options: AuditOptions) -> Audit:
     :raises ModelFileError: if the input is not a readable model.
     """
     return Audit(
-        audited=(audit_input(discovery.one(path, remote=True), options),),
+        audited=(audit_input(discovery.named_input(path, remote=True), options),),
         rules=rules.chosen_rules(options),
         releases=checked_releases(options),
     )

@@ -34,12 +34,12 @@ def read(file: Path) -> Baseline:
     :raises BaselineError: for what cannot be read, and for what is no baseline.
     """
     try:
-        text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
+        text = opening.read_user_file(file, limits.JSON_BYTES).decode("utf-8")
         return baselines.parse(text).at(
             lambda path: path if is_url(path) else display_path(file.parent / path)
         )
     except opening.TooLargeError as error:
-        raise BaselineError(f"--baseline {file} has {error.beyond}") from error
+        raise BaselineError(f"--baseline {file} has {error.excess}") from error
     except OSError as error:
         raise BaselineError(
             f"--baseline {file} cannot be read: {error.strerror or error}"
@@ -83,7 +83,7 @@ def known_findings(baseline: Baseline) -> KnownFindings:
     return KnownFindings(baseline, exists)
 
 
-def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
+def baseline_from(every: Sequence[Audited], passing: Suppressions) -> Baseline:
     """Return what a baseline remembers of models, as they were found."""
     return baselines.of(every, passing)
 

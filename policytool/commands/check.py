@@ -25,7 +25,7 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.check_options import CheckOptions
-    from policytool.commands.check_run import Measured
+    from policytool.commands.check_run import MeasuredCheck
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
@@ -70,13 +70,13 @@ def _check(
         atomic.remove_stale(options.save_inputs.absolute().parent)
     measured = measure(model, other, options, tools, hand_over)
     result = measured.check
-    if not result.is_equal and any(run.is_troubled for run in result.runs):
-        result = _explain((model, other), options, measured, (tools, hand_over), start)
+    if not result.is_equal and any(run.has_unexplained_error for run in result.runs):
+        result = _explain_failure((model, other), options, measured, (tools, hand_over), start)
     if other is not None or measured.source is None:
         return result
-    everything = every_layer.options(options, result)
+    everything = every_layer.follow_options(options, result)
     if everything is not None:
-        note = every_layer.note(
+        note = every_layer.follow_note(
             result, lambda: measure(model, None, everything, tools, hand_over).check
         )
         result = replace(result, notes=(*result.notes, *([note] if note is not None else [])))
@@ -86,10 +86,10 @@ def _check(
         )
 
 
-def _explain(
+def _explain_failure(
     inputs: tuple[Input, Input | None],
     options: CheckOptions,
-    measured: Measured,
+    measured: MeasuredCheck,
     means: tuple[TensorFlowTools, HandOver],
     start: float,
 ) -> Check:
@@ -100,7 +100,7 @@ def _explain(
     """
     failed = measured.check
     if not _is_explicable(failed):
-        return replace(failed, runs=tuple(map(origins.with_nan_of_reference, failed.runs)))
+        return replace(failed, runs=tuple(map(origins.with_reference_nan_origin, failed.runs)))
 
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again with these layers in float32; without layers, as the diagnosis."""
@@ -155,7 +155,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
             source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
         )
     elif any(
-        not run.holds if run.is_on_data else run.is_troubled and _shows_error(run)
+        not run.holds if run.is_on_data else run.has_unexplained_error and _shows_error(run)
         for run in check.runs
     ):
         return None
@@ -168,7 +168,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
 def _is_explicable(check: Check) -> bool:
     """Return whether layers were measured, and an output shows an error."""
     return all(run.rewrite is None and not run.missing for run in check.runs) and any(
-        run.is_troubled and _shows_error(run) for run in check.runs
+        run.has_unexplained_error and _shows_error(run) for run in check.runs
     )
 
 
@@ -185,7 +185,7 @@ def check_files(
     process: TensorFlowArguments,
 ) -> Check:
     """Do the same as :func:`check`, with a child process for this call only."""
-    inputs = [discovery.one(path) for path in (model, other) if path is not None]
+    inputs = [discovery.named_input(path) for path in (model, other) if path is not None]
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
         try:

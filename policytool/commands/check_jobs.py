@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.tensorflow_run import TensorFlowTools
-    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.task_metric import MetricOptions
 
 
 def check_job(
@@ -56,7 +56,7 @@ def check_job(
                 name
                 for side in sides
                 if side.loaded is not None
-                for name in untrusted_code.names_needed(side.loaded)
+                for name in untrusted_code.needed_names(side.loaded)
             }
         ),
         "trust": tools.trust,
@@ -87,7 +87,7 @@ def _inputs_job(options: CheckOptions) -> dict[str, Any]:
     }
 
 
-def _metric_job(task_metric: WantedMetric) -> dict[str, Any]:
+def _metric_job(task_metric: MetricOptions) -> dict[str, Any]:
     """Return the part of a job that describes the task's own metric."""
     is_function = isinstance(task_metric.metric, UserFunction)
     return {

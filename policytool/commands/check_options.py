@@ -13,9 +13,9 @@ from policytool.migration.planning.options import (
     options_from_arguments,
 )
 from policytool.numerics.check_sides import file_or_function
-from policytool.numerics.verdicts.output_kinds import named_kinds
+from policytool.numerics.verdicts.output_kinds import parse_output_kinds
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
-from policytool.numerics.verdicts.task_metric import wanted_metric
+from policytool.numerics.verdicts.task_metric import metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases.targets import target as named_target
 from policytool.support.errors import UsageError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.verdicts import OutputKind
     from policytool.numerics.check_sides import UserFunction
     from policytool.numerics.verdicts.regressions import EarlierCheck
-    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.task_metric import MetricOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class CheckOptions:
     output_kinds: Mapping[str, OutputKind] = field(default_factory=dict)
     """The kinds of values that outputs have, if they are not recognised."""
 
-    metric: WantedMetric | None = None
+    metric: MetricOptions | None = None
     """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
 
     earlier: EarlierCheck | None = None
@@ -128,8 +128,8 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         deterministic=arguments.deterministic,
         device=arguments.device,
         max_change=share_of(arguments.max_change),
-        output_kinds=named_kinds(as_texts(arguments.output_kind)),
-        metric=wanted_metric(
+        output_kinds=parse_output_kinds(as_texts(arguments.output_kind)),
+        metric=metric_options(
             as_path(arguments.labels),
             arguments.metric,
             arguments.max_drop,

@@ -14,7 +14,7 @@ from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.verdicts import answers, regressions
 from policytool.numerics.verdicts.answers import answered_file_paths
-from policytool.numerics.verdicts.safety import Rule
+from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.releases import dtypes
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -44,7 +44,7 @@ _LOST: Final = "could not be checked: the worker process {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredCheck:
     """A check, and its candidate before and after its policies were changed."""
 
     check: Check
@@ -61,7 +61,7 @@ def measure(
     options: CheckOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
-) -> Measured:
+) -> MeasuredCheck:
     """
     Return the result of one run of both models.
 
@@ -80,13 +80,13 @@ def _measure(
     options: CheckOptions,
     tools: TensorFlowTools,
     hand_over: HandOver,
-) -> Measured:
+) -> MeasuredCheck:
     check_readable(options)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
-    crash_guard.about(model.display_path, _LOST)
+    crash_guard.set_next_file(model.display_path, _LOST)
     first = check_sides.read_source(model, hand_over)
-    crash_guard.about((other or model).display_path, _LOST)
+    crash_guard.set_next_file((other or model).display_path, _LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
     weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
@@ -111,15 +111,15 @@ def _measure(
         check = _run((model, other or model), (sides[0], sides[1]), second, options, tools)
         check = replace(
             check,
-            is_alike=check.is_alike
+            is_same_model=check.is_same_model
             and other is None
             and not any(run.rewrite for run in check.runs)
-            and _same_policies(*sides),
+            and _have_same_policies(*sides),
             comparison=regressions.compare(check, options.earlier)
             if options.earlier is not None and not any(run.missing for run in check.runs)
             else None,
         )
-        return Measured(check=check, source=second.loaded, candidate=sides[1].loaded)
+        return MeasuredCheck(check=check, source=second.loaded, candidate=sides[1].loaded)
 
 
 def check_readable(options: CheckOptions) -> None:
@@ -182,7 +182,7 @@ def _make_directory(scratch: Path, name: str) -> Path:
 def _check_differ(model: Input, sides: list[PreparedSide], options: CheckOptions) -> None:
     """Check that the reference and the candidate differ."""
     reference, candidate = sides
-    if reference.is_graph or reference.dequantized or not _same_policies(reference, candidate):
+    if reference.is_graph or reference.dequantized or not _have_same_policies(reference, candidate):
         return
     if options.candidate.to is None and not options.candidate.assignments:
         message = (
@@ -193,7 +193,7 @@ def _check_differ(model: Input, sides: list[PreparedSide], options: CheckOptions
         raise UsageError(message)
 
 
-def _same_policies(reference: PreparedSide, candidate: PreparedSide) -> bool:
+def _have_same_policies(reference: PreparedSide, candidate: PreparedSide) -> bool:
     policies = [
         [layer.policy for layer in side.loaded.layers] if side.loaded is not None else []
         for side in (reference, candidate)
@@ -246,9 +246,9 @@ def _run(
         else ()
     )
     runs = answers.runs_from_json(
-        [_in_names_of_the_file(run, sides[0]) for run in answer["runs"]],
+        [_with_file_paths(run, sides[0]) for run in answer["runs"]],
         options.tolerances,
-        Rule(
+        SafetyRule(
             max_change=options.max_change,
             kinds=options.output_kinds,
             loss=check_sides.recorded_training(original.loaded)["loss"]
@@ -269,11 +269,11 @@ def _run(
         versions=answer["versions"],
         runs=runs,
         notes=tuple(notes),
-        is_alike=not answer["unquantized"],
+        is_same_model=not answer["unquantized"],
     )
 
 
-def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
+def _with_file_paths(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
     """Return the run with its layer paths replaced by those in the reference's file."""
     if side.loaded is None or not run["calls"] or not run["calls"][-1]["is_model"]:
         return run

@@ -102,7 +102,7 @@ def _with_origin(
     Return a run with its origin and with the calls of its diagnosis, in which each layer ran by
     itself. The origin is the first charge that the kept layers resolve.
     """
-    if not run.is_troubled:
+    if not run.has_unexplained_error:
         return run
     if not run.is_isolated:
         run = replace(run, calls=diagnosis.calls, verdict=diagnosis.verdict)
@@ -110,7 +110,9 @@ def _with_origin(
     helped = [
         charge
         for charge in charges
-        if choices is not None and kept and origins.units(diagnosis, charge.call, choices) & kept
+        if choices is not None
+        and kept
+        and origins.deciding_layers(diagnosis, charge.call, choices) & kept
     ]
     first = next(iter([*helped, *charges]), None) or _first_kept(diagnosis, choices, kept)
     return replace(run, origin=origins.origin(diagnosis, first) if first is not None else None)
@@ -123,7 +125,7 @@ def _first_kept(
     if choices is None or not kept:
         return None
     for place, call in enumerate(run.calls):
-        unit = origins.units(run, place, choices, producers=False)
+        unit = origins.deciding_layers(run, place, choices, producers=False)
         if unit and unit <= kept and not call.is_model:
             return Charge(call=place, blame=Blame.ERROR)
     return None
@@ -200,16 +202,20 @@ def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str]
     kept = _follow_charges(search, diagnosis, choices)
     if kept is None and search.passes(everything):
         kept = _follow_losses(search, diagnosis, choices) or everything
-    return _shrink(search, kept, _failed(diagnosis), choices) if kept is not None else None
+    return _shrink(search, kept, _failed_run(diagnosis), choices) if kept is not None else None
 
 
 def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
     """Keep the layers that cause the error, then those that cause the next one, until it passes."""
     kept: frozenset[str] = frozenset()
     check: Check | None = diagnosis
-    run = _failed(diagnosis)
+    run = _failed_run(diagnosis)
     while not search.is_exhausted:
-        run = origins.with_traces(_failed(check), _failed(diagnosis)) if check is not None else run
+        run = (
+            origins.with_traces(_failed_run(check), _failed_run(diagnosis))
+            if check is not None
+            else run
+        )
         more = origins.propose(run, choices) - kept if check is not None else frozenset()
         if not more and kept:
             more = origins.neighbours(run, kept, choices)
@@ -224,7 +230,7 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
 
 def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
     """Keep the layers that lose most: one, then twice as many each time."""
-    ranked = origins.by_loss(_failed(diagnosis), choices)
+    ranked = origins.units_by_loss(_failed_run(diagnosis), choices)
     count = 1
     while count < len(ranked) and not search.is_exhausted:
         kept = frozenset().union(*ranked[:count])
@@ -241,7 +247,7 @@ def _shrink(
     Return a smaller set with which the check passes, as far as the budget goes: parts of it are
     left out, halves first (delta debugging, Zeller and Hildebrandt 2002).
     """
-    units = _grouped(kept, run, choices)
+    units = _kept_units(kept, run, choices)
     parts = 2
     while len(units) > 1 and not search.is_exhausted:
         size = -(-len(units) // parts)
@@ -258,19 +264,19 @@ def _shrink(
     return frozenset().union(*units)
 
 
-def _grouped(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
+def _kept_units(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     """Return the layers in units that are kept or left out together, in the order of the model."""
     left = set(kept)
     units: list[frozenset[str]] = []
     for place, call in enumerate(run.calls):
-        unit = origins.units(run, place, choices, producers=False) & left
+        unit = origins.deciding_layers(run, place, choices, producers=False) & left
         if unit and not call.is_model:
             units.append(frozenset(unit))
             left -= unit
     return [*units, *(frozenset({path}) for path in choices.paths if path in left)]
 
 
-def _failed(check: Check) -> CheckRun:
+def _failed_run(check: Check) -> CheckRun:
     """Return the first run that failed, or the first one."""
     failed: Sequence[CheckRun] = [run for run in check.runs if not run.holds]
     return (failed or check.runs)[0]

@@ -153,7 +153,7 @@ def _is_directory(destination: Destination, output: AnyPath) -> bool:
     )
 
 
-def places_of(
+def touched_paths(
     source: AnyPath, suffix: str, destination: Destination, *, several: bool
 ) -> frozenset[AnyPath]:
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool import comparison as comparing
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
@@ -61,15 +61,17 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
-        crash_guard.about(without_secrets(path), "could not be read: the worker process {how}")
-        side = isolated(without_secrets(path), functools.partial(_read, path))
+        crash_guard.set_next_file(
+            without_secrets(path), "could not be read: the worker process {how}"
+        )
+        side = run_isolated(without_secrets(path), functools.partial(_read, path))
         if isinstance(side, Failure):
             failures.append(side)
         else:
             sides.append(side)
     if failures:
         return DiffOutcome(failures=tuple(failures))
-    crash_guard.about(
+    crash_guard.set_next_file(
         f"{without_secrets(a)} or {without_secrets(b)}",
         "could not be compared: the worker process {how}",
     )

@@ -22,7 +22,7 @@ def read_earlier_check(path: Path) -> EarlierCheck:
     :raises ModelFileError: if it cannot be read, or is anything else.
     """
     try:
-        text = opening.read_given(path, limits.JSON_BYTES)
+        text = opening.read_user_file(path, limits.JSON_BYTES)
     except FileNotFoundError as error:
         raise ModelFileError(
             str(path), "not-found", "does not exist; check the path in --compare-to"

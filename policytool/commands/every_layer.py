@@ -25,7 +25,7 @@ _LEAST: Final = 0.01
 """Smaller errors are not worth a note."""
 
 
-def options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
+def follow_options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
     """
     Return the options of a check in which the kept layers follow the policy too; None if the user
     provided inputs, or if no layer is kept. A plan never keeps a layer whose policy the user set.
@@ -42,7 +42,7 @@ def options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
     return check_options.for_candidate(candidate)
 
 
-def note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
+def follow_note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
     """
     Return a note on the effect of every layer following the policy; None if the results are
     similar.

@@ -14,7 +14,7 @@ from policytool.commands import audit as auditing
 from policytool.commands import migrate
 from policytool.commands.audit import Audit
 from policytool.commands.batch.task import WRITE_GRACE, Task
-from policytool.commands.destinations import Destination, places_of
+from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
 from policytool.commands.migration_preview import check_migratable
@@ -91,7 +91,7 @@ def attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
 
 
 def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
-    crash_guard.about(source.display_path, auditing.TASK.lost)
+    crash_guard.set_next_file(source.display_path, auditing.TASK.lost)
     try:
         case = auditing.read_model(source)
         unplanned = replace(request.audit_options, plans_commands=False)
@@ -101,7 +101,7 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
         return FixAttempt(audited=_with_commands(audited, case, source, request))
-    crash_guard.about(source.display_path, TASK.lost)
+    crash_guard.set_next_file(source.display_path, TASK.lost)
     fixed, migration = _fix(case, source.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
@@ -137,7 +137,7 @@ def _fix(
         if isinstance(planned_safely, Migration):
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
-        left = _all_left(merged, planned)
+        left = _all_unfixed(merged, planned)
         return FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED, left=left), None
     done = FixedModel(
         path=audited.path,
@@ -153,7 +153,7 @@ def _fix(
         destination = Destination(in_place=True, backup=options.backup, overwrite=options.overwrite)
         done_by = apply_plan(Work(plan=planned.plan, source=source), destination)
     except ModelFileError as error:
-        left = _all_left(merged, error.message)
+        left = _all_unfixed(merged, error.message)
         return FixedModel(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
     backup = done_by.written.backup if done_by.written is not None else None
     backup_path = display_path(backup) if backup is not None else None
@@ -163,7 +163,7 @@ def _fix(
 def places(source: Input, request: FixRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for a model."""
     destination = Destination(in_place=True, write=request.options.write)
-    return places_of(source.local_path, "", destination, several=False)
+    return touched_paths(source.local_path, "", destination, several=False)
 
 
 TASK: Final = Task(
@@ -198,7 +198,7 @@ def collect(
     return audit, tuple(attempt.migration for attempt in attempts if attempt.migration is not None)
 
 
-def _all_left(merged: Merged, reason: str) -> tuple[UnfixedFinding, ...]:
+def _all_unfixed(merged: Merged, reason: str) -> tuple[UnfixedFinding, ...]:
     return (
         *merged.left,
         *(UnfixedFinding(finding=finding, reason=reason) for finding in merged.taken),

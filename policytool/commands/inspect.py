@@ -204,7 +204,7 @@ def inspect(path: str) -> Model:
     :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
         ``code``.
     """
-    source = discovery.one(path, remote=True)
+    source = discovery.named_input(path, remote=True)
     with steps.budget(source.display_path):
         return reading.read(source.path, source.display_path)
 
@@ -261,7 +261,7 @@ class SuggestedFix:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selected:
+class SelectedInspection:
     """An inspection, and for each of its models the layers to show."""
 
     inspection: Inspection
@@ -280,9 +280,9 @@ class Selected:
             yield model, select_layers(model, self.selection)
 
 
-def select(inspection: Inspection, selection: Selection) -> Selected:
+def select(inspection: Inspection, selection: Selection) -> SelectedInspection:
     """Return the inspection with the layers that a selection keeps."""
-    return Selected(inspection=inspection, selection=selection)
+    return SelectedInspection(inspection=inspection, selection=selection)
 
 
 def _path_test(pattern: str, model: Model, matcher: Matcher) -> Callable[[Layer], bool]:

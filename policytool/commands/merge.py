@@ -67,7 +67,7 @@ class ShardReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
+class MergedReport:
     """The report of the whole run, whose lines are still to be read."""
 
     header: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Merged:
             yield line
 
 
-def merge(paths: Sequence[Path]) -> Merged:
+def merge(paths: Sequence[Path]) -> MergedReport:
     """
     Return the report of the run whose shards these are.
 
@@ -109,7 +109,7 @@ def merge(paths: Sequence[Path]) -> Merged:
     codes = {report.end["exit_code"] for report in reports}
     failing = next((code for code in _CODES if code in codes), None)
     none: int = 0 if counts["models"] else first.header["exit_code_without_models"]
-    return Merged(
+    return MergedReport(
         header=first.header,
         reports=tuple(reports),
         counts=counts,
@@ -219,12 +219,12 @@ def _check_same_run(first: ShardReport, other: ShardReport) -> None:
         raise MergeError(f"reports {a} and {b} are from runs with different options")
     if first.step != other.step or (first.shard is None) != (other.shard is None):
         raise MergeError(
-            f"report {a} is from {_words(first)}, but {b} is from {_words(other)}; use the same N "
+            f"report {a} is from {_shard_words(first)}, but {b} is from {_shard_words(other)}; use the same N "
             "in --shard I/N for all shards"
         )
 
 
-def _words(report: ShardReport) -> str:
+def _shard_words(report: ShardReport) -> str:
     return f"shard {report.shard}" if report.shard is not None else "a whole run"
 
 
@@ -238,7 +238,7 @@ def _check_shards(reports: Sequence[ShardReport]) -> None:
         if report.first == other.first:
             raise MergeError(
                 f"reports {display_path(report.path)} and {display_path(other.path)} are both from "
-                f"{_words(report)}; specify one of them"
+                f"{_shard_words(report)}; specify one of them"
             )
     missing = sorted(set(range(reports[0].step)) - {report.first for report in reports})
     if missing:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import migration_preview
-from policytool.commands.destinations import Destination, places_of
+from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of
 from policytool.formats import format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
@@ -163,7 +163,7 @@ def migrate_loaded(
 
 def places(source: Input, request: MigrateRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for an input."""
-    return places_of(
+    return touched_paths(
         source.path, request.options.suffix, request.destination, several=request.several
     )
 

@@ -93,7 +93,7 @@ def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
 
     :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
     """
-    return saved_plans.pair(saved_plans.read_plans(file), paths)
+    return saved_plans.plans_with_paths(saved_plans.read_plans(file), paths)
 
 
 def migrate_saved(
@@ -138,7 +138,7 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
         layer.
     """
     options, destination = migrate_options(arguments), migrate_destination(arguments)
-    model = discovery.one(path, remote=True)
+    model = discovery.named_input(path, remote=True)
     remote_migration.check([model.path], destination)
     source, target = migrate_interpreters(arguments)
     with Worker(source) as worker, Worker(target) as other:

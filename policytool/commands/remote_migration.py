@@ -20,7 +20,7 @@ from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result,
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.saved_model.files import GRAPH
-from policytool.formats.writing import WriteError, already_exists, report_failures
+from policytool.formats.writing import WriteError, already_exists_error, report_failures
 from policytool.numerics.tensorflow_run import TensorFlowTools  # noqa: TC001  # as above
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
@@ -155,7 +155,7 @@ def _check_free(target: AnyPath, destination: Destination) -> None:
     if not opening.is_taken(target):
         return
     if not destination.overwrite:
-        raise already_exists(target.name)
+        raise already_exists_error(target.name)
     if isinstance(target, RemotePath) and opening.is_directory(target):
         raise WriteError(
             "target-exists",
@@ -212,7 +212,7 @@ def _upload(
     except BaseException as error:
         _remove(new)
         if isinstance(error, FileExistsError):
-            raise already_exists(target.name) from error
+            raise already_exists_error(target.name) from error
         raise
 
 

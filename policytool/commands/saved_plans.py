@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.batch.task import WRITE_GRACE, Task
-from policytool.commands.destinations import Destination, places_of
+from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
@@ -122,7 +122,7 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
 
 def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[AnyPath]:
     """Return the files and directories that are read or written for a plan."""
-    return places_of(saved.path, saved.plan.suffix, request.destination, several=False)
+    return touched_paths(saved.path, saved.plan.suffix, request.destination, several=False)
 
 
 TASK: Final = Task(
@@ -144,9 +144,9 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
     :raises UsageError: for anything else.
     """
     try:
-        value, _ = jsontext.parse(opening.read_given(file, limits.JSON_BYTES))
+        value, _ = jsontext.parse(opening.read_user_file(file, limits.JSON_BYTES))
     except opening.TooLargeError as error:
-        raise UsageError(f"--plan {file} has {error.beyond}") from error
+        raise UsageError(f"--plan {file} has {error.excess}") from error
     except OSError as error:
         raise UsageError(f"--plan {file} cannot be read: {error.strerror}") from error
     except jsontext.JsonError as error:
@@ -167,7 +167,7 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
         ) from error
 
 
-def pair(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
+def plans_with_paths(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
     """
     Return plans with the files to apply them to; without paths, the file in each plan.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.batch.isolation import isolated
+from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
 from policytool.commands.inspect import CACHING, Failure, SuggestedFix, failure_of
 from policytool.formats import REWRITTEN, format_detection
@@ -55,7 +55,7 @@ def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | 
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
         return InspectedModel(model=model)
-    fix = isolated(source.display_path, lambda: _planned_fix(loaded, source))
+    fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
     return InspectedModel(model=model, fix=fix)

@@ -97,7 +97,9 @@ def _search(
         notes = _about_outputs(model, runs.not_comparable)
         check, more = _diagnosis(model, candidates, options, *means)
         measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
-        decided = candidate_layers.decided(check, candidates.paths) if check is not None else {}
+        decided = (
+            candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
+        )
         known_trials = {frozenset(known_trial.kept): known_trial for known_trial in (*known, first)}
 
         def run(kept: frozenset[str]) -> Trial:
@@ -147,7 +149,7 @@ def tune_and_write(
     """
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
-    crash_guard.about(model.display_path, _LOST)
+    crash_guard.set_next_file(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
         # A search may take hours, so report first whatever would prevent writing its result
@@ -177,7 +179,7 @@ def tune_file(
     process: TensorFlowArguments,
 ) -> tuple[Tuning, Migration | None]:
     """Do the same as :func:`tune_and_write`, with a child process for this call only."""
-    source = discovery.one(model)
+    source = discovery.named_input(model)
     with Worker(tensorflow.interpreter(process)) as worker:
         tools = tensorflow.tools(process, worker)
         try:

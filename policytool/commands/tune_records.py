@@ -50,7 +50,7 @@ class Record:
             search.
         """
         try:
-            text = opening.read_given(self.path, limits.JSON_BYTES)
+            text = opening.read_user_file(self.path, limits.JSON_BYTES)
         except FileNotFoundError:
             return ()
         except OSError as error:

@@ -23,7 +23,7 @@ from policytool.numerics.tuning.objectives import (
 from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.answers import answered_file_paths
-from policytool.numerics.verdicts.safety import Rule
+from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
@@ -123,13 +123,13 @@ class TrialRuns:
         self._backend = "tensorflow"
         self._stack = ExitStack()
         self._token = uuid.uuid4().hex
-        self._options = check_options(options, candidates)
+        self._check_options = check_options(options, candidates)
 
     def __enter__(self) -> Self:
         folder = self._stack.enter_context(self.hand_over.temporary_folder())
         self.reference = check_sides.prepare_side(
             self.source,
-            reference_options(self.source, self._options, two=False),
+            reference_options(self.source, self._check_options, two=False),
             (self.hand_over, folder),
             self.weights,
             dequantize=True,
@@ -180,8 +180,8 @@ class TrialRuns:
             answer = self.tools.worker.run(job)
         runs = answers.runs_from_json(
             answer["runs"],
-            self._options.tolerances,
-            Rule(),
+            self._check_options.tolerances,
+            SafetyRule(),
             max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
         )
         self.last = runs[0]
@@ -239,7 +239,7 @@ class TrialRuns:
         return {paths.get(entry["path"], entry["path"]): entry["seconds"] for entry in layer_times}
 
     def _job(self, side: PreparedSide) -> dict[str, Any]:
-        job = check_job((self.reference, side), self.source, self._options, self.tools)
+        job = check_job((self.reference, side), self.source, self._check_options, self.tools)
         return {
             **job,
             "job": "trial",

@@ -112,7 +112,7 @@ def _resolve_axes(
     value: Json, subject: ComparedModel, layer: ComparedLayer
 ) -> tuple[int, ...] | None:
     """Return axes counted from the start; None if the rank is unknown."""
-    axes = normalization.normal(value)
+    axes = normalization.normalized_value(value)
     numbers = [
         axis
         for axis in (axes if isinstance(axes, list) else [axes])
@@ -170,7 +170,7 @@ def changes(
         change for change in policy_changes if change.aspect is not Aspect.LOSS_SCALE or not unknown
     )
     if pair[0].config is not None and pair[1].config is not None:
-        yield from _spelled_policy(pair[0].config, pair[1].config, layer_a, layer_b)
+        yield from _policy_format_changes(pair[0].config, pair[1].config, layer_a, layer_b)
         config_changes = configs(
             pair[0].config, pair[1].config, (layer_a.class_name, layer_b.class_name)
         )
@@ -202,7 +202,7 @@ def configs(
             continue
         entry_a, entry_b = entries_a.get(key), entries_b.get(key)
         if entry_a is not None and entry_b is not None:
-            same = normalization.same(entry_a[2], entry_b[2])
+            same = normalization.is_same_value(entry_a[2], entry_b[2])
             if entry_a[:2] != entry_b[:2] or not same:  # Python's == takes a boolean for a number
                 yield ValueChange(
                     aspect=Aspect.CONFIG, key=key, a=entry_a[1], b=entry_b[1], spelling=same
@@ -213,7 +213,7 @@ def configs(
                 key=key,
                 a=entry_a[1],
                 b=ABSENT,
-                spelling=normalization.is_unsaid(key, entry_a[2])
+                spelling=normalization.is_default(key, entry_a[2])
                 or normalization.is_derived(key, classes[0]),
             )
         elif entry_b is not None:
@@ -222,7 +222,7 @@ def configs(
                 key=key,
                 a=ABSENT,
                 b=entry_b[1],
-                spelling=normalization.is_unsaid(key, entry_b[2])
+                spelling=normalization.is_default(key, entry_b[2])
                 or normalization.is_derived(key, classes[1]),
             )
 
@@ -252,7 +252,7 @@ def _is_same_axis(
     return is_same_axis(change.a, change.b, ((a, pair[0]), (b, pair[1])))
 
 
-def wiring(
+def input_changes(
     pair: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
 ) -> Iterator[ValueChange]:
     """
@@ -353,7 +353,7 @@ def _quantization_pair(a: Quantization | None, b: Quantization | None) -> tuple[
     return values[0], values[1]
 
 
-def _spelled_policy(
+def _policy_format_changes(
     a: Mapping[str, Json], b: Mapping[str, Json], layer_a: Layer, layer_b: Layer
 ) -> Iterator[ValueChange]:
     """
@@ -373,7 +373,9 @@ def _spelled_policy(
         is_spelling = (
             before is not ABSENT
             and after is not ABSENT
-            and normalization.same(normalization.normal(before), normalization.normal(after))
+            and normalization.is_same_value(
+                normalization.normalized_value(before), normalization.normalized_value(after)
+            )
         )
         yield ValueChange(
             aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=is_spelling
@@ -393,9 +395,13 @@ def _input_changes(
     sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[ValueChange]:
     a, b, pairs = sides
-    sources_a = [pairs.as_a(source) if isinstance(source, int) else source for source in inputs_a]
+    sources_a = [
+        pairs.paired_index_of_a(source) if isinstance(source, int) else source
+        for source in inputs_a
+    ]
     sources_b = [
-        pairs.of_other(source) if isinstance(source, int) else source for source in inputs_b
+        pairs.paired_index_of_b(source) if isinstance(source, int) else source
+        for source in inputs_b
     ]
     if None in {*sources_a, *sources_b} or sources_a != sources_b:
         yield ValueChange(

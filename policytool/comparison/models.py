@@ -64,7 +64,7 @@ def comparison_notes(
             code="graphs",
             message="graphs are not compared op by op; only signatures and variables are compared",
         )
-    if _computes_alike(a, b, layers):
+    if _has_only_policy_changes(a, b, layers):
         yield ComparisonNote(
             code="traced-alike",
             message="policies differ, but the traced dtypes of the layers do not, so the "
@@ -90,7 +90,9 @@ def comparison_notes(
     yield from _unread(layers)
 
 
-def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> bool:
+def _has_only_policy_changes(
+    a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]
+) -> bool:
     """
     Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew
     by itself.
@@ -241,8 +243,8 @@ class _ModelComparison:
 
     def __init__(self, a: ComparedModel, b: ComparedModel, pairs: Pairs, opened: Opened) -> None:
         self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
-        self._alone_a = _alone(a, b, pairs.of_a.keys() | pairs.further_a.keys())
-        self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
+        self._alone_a = _unpaired_layers(a, b, pairs.of_a.keys() | pairs.further_a.keys())
+        self._alone_b = _unpaired_layers(b, a, pairs.of_b.keys() | pairs.further_b.keys())
         self._folded_a = _fold_variables(a, self._alone_a, pairs.of_a)
         self._folded_b = _fold_variables(b, self._alone_b, pairs.of_b)
         self._names_a = frozenset(layer.names for layer in a.layers)
@@ -281,14 +283,14 @@ class _ModelComparison:
         """Return the stored variables of A that are also in B, each with its counterpart."""
         partners: dict[Tensor, Tensor] = {}
         for a, b in self._pairs.of_a.items():
-            partners |= variables.partners(*self._named(a, b), self._opened)
+            partners |= variables.paired_tensors(*self._named(a, b), self._opened)
         return partners
 
     def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
         layer_a, layer_b = self._a.layers[a], self._b.layers[b]
         changes = [
             *layers.changes(self._a, self._b, (layer_a, layer_b), by),
-            *layers.wiring((layer_a, layer_b), self._a, self._b, self._pairs),
+            *layers.input_changes((layer_a, layer_b), self._a, self._b, self._pairs),
         ]
         if a in self._moves:
             wired = (
@@ -362,7 +364,9 @@ class _ModelComparison:
             class_name=a.layer.class_name,
             paired=Pairing.SHARED,
             changes=tuple(layers.changes(self._a, self._b, (a, b), Pairing.SHARED)),
-            variables=variables.pairs(_named_variables(a), _named_variables(b), self._opened)
+            variables=variables.pair_variables(
+                _named_variables(a), _named_variables(b), self._opened
+            )
             if self._no_variables() is None
             else (),
         )
@@ -373,7 +377,7 @@ class _ModelComparison:
         return (
             variables.one_sided(ones, others, reason)
             if reason
-            else variables.pairs(ones, others, self._opened)
+            else variables.pair_variables(ones, others, self._opened)
         )
 
     def _named(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
@@ -405,7 +409,7 @@ class _ModelComparison:
             indices_a = [
                 index
                 for index in children
-                if self._pairs.of_a.get(index) in siblings and _is_listed_there(self._a, index)
+                if self._pairs.of_a.get(index) in siblings and _is_in_layer_list(self._a, index)
             ]
             indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
             rank = {index: place for place, index in enumerate(indices_b)}
@@ -442,7 +446,7 @@ def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
     )
 
 
-def _is_listed_there(subject: ComparedModel, index: int) -> bool:
+def _is_in_layer_list(subject: ComparedModel, index: int) -> bool:
     """Return whether a layer stands in a list whose order means something: attributes have none."""
     return subject.layers[index].attribute == LAYERS
 
@@ -451,7 +455,9 @@ def _named_variables(compared: ComparedLayer) -> list[Named]:
     return list(zip(compared.layer.variables, compared.tensors, strict=True))
 
 
-def _alone(subject: ComparedModel, other: ComparedModel, known: set[int]) -> dict[int, bool]:
+def _unpaired_layers(
+    subject: ComparedModel, other: ComparedModel, known: set[int]
+) -> dict[int, bool]:
     """Return the layers that are in one file only, and whether the other file could list them."""
     listable: dict[int, bool] = {}
     for index, compared in enumerate(subject.layers):

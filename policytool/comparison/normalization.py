@@ -207,13 +207,13 @@ may lack them.
 """
 
 
-def normal(value: Json) -> Json:
+def normalized_value(value: Json) -> Json:
     """Return a value in the one spelling that stands for all that mean the same."""
     match value:
         case float() if math.isfinite(value):
             return _single(value)
         case list():
-            return [normal(item) for item in value if not is_layer(item)]
+            return [normalized_value(item) for item in value if not is_layer(item)]
         case dict():
             return _object(value)
     return value
@@ -237,7 +237,7 @@ def normal_entries(
             normalized[renamed.get(key, key)] = (
                 key,
                 value,
-                _axis(normal(value)) if key == "axis" else normal(value),
+                _axis(normalized_value(value)) if key == "axis" else normalized_value(value),
             )
     return normalized
 
@@ -251,9 +251,9 @@ def is_derived(key: str, class_name: str | None) -> bool:
     )  # of the first layer of a Sequential
 
 
-def is_unsaid(key: str, value: Json) -> bool:
+def is_default(key: str, value: Json) -> bool:
     """Return whether a key with this normal value means the same as a missing key."""
-    return value is None or any(same(value, unsaid) for unsaid in UNSAID.get(key, ()))
+    return value is None or any(is_same_value(value, unsaid) for unsaid in UNSAID.get(key, ()))
 
 
 def is_layer(value: Json, *, slot: bool = False) -> bool:
@@ -268,7 +268,7 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
     return slot or {"name", "trainable"} <= serialized.arguments.keys()
 
 
-def same(value: Json, other: Json) -> bool:
+def is_same_value(value: Json, other: Json) -> bool:
     """Return whether two normal values are the same; a boolean never equals a number."""
     return bool(_freeze(value) == _freeze(other))
 
@@ -279,7 +279,7 @@ def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
             return (
                 "object",
                 frozenset(
-                    (key, _freeze(item)) for key, item in value.items() if not is_unsaid(key, item)
+                    (key, _freeze(item)) for key, item in value.items() if not is_default(key, item)
                 ),
             )
         case list():
@@ -306,13 +306,13 @@ def _object(value: dict[str, Json]) -> Json:
     serialized = keras_objects.read(value)
     if serialized is None:
         return {
-            _KEYS.get(key, key): normal(item)
+            _KEYS.get(key, key): normalized_value(item)
             for key, item in value.items()
             if key not in _DROPPED and not is_layer(item, slot=key in _LAYER_KEYS)
         }
     class_name, config, items = serialized.class_name, serialized.config, value.get("items")
     if class_name in _SEQUENCES and isinstance(items, list):
-        return [normal(item) for item in items]
+        return [normalized_value(item) for item in items]
     if class_name in _POLICIES and (name := _policy_name(value)) is not None:
         return name
     if serialized.function is not None:
@@ -322,15 +322,15 @@ def _object(value: dict[str, Json]) -> Json:
         or serialized.module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
     )
     named = _present_name(serialized.own_class)
-    inner = normal(config) if config is not None else None
+    inner = normalized_value(config) if config is not None else None
     explicit_config = (
-        {key: item for key, item in inner.items() if not is_unsaid(key, item)}
+        {key: item for key, item in inner.items() if not is_default(key, item)}
         if isinstance(inner, dict)
         else inner
     )
     named, explicit_config = _initialiser(named, explicit_config)
     rest: dict[str, Json] = {
-        key: normal(item) for key, item in value.items() if key not in _WRAPPER
+        key: normalized_value(item) for key, item in value.items() if key not in _WRAPPER
     }
     if is_own:
         return (

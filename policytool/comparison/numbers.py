@@ -25,7 +25,7 @@ _INTEGERS = "iub"
 
 
 @dataclass(slots=True)
-class _Found:
+class _BlockDifferences:
     """The differences in the blocks compared so far."""
 
     elements: int = 0
@@ -51,11 +51,11 @@ def compare_streams(
     """
     Compare the values of two tensors of the same shape; unreadable values are not compared.
     """
-    differences = _Found()
+    differences = _BlockDifferences()
     try:
         for block_a, block_b in align(iter(a), iter(b)):
             if dtypes[0] == dtypes[1]:
-                differences.add(block_a, block_b, _differ(block_a, block_b))
+                differences.add(block_a, block_b, _differing_elements(block_a, block_b))
             else:
                 _add_across(differences, block_a, block_b, dtypes)
     except ValuesError as error:
@@ -103,7 +103,7 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
 
 
 def _add_across(
-    differences: _Found, block_a: Array, block_b: Array, dtypes: tuple[str, str]
+    differences: _BlockDifferences, block_a: Array, block_b: Array, dtypes: tuple[str, str]
 ) -> None:
     """
     Compare values of two dtypes.
@@ -115,7 +115,7 @@ def _add_across(
             casting.convert(block_a, *dtypes),
             casting.convert(block_b, *reversed(dtypes)),
         )
-        a_is_b, b_is_a = _same(block_a, b_cast), _same(a_cast, block_b)
+        a_is_b, b_is_a = _equal_elements(block_a, b_cast), _equal_elements(a_cast, block_b)
         differences.a_is_rounded &= bool(a_is_b.all())
         differences.b_is_rounded &= bool(b_is_a.all())
         differences.add(block_a, block_b, ~(a_is_b & b_is_a))
@@ -127,7 +127,7 @@ def _add_across(
         raise ValuesError(f"policytool cannot cast {dtypes[0]} to {dtypes[1]}")
 
 
-def _differ(a: Array, b: Array) -> npt.NDArray[np.bool_]:
+def _differing_elements(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """Return where two arrays of the same dtype have different bytes."""
     if a.dtype.kind == "c":
         half = f"u{a.dtype.itemsize // 2}"
@@ -144,7 +144,7 @@ def _bits(array: Array) -> Array:
     return array.view(f"u{size}") if array.dtype.kind in "fV" and size in {1, 2, 4, 8} else array
 
 
-def _same(a: Array, b: Array) -> npt.NDArray[np.bool_]:
+def _equal_elements(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """
     Return where two arrays of the same dtype have the same bits, or are both NaN: casts need not
     keep the payload of a NaN.

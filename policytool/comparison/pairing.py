@@ -44,13 +44,13 @@ class Pairs:
     further_b: dict[int, int] = field(default_factory=dict)
     """The same the other way round."""
 
-    def as_a(self, a: int) -> int | None:
+    def paired_index_of_a(self, a: int) -> int | None:
         """Return the paired layer of A that a layer of A is; None for one that is only there."""
         return (
             a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
         )
 
-    def of_other(self, b: int) -> int | None:
+    def paired_index_of_b(self, b: int) -> int | None:
         """Return the paired layer of A that a layer of B is; None for one that is only in B."""
         return self.of_b.get(b, self.further_b.get(b))
 
@@ -226,7 +226,10 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
     Of two neighbours that changed places both have moved, and read from the other side the same
     elements have.
     """
-    ahead, behind = _lengths(places), _lengths([-place for place in reversed(places)])[::-1]
+    ahead, behind = (
+        _increasing_lengths(places),
+        _increasing_lengths([-place for place in reversed(places)])[::-1],
+    )
     longest = max(ahead, default=0)
     staying = [
         position
@@ -240,7 +243,7 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
     return frozenset(range(len(places))) - kept
 
 
-def _lengths(places: Sequence[int]) -> list[int]:
+def _increasing_lengths(places: Sequence[int]) -> list[int]:
     """
     Return for each element the length of the longest increasing subsequence that ends with it.
     """

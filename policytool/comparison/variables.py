@@ -64,11 +64,13 @@ class Opened:
     """Why values are not compared where one is None."""
 
 
-def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[VariablePair, ...]:
+def pair_variables(
+    a: Sequence[Named], b: Sequence[Named], opened: Opened
+) -> tuple[VariablePair, ...]:
     """
     Pair the variables of two layers: those of A in their order, then those that are only in B.
     """
-    matched = _pair_variables(a, b, opened)
+    matched = _match_variables(a, b, opened)
     at = {id(named_a): (named_b, by) for named_a, named_b, by in matched}
     taken = {id(named_b) for _, named_b, _ in matched}
     result = []
@@ -100,9 +102,9 @@ def paired_by_slot(a: Named | None, b: Named | None, opened: Opened) -> Variable
     return VariablePair(a=a[0], b=b[0], values=compare_variables(a, b, opened), paired="slot")
 
 
-def partners(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> dict[Tensor, Tensor]:
+def paired_tensors(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> dict[Tensor, Tensor]:
     """Return the stored variables of a layer, each with its counterpart in another layer."""
-    return {named_a[1]: named_b[1] for named_a, named_b, _ in _pair_variables(a, b, opened)}
+    return {named_a[1]: named_b[1] for named_a, named_b, _ in _match_variables(a, b, opened)}
 
 
 def one_sided(
@@ -141,7 +143,7 @@ def _missing() -> ValueComparison:
     return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="only in one file")
 
 
-def _pair_variables(
+def _match_variables(
     a: Sequence[Named], b: Sequence[Named], opened: Opened
 ) -> list[tuple[Named, Named, str]]:
     """
@@ -149,7 +151,7 @@ def _pair_variables(
     among the variables of the same shape.
     """
     by_name = _pair_by(a, b, "name", lambda named: named[0].name)
-    left_a, left_b = _left(a, b, by_name)
+    left_a, left_b = _unpaired_variables(a, b, by_name)
     if not left_a or not left_b:
         return by_name
     return [
@@ -191,7 +193,7 @@ def _pair_by(
     ]
 
 
-def _left(
+def _unpaired_variables(
     a: Sequence[Named], b: Sequence[Named], matched: list[tuple[Named, Named, str]]
 ) -> tuple[list[Named], list[Named]]:
     taken = {id(named) for named_a, named_b, _ in matched for named in (named_a, named_b)}
@@ -277,7 +279,7 @@ def read_optimizer_state(subject: ComparedModel) -> ReadState | None:
     return ReadState(optimizer=optimizer, state=state) if state is not None else None
 
 
-def are_named_alike(a: ComparedModel, b: ComparedModel) -> bool:
+def have_same_naming(a: ComparedModel, b: ComparedModel) -> bool:
     """
     Return whether the names of variables whose meaning is not known tell which belong together:
     HDF5 has names, an archive numbers. A file without variables lacks those of the other.
@@ -408,16 +410,16 @@ def _state(
     )
     if state_a is not None and state_b is not None:
         return state_pairs(state_a, state_b, weights(), opened)
-    if are_named_alike(a, b):
+    if have_same_naming(a, b):
         variables_a, variables_b = (stored_variables(side) for side in (a, b))
-        return pairs(variables_a, variables_b, opened)
+        return pair_variables(variables_a, variables_b, opened)
     return ()
 
 
 def has_like_state(a: ComparedModel, b: ComparedModel) -> bool:
     """Return whether it is known which variables of both optimizers belong together."""
     known = [read_optimizer_state(side) is not None for side in (a, b)]
-    return all(known) or are_named_alike(a, b)
+    return all(known) or have_same_naming(a, b)
 
 
 def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:

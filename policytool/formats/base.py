@@ -91,7 +91,7 @@ class Probe:
         try:
             return opening.read_bounded(self.path / name if name else self.path, limit)
         except opening.TooLargeError as error:
-            raise self.failure(code, f"{claim} {error.beyond}") from error
+            raise self.failure(code, f"{claim} {error.excess}") from error
 
     def tensor_path(self, name: str, code: str) -> tuple[str, ...]:
         """

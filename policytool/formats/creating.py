@@ -17,7 +17,13 @@ from policytool.formats.edits import WriteOptions
 from policytool.formats.format_detection import open_values
 from policytool.formats.stored_values import ValuesError
 from policytool.formats.writers import Creator, flat, refuse_collisions
-from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
+from policytool.formats.writing import (
+    Output,
+    WriteError,
+    difference_error,
+    report_failures,
+    write_output,
+)
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
@@ -121,13 +127,13 @@ def _compare(
         None,
     )
     if part is not None:
-        raise differs(part)
+        raise difference_error(part)
     if replace(draft_document, parts={}) != replace(expected, parts={}):
-        raise differs("the list of variables")
+        raise difference_error("the list of variables")
     with open_values(draft, draft_document) as written:
         for tensor, placement in tensors:
             if not _is_same(placement, tensor, values, written):
-                raise differs("/".join(tensor.path))
+                raise difference_error("/".join(tensor.path))
 
 
 def _is_same(
@@ -136,7 +142,7 @@ def _is_same(
     from policytool.formats import placed_values as _values  # NumPy, which no document needs
 
     try:
-        return written is not None and _values.same(
+        return written is not None and _values.same_values(
             (block for block, _ in _values.stored_blocks(placement, values)), written.blocks(tensor)
         )
     except ValuesError as error:

@@ -45,7 +45,7 @@ class Input:
         :raises UsageError: for a URL.
         """
         if isinstance(self.path, RemotePath):
-            raise _not_local(self.path.shown)
+            raise _url_error(self.path.shown)
         return self.path
 
     @property
@@ -89,9 +89,11 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     if remote and any(map(remote_path.is_url, listed)):
         opening.forget()  # objects, and aliases of a registry, may differ from the last search
     seen: set[RemotePath | str] = set()
-    walked = _Walked()
+    walked = _SearchedDirectories()
     for candidate in _expand(listed, walked, remote=remote):
-        meant = Input(path=whole(candidate.path, exact=candidate.exact), exact=candidate.exact)
+        meant = Input(
+            path=containing_model(candidate.path, exact=candidate.exact), exact=candidate.exact
+        )
         path = meant.path
         identity = path if isinstance(path, RemotePath) else walked.real_path(path)
         if identity not in seen:
@@ -99,7 +101,7 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
             yield meant
 
 
-def one(path: str, *, remote: bool = False) -> Input:
+def named_input(path: str, *, remote: bool = False) -> Input:
     """
     Return the model that a path names.
 
@@ -118,7 +120,7 @@ def one(path: str, *, remote: bool = False) -> Input:
 
 
 @dataclass(frozen=True, slots=True)
-class _Walked:
+class _SearchedDirectories:
     """The directories that a search has walked through, so that it walks through each once."""
 
     by_path: dict[str, str] = field(default_factory=dict)
@@ -147,24 +149,24 @@ class _Walked:
         return os.path.join(parent, path.name)  # noqa: PTH118  # as fast as possible
 
 
-def _expand(arguments: list[str], walked: _Walked, *, remote: bool) -> Iterator[Input]:
+def _expand(arguments: list[str], walked: _SearchedDirectories, *, remote: bool) -> Iterator[Input]:
     for argument in arguments:
         is_local = "://" not in argument and os.path.lexists(argument)  # a directory models:
         if remote_path.is_url(argument) and not is_local:
             if not remote:
-                raise _not_local(remote_path.without_secrets(argument))
+                raise _url_error(remote_path.without_secrets(argument))
             yield from _expand_url(remote_path.parse(argument))
         else:
             yield from _expand_local(argument, walked)
 
 
-def _not_local(url: str) -> UsageError:
+def _url_error(url: str) -> UsageError:
     return UsageError(
         f"the path {url} is a URL, but this command reads only local files; download it first"
     )
 
 
-def _expand_local(argument: str, walked: _Walked) -> Iterator[Input]:
+def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input]:
     """
     Yield what a path, a directory or a glob means.
 
@@ -203,13 +205,13 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     reports the reason.
     """
     try:
-        expanded = list(_found_at(path))
+        expanded = list(_inputs_at(path))
     except ModelFileError:
         expanded = [Input(path=path, exact=True)]
     yield from expanded
 
 
-def _found_at(path: RemotePath) -> Iterator[Input]:
+def _inputs_at(path: RemotePath) -> Iterator[Input]:
     """
     Yield the inputs at a URL.
 
@@ -249,7 +251,7 @@ def _below_remote(directory: RemotePath) -> Iterator[Input]:
         pending += [current / name for name in reversed(folders) if name not in models]
 
 
-def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
+def _below(directory: Path, walked: _SearchedDirectories) -> Iterator[Input]:
     """
     Yield what lies below a directory, in name order, a model's directory as one; hidden directories
     and backups are skipped.
@@ -261,7 +263,7 @@ def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
         if not walked.enter(str(root)):
             continue
         try:
-            entries = _shown_entries(root)
+            entries = _visible_entries(root)
         except OSError as error:
             closed.append(error)
             continue
@@ -277,7 +279,7 @@ def _below(directory: Path, walked: _Walked) -> Iterator[Input]:
         yield Input(path=Path(closing.filename), exact=True)
 
 
-def _shown_entries(directory: str | Path) -> list[os.DirEntry[str]]:
+def _visible_entries(directory: str | Path) -> list[os.DirEntry[str]]:
     """
     Return the entries of a directory in name order, without hidden entries and backups.
 
@@ -328,7 +330,7 @@ def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
             continue
         seen.add(root)
         try:
-            entries = _shown_entries(root or os.curdir)
+            entries = _visible_entries(root or os.curdir)
         except OSError:  # no directory, or closed
             continue
         if root or not with_files:  # the working directory is no match, but its files are
@@ -345,7 +347,7 @@ def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name.endswith(_BACKUP)
 
 
-def whole(path: AnyPath, *, exact: bool = False) -> AnyPath:
+def containing_model(path: AnyPath, *, exact: bool = False) -> AnyPath:
     """
     Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
     the path itself.

@@ -260,7 +260,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
     if isinstance(path, RemotePath):
         opening.forget()
     with reading_failures(probe):
-        file_format = recognised(probe)
+        file_format = detect_format(probe)
         # taken before reading, to detect a model that is replaced meanwhile
         before = tuple(_identities(probe, file_format)) if isinstance(path, RemotePath) else ()
         read = file_format.read(probe)
@@ -273,7 +273,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         return complete
 
 
-def recognised(probe: Probe) -> Format:
+def detect_format(probe: Probe) -> Format:
     """
     Return the format of a path.
 

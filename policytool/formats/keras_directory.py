@@ -89,7 +89,7 @@ def _arrays(probe: Probe, name: str) -> Arrays:
     from policytool.formats.keras_archive import read as keras_zip
 
     with keras_zip.zip_failures(probe), opening.regular_stream(probe.path / name) as stream:
-        return npz.arrays(probe, stream, name)
+        return npz.read_arrays(probe, stream, name)
 
 
 def _assets(probe: Probe) -> Iterator[Observation]:

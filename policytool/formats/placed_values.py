@@ -76,7 +76,7 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
         ) from error
 
 
-def same(expected: Iterable[Array], other: Iterable[Array]) -> bool:
+def same_values(expected: Iterable[Array], other: Iterable[Array]) -> bool:
     """Return whether two streams of blocks contain the same bytes; block sizes may differ."""
     first, second = (iter(blocks) for blocks in (expected, other))
     left = right = np.zeros(0, dtype=np.uint8)
@@ -155,7 +155,7 @@ def _store_block(
         return block, None
     if {before, after} <= casting.DTYPES.keys():
         return _cast(block, before, after, through)
-    return _exact(block, dtype_of(placement)), None
+    return _cast_exactly(block, dtype_of(placement)), None
 
 
 def _cast(
@@ -167,7 +167,7 @@ def _cast(
         raise ValuesError(str(error)) from error
 
 
-def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
+def _cast_exactly(block: Array, dtype: np.dtype[Any]) -> Array:
     """
     Return a block in another dtype.
 
@@ -205,5 +205,5 @@ def _fill(placement: Placement) -> Iterator[Array]:
         yield (
             _cast(wide, _WIDE, placement.dtype, placement.through)[0]
             if placement.dtype in casting.DTYPES
-            else _exact(wide, dtype)
+            else _cast_exactly(wide, dtype)
         )

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS
 from policytool.formats.edits import WriteOptions, Written
 from policytool.formats.writers import Changes, Rewriter
-from policytool.formats.writing import Output, WriteError, differs, report_failures, write_output
+from policytool.formats.writing import (
+    Output,
+    WriteError,
+    difference_error,
+    report_failures,
+    write_output,
+)
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import same_bytes
@@ -110,7 +116,7 @@ def _directory_output(
             if change is not None:
                 change.compare(source / name, draft.path)
             elif not same_bytes(source / name, draft.path):
-                raise differs(str(name))
+                raise difference_error(str(name))
 
     return Output(draft=atomic.DirectoryDraft, fill=fill, compare=compare)
 

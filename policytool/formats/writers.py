@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from policytool.formats.writing import WriteError, differs
+from policytool.formats.writing import WriteError, difference_error
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit, jsontext
@@ -174,7 +174,7 @@ class TextChange:
         :raises WriteError: where it is not the edited source.
         """
         if _content(draft) != self.new_bytes(_content(source)):
-            raise differs(self.part)
+            raise difference_error(self.part)
 
     def new_bytes(self, data: bytes) -> bytes:
         """

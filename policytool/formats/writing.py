@@ -43,7 +43,7 @@ class WriteError(PolicytoolError):
         self.code = code
 
 
-def differs(where: str) -> WriteError:
+def difference_error(where: str) -> WriteError:
     """Return the error of a draft that does not read back as it should."""
     return WriteError(
         "write-differs",
@@ -51,7 +51,7 @@ def differs(where: str) -> WriteError:
     )
 
 
-def already_exists(name: str) -> WriteError:
+def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
         "target-exists",
@@ -190,7 +190,7 @@ class Companions:
                 atomic.copy_file(source_file, draft.path)
                 draft.flush()
                 if not same_bytes(source_file, draft.path):
-                    raise differs(name)
+                    raise difference_error(name)
 
     def publish(self) -> None:
         """
@@ -338,10 +338,10 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
     is_directory = issubclass(output.draft, atomic.DirectoryDraft)
     _check_target(place, overwrite=options.overwrite, directory=is_directory)
     atomic.remove_stale(place.target.parent)
-    before = _state(place.source)
+    before = _file_states(place.source)
 
     def check_source() -> None:
-        if _state(place.source) != before:
+        if _file_states(place.source) != before:
             raise WriteError(
                 "source-changed",
                 (
@@ -368,7 +368,7 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
         companions.publish()
         draft.publish(
             place.target,
-            like=place.source if is_directory else _like(place.source),
+            like=place.source if is_directory else _permissions_source(place.source),
             overwrite=options.overwrite or (place.replaces and backup is None),
             backup=backup,
             check=check_source,
@@ -446,10 +446,10 @@ def _check_target(place: OutputPlace, *, overwrite: bool, directory: bool) -> No
             "target-exists", f"{place.target.name} is not a regular file; specify another output"
         )
     if not (overwrite or place.replaces):
-        raise already_exists(place.target.name)
+        raise already_exists_error(place.target.name)
 
 
-def _state(source: Path) -> dict[str, tuple[int, int, int]]:
+def _file_states(source: Path) -> dict[str, tuple[int, int, int]]:
     """Return inode, size and modification time of a model's files, to detect changes."""
     files = (
         [source]
@@ -463,7 +463,7 @@ def _state(source: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def _like(source: Path) -> Path:
+def _permissions_source(source: Path) -> Path:
     """
     Return the file whose mode and owner a new file gets: the source, or of a directory its first
     file.

@@ -322,12 +322,12 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     if class_name == "Sequential":
-        traits.behind_models.update(inbound_nodes.behind_models(layers))
+        traits.behind_models.update(inbound_nodes.classes_after_models(layers))
     elif nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     traits.given_states |= any(
         layer_facts(keras_objects.class_of(layer)).takes_states
-        and inbound_nodes.takes_several(layer)
+        and inbound_nodes.takes_tensor_list(layer)
         for layer in layers
     )
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
@@ -340,7 +340,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
 
 
 def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
-    traits.stuck |= bool(inbound_nodes.stuck(config))
+    traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     outputs = config.get("output_layers")
     if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):

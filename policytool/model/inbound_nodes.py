@@ -74,7 +74,7 @@ def tensors(value: Json) -> Iterator[Node]:
                 pending += reversed(item)
 
 
-def takes_several(entry: Mapping[str, Json]) -> bool:
+def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
     """Return whether some call of a layer takes a list of tensors, as configs of Keras 2 say it."""
     nodes = entry.get("inbound_nodes")
     return isinstance(nodes, list) and any(
@@ -82,7 +82,7 @@ def takes_several(entry: Mapping[str, Json]) -> bool:
     )
 
 
-def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
+def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
     """
     Return the layers of a functional model's config that have a call which cannot be made, in the
     order of the config; nothing for a model of any release.
@@ -98,8 +98,8 @@ def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, 
         layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
         for layer, entry in entries.items()
     }
-    loose = set() if from_zero else _counted_otherwise(entries)
-    if _in_order(calls, loose):
+    loose = set() if from_zero else _layers_with_other_counts(entries)
+    if _is_in_call_order(calls, loose):
         return ()
     order: TopologicalSorter[Node] = TopologicalSorter()
     for layer, nodes in calls.items():
@@ -168,10 +168,10 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
     """
     return any(
         keras_objects.class_of(entry) == SEQUENTIAL for entry in _entries(config).values()
-    ) or bool(stuck(config, from_zero=True))
+    ) or bool(uncallable_layers(config, from_zero=True))
 
 
-def behind_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     """
     Yield the class of each layer of a Sequential that is the first to need the tensor of a
     functional model in front of it.
@@ -196,13 +196,13 @@ def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     }
 
 
-def _counted_otherwise(entries: Mapping[str, dict[str, Json]]) -> set[str]:
+def _layers_with_other_counts(entries: Mapping[str, dict[str, Json]]) -> set[str]:
     """Return the layers of which any call counts as the first."""
     within = {inner for entry in entries.values() for inner in _below(entry)}
     return {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
 
 
-def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
+def _is_in_call_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
     """
     Return whether each call uses only results of earlier calls, as in most files. This check avoids
     a topological sort, which needs 250 MB for a graph of half a million calls.

@@ -92,7 +92,7 @@ class Resolver:
         if site.class_name == INPUT_CLASS:
             return self._read_input(site)
         if site.spelled is Unspelled.ABSENT or site.spelled is None:
-            return self._read_unsaid(site)
+            return self._read_missing(site)
         try:
             stored_policy = generations.parse(site.spelled, self.origins[-1].generation)
         except SpellingError as error:
@@ -105,7 +105,9 @@ class Resolver:
         if isinstance(stored_policy, PolicyMap):
             return self._read_map(site, stored_policy, source)
         return _Reading(
-            policy=self._settle(stored_policy, site), source=source, deprecated=deprecated
+            policy=self._without_doubtful_scale(stored_policy, site),
+            source=source,
+            deprecated=deprecated,
         )
 
     def _read_input(self, site: Site) -> _Reading:
@@ -117,7 +119,7 @@ class Resolver:
             source=Source.DECLARED if declared else Source.DEFAULT,
         )
 
-    def _read_unsaid(self, site: Site) -> _Reading:
+    def _read_missing(self, site: Site) -> _Reading:
         if self.floatx is not None and not site.is_model:
             return _Reading(policy=policy.policy_from_name(self.floatx), source=Source.DEFAULT)
         return _Reading(policy=None, source=Source.GLOBAL)
@@ -153,7 +155,7 @@ class Resolver:
         minor = release.id.removeprefix("keras3.")
         return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
 
-    def _settle(self, stored_policy: Policy, site: Site) -> Policy:
+    def _without_doubtful_scale(self, stored_policy: Policy, site: Site) -> Policy:
         """
         Return the policy; drop its loss scale unless all releases that may have written the file
         agree on it.

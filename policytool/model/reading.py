@@ -319,7 +319,7 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), config_traits.of(None), storage.NOTHING),
+        loaders=compatibility.verdicts(document, (), config_traits.of(None), storage.NO_VARIABLES),
     )
 
 

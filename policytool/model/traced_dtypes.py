@@ -61,13 +61,13 @@ class Tally:
             for dtype in op.dtypes:
                 self.listed[op.op, dtype] += count
 
-    def include(self, other: Tally) -> None:
+    def add_tally(self, other: Tally) -> None:
         """Count what stands elsewhere too."""
         self.dtypes |= other.dtypes
         self.computing |= other.computing
         self.listed += other.listed
 
-    def meet(self, other: Tally) -> None:
+    def merge_entry_point(self, other: Tally) -> None:
         """Take in what another entry point was seen to do, which mostly does the same."""
         self.dtypes |= other.dtypes
         self.computing |= other.computing
@@ -120,7 +120,7 @@ def of_layers(
     if not document.traces or not placed.sites:
         return total, own
     lines = {
-        tensor.node: _line(placed.sites, index)
+        tensor.node: _ancestors(placed.sites, index)
         for index, tensors in placed.tensors.items()
         for tensor in tensors
         if tensor.node is not None
@@ -135,11 +135,11 @@ def of_layers(
                 places[op.scope] = names.site(op.scope, known)
             seen[places[op.scope]].add(op, count)
         for index, tally in seen.items():
-            own[index].meet(tally)
+            own[index].merge_entry_point(tally)
     for index, tally in own.items():
         above: int | None = index
         while above is not None:
-            total[above].include(tally)
+            total[above].add_tally(tally)
             above = placed.sites[above].parent
     return total, own
 
@@ -185,7 +185,7 @@ def of_scopes(
             seen[group].add(op, count)
         for group, tally in seen.items():
             if group in groups or tally.computing:  # a scope that only carries values is no layer
-                tallies.setdefault(group, Tally()).meet(tally)
+                tallies.setdefault(group, Tally()).merge_entry_point(tally)
     return tallies
 
 
@@ -241,7 +241,7 @@ def _prefixes(names: Scope) -> Iterator[Scope]:
     return (names[:end] for end in range(1, len(names) + 1))
 
 
-def _line(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
+def _ancestors(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
     """Return the names from the model down to a layer, each with the index of its site."""
     ancestors: list[tuple[str, int]] = []
     above: int | None = index

@@ -84,12 +84,12 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
                 what=f"the layer name {short(name)!r} is a path that leads outside the model "
                 "directory"
             )
-    yield from of_file(loaded.document)
+    yield from reasons_of_file(loaded.document)
     for hazard in needed_objects(loaded, model_hazards, compiles=compiles):
         yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}", is_custom=True)
 
 
-def of_file(document: Document) -> Iterator[Reason]:
+def reasons_of_file(document: Document) -> Iterator[Reason]:
     """
     Yield the same of the ops of a SavedModel's graph and of what its reader observed, which is all
     that there is to a file without Keras metadata.
@@ -129,7 +129,7 @@ def needed_objects(
             yield hazard
 
 
-def names_needed(loaded: LoadedModel) -> list[str]:
+def needed_names(loaded: LoadedModel) -> list[str]:
     """Return the names by which the file calls what ``--custom-objects`` has to define."""
     return sorted({hazard.name for hazard in needed_objects(loaded, loaded.hazards)})
 

@@ -120,7 +120,7 @@ def read_weights(
             "--weights is only for architectures (JSON, YAML), but "
             f"{sources[-1].input.display_path} has its own weights"
         )
-    return hand_over.take_weights(weights)
+    return hand_over.copy_weights(weights)
 
 
 def prepare_side(

@@ -171,34 +171,14 @@ class HandOver(ExitStack):
         key = (path.absolute(), compiles)
         if key in self._taken and not is_own:
             return self._taken[key]
-        model_format = self._recognised(path, display_path)
+        model_format = self._detect_format(path, display_path)
         if why := _NOT_RUN.get(model_format.document_format):
             raise ModelFileError(display_path, "not-runnable", why)
         copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
-        with steps.budget(display_path):
-            document = format_detection.document(copied, display_path)
-            if why := _NOT_RUN.get(document.format):
-                raise ModelFileError(display_path, "not-runnable", why)
-            format_detection.refuse_ambiguity(document)
-            loaded = reading.load_model(document) if document.config_part is not None else None
-            reasons = (
-                untrusted_code.of_file(document)
-                if loaded is None
-                else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
-            )
-            message = (
-                None
-                if self._trust
-                else untrusted_code.refusal(reasons, custom_objects=self._custom_objects)
-            )
-        if message is not None:
-            raise ModelFileError(display_path, "runs-code", message)
-        _remove_links(copied)
-        copy = PrivateCopy(path=copied, document=document, loaded=loaded)
-        self._taken[key] = copy
-        return copy
+        self._taken[key] = self._checked(copied, display_path, compiles=compiles)
+        return self._taken[key]
 
-    def take_weights(self, path: Path) -> PrivateCopy:
+    def copy_weights(self, path: Path) -> PrivateCopy:
         """
         Return a copy of a file that contains the weights of an architecture.
 
@@ -212,7 +192,7 @@ class HandOver(ExitStack):
         # TensorFlow calls a checkpoint by the name without its suffix
         index = path.with_name(f"{path.name}{INDEX}")
         whole = index if index.exists() and not path.exists() else path
-        model_format = self._recognised(whole, display_path)
+        model_format = self._detect_format(whole, display_path)
         if model_format.document_format in WITHOUT_WEIGHTS:
             raise ModelFileError(
                 display_path, "no-weights", f"is {model_format.title}, which contains no weights"
@@ -220,22 +200,46 @@ class HandOver(ExitStack):
         if model_format is checkpoint.FORMAT:
             whole = local(whole_checkpoint(whole) or whole)
         copied = self._copy(whole, display_path, model_format, follow=self._trust)
+        copy = self._checked(copied, display_path, is_model=False)
+        if model_format is checkpoint.FORMAT:
+            copied = copied.with_suffix("")
+        elif copy.document.layout is Layout.OBJECT_PATHS and model_format is hdf5.FORMAT:
+            copied = copied.rename(copied.with_name(f"{_NAME}{WEIGHTS_SUFFIX}"))
+        self._taken[key] = replace(copy, path=copied)
+        return self._taken[key]
+
+    def _checked(
+        self, copied: Path, display_path: str, *, is_model: bool = True, compiles: bool = False
+    ) -> PrivateCopy:
+        """
+        Return a copied file, read and checked, without its links.
+
+        :param is_model: whether TensorFlow will run it; otherwise it contains only weights
+        :raises ModelFileError: if the copy cannot be read or run, or needs trust.
+        """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
+            if is_model and (why := _NOT_RUN.get(document.format)):
+                raise ModelFileError(display_path, "not-runnable", why)
             format_detection.refuse_ambiguity(document)
+            has_config = is_model and document.config_part is not None
+            loaded = reading.load_model(document) if has_config else None
+            reasons = (
+                untrusted_code.reasons_of_file(document)
+                if loaded is None
+                else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
+            )
             message = (
-                None if self._trust else untrusted_code.refusal(untrusted_code.of_file(document))
+                None
+                if self._trust
+                else untrusted_code.refusal(
+                    reasons, custom_objects=is_model and self._custom_objects
+                )
             )
         if message is not None:
             raise ModelFileError(display_path, "runs-code", message)
         _remove_links(copied)
-        if model_format is checkpoint.FORMAT:
-            copied = copied.with_suffix("")
-        elif document.layout is Layout.OBJECT_PATHS and model_format is hdf5.FORMAT:
-            copied = copied.rename(copied.with_name(f"{_NAME}{WEIGHTS_SUFFIX}"))
-        copy = PrivateCopy(path=copied, document=document, loaded=None)
-        self._taken[key] = copy
-        return copy
+        return PrivateCopy(path=copied, document=document, loaded=loaded)
 
     def change(
         self, copy: PrivateCopy, changed: LoadedModel, plan: Plan, folder: Path
@@ -262,10 +266,10 @@ class HandOver(ExitStack):
         return PrivateCopy(path=target, document=changed.document, loaded=changed)
 
     @staticmethod
-    def _recognised(path: Path, display_path: str) -> Format:
+    def _detect_format(path: Path, display_path: str) -> Format:
         probe = Probe(path, display_path)
         with format_detection.reading_failures(probe):
-            return format_detection.recognised(probe)
+            return format_detection.detect_format(probe)
 
     def _copy(self, path: Path, display_path: str, model_format: Format, *, follow: bool) -> Path:
         """
@@ -274,13 +278,16 @@ class HandOver(ExitStack):
         :param follow: whether links that lead out of the model are followed
         """
         probe = Probe(path, display_path)
-        with format_detection.reading_failures(probe), _space(display_path, self.path):
+        with (
+            format_detection.reading_failures(probe),
+            _reporting_full_disk(display_path, self.path),
+        ):
             parts = tuple(_parts(probe, model_format, follow=follow))
             _check_space(parts)
             home = self.folder()
             for part in parts:
                 _copy_part(part, home)
-        return home / _own_name(model_format)
+        return home / _copy_name(model_format)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,7 +300,7 @@ class _Part:
     """Whether it is copied as a link, because it leads out of the model."""
 
 
-def _own_name(model_format: Format) -> str:
+def _copy_name(model_format: Format) -> str:
     """Return the name of a model's copy in its directory."""
     if model_format is checkpoint.FORMAT:
         return f"{_NAME}{INDEX}"
@@ -309,7 +316,7 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
     :raises ModelFileError: if the shard map is invalid.
     :raises OSError: if the directory cannot be read.
     """
-    path, name = local(probe.path), Path(_own_name(model_format))
+    path, name = local(probe.path), Path(_copy_name(model_format))
     if model_format.is_directory:
         walk = _Walk(path, model_format, follow=follow)
         for entry in sorted(probe.names):
@@ -357,18 +364,14 @@ class _Walk:
         :param above: the folders that are being walked, into which no link is followed again
         """
         path = self._root / name
-        if path.is_symlink() and self._stays(name):
-            yield _Part(source=path, name=name, is_link=True)
-            return
-        if not path.is_dir():
-            yield _Part(source=path, name=name)
-            return
-        real = os.path.realpath(path)
-        if real not in above:
+        is_link = path.is_symlink() and self._stays_link(name)
+        if is_link or not path.is_dir():
+            yield _Part(source=path, name=name, is_link=is_link)
+        elif (real := os.path.realpath(path)) not in above:
             for entry in sorted(opening.names(path)):
                 yield from self.parts(name / entry, above | {real})
 
-    def _stays(self, name: Path) -> bool:
+    def _stays_link(self, name: Path) -> bool:
         """
         Return whether a link stays one: that of an asset which leads out of the model, and whose
         target is not trusted. The targets of its other files are read as part of it.
@@ -414,7 +417,7 @@ def _stored_size(path: Path) -> int:
 
 
 @contextmanager
-def _space(display_path: str, home: Path) -> Iterator[None]:
+def _reporting_full_disk(display_path: str, home: Path) -> Iterator[None]:
     """
     Convert an error about a full disk into a message.
 

@@ -221,12 +221,12 @@ class _Pair:
         self, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> Iterator[PredictedOutput]:
         """Yield the comparison of each output of one call."""
-        for place, other in self._places(before["outputs"], after["outputs"]):
+        for place, other in self._matching_outputs(before["outputs"], after["outputs"]):
             output_before, output_after = before["outputs"][place], after["outputs"][other]
             first = self._arrays(0, before, place)
             second = self._arrays(1, after, other)
             if [array.shape for array in first] != [array.shape for array in second]:
-                raise self._otherwise(
+                raise self._outputs_error(
                     f"returns output {output_before['name']} with the shape {second[0].shape}, but "
                     f"{self.sides[0].which} returns {first[0].shape}"
                 )
@@ -239,12 +239,12 @@ class _Pair:
             for batch in range(call["batches"])
         ]
 
-    def _places(
+    def _matching_outputs(
         self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
     ) -> Iterator[tuple[int, int]]:
         """Yield pairs of output positions: by name if all names are equal, or else in order."""
         if len(before) != len(after):
-            raise self._otherwise(
+            raise self._outputs_error(
                 f"returns {len(after)} outputs, but {self.sides[0].which} returns {len(before)}"
             )
         names, others = ([output["name"] for output in outputs] for outputs in (before, after))
@@ -253,7 +253,7 @@ class _Pair:
             (place, others.index(name) if by_name else place) for place, name in enumerate(names)
         )
 
-    def _otherwise(self, what: str) -> ModelFileError:
+    def _outputs_error(self, what: str) -> ModelFileError:
         return ModelFileError(self.sides[1].model.path, "outputs", f"{what}; nothing was written")
 
 
@@ -304,10 +304,13 @@ def _blocks(
     for array, other_array in zip(first, second, strict=True):
         values, others = array.reshape(-1), other_array.reshape(-1)
         for start in range(0, values.size, _BLOCK):
-            yield _exact(values[start : start + _BLOCK]), _exact(others[start : start + _BLOCK])
+            yield (
+                _comparable(values[start : start + _BLOCK]),
+                _comparable(others[start : start + _BLOCK]),
+            )
 
 
-def _exact(values: NDArray[Any]) -> NDArray[Any]:
+def _comparable(values: NDArray[Any]) -> NDArray[Any]:
     """Return floats as float64, which holds them all, and texts as bytes."""
     import numpy as np
 

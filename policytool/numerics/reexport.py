@@ -54,19 +54,13 @@ def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]
             "again from its original code"
         )
         raise ModelFileError(planned.document.path, "no-config", message)
-    layers = planned.layers
     return {
         "config": config,
         "training": metadata.get("training_config") or None,
         "policy_before": before.layers[0].policy,
-        "policy": layers[0].policy,
+        "policy": planned.layers[0].policy,
         "policies": {
-            layer.path: layer.policy
-            for layer in layers
-            if layer.policy
-            and layer.source is not Source.UNKNOWN
-            and layer.class_name != INPUT_CLASS
-            and dtypes.is_float(layer.compute_dtype)
+            layer.path: layer.policy for layer in _planned_layers(planned.model) if layer.policy
         },
     }
 
@@ -106,7 +100,7 @@ class ReexportComparison:
     retyped: tuple[str, ...] = ()
     """Outputs of signatures whose dtype is another than it was, as sentences' parts."""
 
-    otherwise: tuple[str, ...] = ()
+    other_policies: tuple[str, ...] = ()
     """
     Parts of built-in layers that this release of the library builds in another policy than the one
     that wrote the file, as sentences' parts.
@@ -118,19 +112,29 @@ class ReexportComparison:
 
 def compare_result(
     before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
-) -> ReexportComparison:
+) -> ReexportComparison | str:
     """
-    Return the comparison for the report. Call it only if :func:`differences` yields nothing.
+    Return the comparison for the report, or the first difference between the result and the plan,
+    as a sentence.
 
     :raises BundleError: where a checkpoint cannot be read.
     """
-    old, new = _stored_variables(before, source), _stored_variables(after, draft)
     names = _matching_paths(planned.model, after.model)
-    identical = sum(
-        _bits(old[key]) == _bits(new[_renamed_key(key, names)])
-        for key in old
-        if _renamed_key(key, names) in new
+    difference = next(
+        chain(
+            _policy_differences(planned.model, after.model, names),
+            _signature_differences(before.model, after.model),
+            _trace_differences(after.model),
+        ),
+        None,
     )
+    if difference is not None:
+        return difference
+    old, new = _stored_variables(before, source), _stored_variables(after, draft)
+    new_by_key = {key: new.get((names.get(key[0], key[0]), key[1])) for key in old}
+    difference = next(_value_differences(old, new_by_key, len(new)), None)
+    if difference is not None:
+        return difference
     retyped = tuple(
         (
             f"output {name} of signature {signature.name} is now {result.outputs[name]} instead of "
@@ -149,28 +153,27 @@ def compare_result(
     )
     return ReexportComparison(
         variables=len(old),
-        identical=identical,
+        identical=sum(
+            other is not None and _fingerprint(old[key]) == _fingerprint(other)
+            for key, other in new_by_key.items()
+        ),
         retyped=retyped,
-        otherwise=otherwise,
+        other_policies=otherwise,
         judged=sum(1 for _ in _judged_layers(after.model)),
     )
 
 
-def differences(
-    before: LoadedModel, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
+def _value_differences(
+    old: Mapping[Key, StoredVariable], new: Mapping[Key, StoredVariable | None], count: int
 ) -> Iterator[str]:
     """
-    Yield each difference between the result and the plan, as a sentence.
+    Yield a sentence for each variable with other values in the result.
 
-    :raises BundleError: where a checkpoint cannot be read.
+    :param new: by the keys of the original, what the result has
+    :param count: how many variables the result has
     """
-    names = _matching_paths(planned.model, after.model)
-    yield from _policy_differences(planned.model, after.model, names)
-    yield from _signature_differences(before.model, after.model)
-    yield from _trace_differences(after.model)
-    old, new = _stored_variables(before, source), _stored_variables(after, draft)
     for key, stored in old.items():
-        other = new.get(_renamed_key(key, names))
+        other = new[key]
         what = f"{key[0]} {key[1]}"
         if other is None:
             yield f"{what} is missing from the result"
@@ -179,8 +182,8 @@ def differences(
                 f"{what} differs from the original even after the cast from {stored.dtype} to "
                 f"{other.dtype}"
             )
-    if len(new) != len(old):
-        yield f"the result has {len(new)} variables, but the original has {len(old)}"
+    if count != len(old):
+        yield f"the result has {count} variables, but the original has {len(old)}"
 
 
 def count_casts(
@@ -275,7 +278,7 @@ def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
     return bool(expected_array.tobytes() == b"".join(other.bundle.chunks(second)))
 
 
-def _bits(stored: StoredVariable) -> tuple[str, int, int]:
+def _fingerprint(stored: StoredVariable) -> tuple[str, int, int]:
     """
     Return what two variables have alike where they are the same bit for bit: their checksums cover
     every byte.
@@ -314,10 +317,6 @@ def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
             else next((other for other in siblings if other not in result_paths.values()), path)
         )
     return result_paths
-
-
-def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
-    return names.get(key[0], key[0]), key[1]
 
 
 def _policy_differences(planned: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
@@ -422,14 +421,3 @@ def _trace_differences(after: Model) -> Iterator[str]:
                 f"{layer.path} has the policy {layer.policy}, but its graph computes in "
                 f"{' and '.join(sorted(op_dtypes))}"
             )
-
-
-__all__ = [
-    "ReexportComparison",
-    "build_arguments",
-    "compare_result",
-    "count_casts",
-    "differences",
-    "planned_model",
-    "reexport_job",
-]

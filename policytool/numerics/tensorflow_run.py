@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
@@ -134,37 +135,38 @@ class Reexport:
 
     def notes(self) -> Iterator[Note]:
         """Yield what is to be told of it."""
+        warning = partial(Note, severity=NoteSeverity.WARNING)
         if not self.traces:
-            message = (
-                "neither the file nor the result contains traced functions (save_traces=False), "
-                "so every release builds the layers from their configs"
-            )
-            yield Note(severity=NoteSeverity.NOTE, code="no-traces", message=message)
-        if self.load_under not in {None, "float32"}:
-            message = (
-                "custom classes in the model build layers with the global policy; call "
-                f"mixed_precision.set_global_policy({self.load_under!r}) before you load the model"
-            )
-            yield Note(severity=NoteSeverity.WARNING, code="load-under-policy", message=message)
-        for text in self.held.otherwise:
             yield Note(
-                severity=NoteSeverity.WARNING,
+                severity=NoteSeverity.NOTE,
+                code="no-traces",
+                message="neither the file nor the result contains traced functions "
+                "(save_traces=False), so every release builds the layers from their configs",
+            )
+        if self.load_under not in {None, "float32"}:
+            yield warning(
+                code="load-under-policy",
+                message="custom classes in the model build layers with the global policy; call "
+                f"mixed_precision.set_global_policy({self.load_under!r}) before you load the model",
+            )
+        yield from (
+            warning(
                 code="library-decides",
                 message=f"{text}: the layer that contains it sets this policy, but the release "
                 "that wrote the file set a different one",
             )
-        for text in self.held.retyped:
-            yield Note(
-                severity=NoteSeverity.WARNING,
-                code="signature-dtype",
-                message=f"{text}; callers receive this dtype",
-            )
+            for text in self.held.other_policies
+        )
+        yield from (
+            warning(code="signature-dtype", message=f"{text}; callers receive this dtype")
+            for text in self.held.retyped
+        )
         if self.optimizer is not None and self.optimizer["lost"]:
-            message = (
-                f"{self.optimizer['lost']} values of the optimizer state do not match the "
-                "optimizer that the library builds, so they are reset"
+            yield warning(
+                code="optimizer-state-lost",
+                message=f"{self.optimizer['lost']} values of the optimizer state do not match the "
+                "optimizer that the library builds, so they are reset",
             )
-            yield Note(severity=NoteSeverity.WARNING, code="optimizer-state-lost", message=message)
 
 
 class ToleranceMissedError(PolicytoolError):
@@ -231,10 +233,11 @@ class TensorFlowRun:
                 shutil.copytree(model, draft.create(), dirs_exist_ok=True)
             return {}
 
-        def compare(draft: DirectoryDraft) -> None:
-            self._note_reexport(planned, draft.path, result)
-
-        return Output(draft=DirectoryDraft, fill=fill, compare=compare)
+        return Output(
+            draft=DirectoryDraft,
+            fill=fill,
+            compare=lambda draft: self._note_reexport(planned, draft.path, result),
+        )
 
     def _note_reexport(self, planned: LoadedModel, draft: Path, result: Mapping[str, Any]) -> None:
         """
@@ -242,39 +245,33 @@ class TensorFlowRun:
 
         :raises ModelFileError: where it differs from the original or the plan.
         """
+        from policytool.numerics import reexport
+
         self.after = after = _load(draft, self.plan.path)
-        compared = self._compare_result(planned, after, local(self.source), draft)
-        own = [
-            site
+        try:
+            compared = reexport.compare_result(
+                self.loaded, planned, after, local(self.source), draft
+            )
+        except BundleError as error:
+            raise ModelFileError(self.plan.path, error.code, str(error)) from error
+        if isinstance(compared, str):
+            raise ModelFileError(
+                self.plan.path,
+                "retrace-differs",
+                f"was re-exported, but differs from the plan: {compared}; nothing was written",
+            )
+        has_custom_classes = any(
+            custom_classes.is_opaque(site) and not layer_facts(site.class_name).is_opaque
             for site in after.placed.sites
-            if custom_classes.is_opaque(site) and not layer_facts(site.class_name).is_opaque
-        ]
+        )
         self.retraced = Reexport(
             held=compared,
             versions=result["versions"],
             traces=result["traces"],
             signatures=tuple(result["signatures"]),
             optimizer=result["optimizer"],
-            load_under=after.layers[0].policy if own else None,
+            load_under=after.layers[0].policy if has_custom_classes else None,
         )
-
-    def _compare_result(
-        self, planned: LoadedModel, after: LoadedModel, source: Path, draft: Path
-    ) -> ReexportComparison:
-        from policytool.numerics import reexport
-
-        sides = (self.loaded, planned, after, source, draft)
-        try:
-            wrong = next(reexport.differences(*sides), None)
-            if wrong is not None:
-                raise ModelFileError(
-                    self.plan.path,
-                    "retrace-differs",
-                    f"was re-exported, but differs from the plan: {wrong}; nothing was written",
-                )
-            return reexport.compare_result(*sides)
-        except BundleError as error:
-            raise ModelFileError(self.plan.path, error.code, str(error)) from error
 
     def verifies(self) -> bool:
         """Return whether predictions are to be compared; if not, ``obstacle`` may say why."""
@@ -378,8 +375,7 @@ class TensorFlowRun:
     def _sides(
         self, source: PrivateCopy, result: PrivateCopy
     ) -> tuple[PredictionSide, PredictionSide]:
-        conversion = self.plan.conversion
-        family = self.loaded.family
+        conversion, family = self.plan.conversion, self.loaded.family
         before = PredictionSide(
             which="the original" if conversion is None else "the source",
             copy=source,
@@ -390,8 +386,7 @@ class TensorFlowRun:
         if conversion is not None:
             from policytool.migration.convert.target import Target
 
-            target = Target(loader=conversion.target, container=conversion.content.container)
-            family = target.family
+            family = Target(loader=conversion.target, container=conversion.content.container).family
         return before, replace(
             before, which="the result", copy=result, family=family, model=result.model.model
         )
@@ -402,7 +397,10 @@ class TensorFlowRun:
         """
         Return what the child answers for each side, with fewer rows where memory does not suffice.
         """
-        limit = self._limit(sides)
+        is_unlimited = self.tools.verify is not None or self.tools.worker.has_memory_limit
+        limit = (
+            None if is_unlimited else memory_limit(max(side.model.summary.bytes for side in sides))
+        )
         self.memory_limit = limit.bytes if limit is not None else None
         for rows in _ROWS:
             try:
@@ -414,12 +412,6 @@ class TensorFlowRun:
                 if not error.lacked_memory or rows == _ROWS[-1]:
                     raise
         raise AssertionError  # the last number of rows returns or raises
-
-    def _limit(self, sides: tuple[PredictionSide, PredictionSide]) -> MemoryLimit | None:
-        """Return the limit of a comparison that nobody asked for; None for any other."""
-        if self.tools.verify is not None or self.tools.worker.has_memory_limit:
-            return None
-        return memory_limit(max(side.model.summary.bytes for side in sides))
 
     def _predict(
         self,
@@ -434,7 +426,6 @@ class TensorFlowRun:
         """
         first, second = sides
         names = ("source", "target") if second.is_converted else ("", "")
-        worker = self.tools.target if second.is_converted else None
         self._predicts_with_result = False
         before = self._run_job(
             first.job(folder, rows=rows, memory=limit), first.copy, side=names[0]
@@ -443,7 +434,7 @@ class TensorFlowRun:
         return before, self._run_job(
             second.job(folder, before["calls"], rows=rows, memory=limit),
             second.copy,
-            worker,
+            self.tools.target if second.is_converted else None,
             side=names[1],
         )
 
@@ -476,7 +467,7 @@ class TensorFlowRun:
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
                 "registered": custom_classes.names(self.loaded.sites),
-                "needed": [] if self.tools.trust else untrusted_code.names_needed(copy.model),
+                "needed": [] if self.tools.trust else untrusted_code.needed_names(copy.model),
                 "trust": self.tools.trust,
             },
             side=side,

@@ -292,11 +292,11 @@ class Worker:
         except OSError as error:
             self.close()
             message = (
-                f"{self._about}{python} cannot be run ({error.strerror or error}); specify an "
+                f"{self._message_prefix}{python} cannot be run ({error.strerror or error}); specify an "
                 f"interpreter that has TensorFlow: {self._option}"
             )
             raise WorkerError("no-python", message, ended=True) from error
-        self._stack.callback(lambda: child.end(0 if interrupts.has_arrived() else GRACE))
+        self._stack.callback(lambda: child.end(0 if interrupts.is_interrupted() else GRACE))
         self._child = child
         return child
 
@@ -307,7 +307,9 @@ class Worker:
                 f"install it with {INSTALL}, or specify an interpreter that has TensorFlow: "
                 f"{self._option}"
             )
-            return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
+            return WorkerError(
+                code, f"{self._message_prefix}{python} {_MISSING[code]} ({message}); {hint}"
+            )
         if code == "memory":
             return WorkerError(
                 code,
@@ -333,7 +335,7 @@ class Worker:
         )
 
     @property
-    def _about(self) -> str:
+    def _message_prefix(self) -> str:
         return f"the conversion's {self._side} cannot be loaded: " if self._side else ""
 
     @property

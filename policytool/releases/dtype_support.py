@@ -31,12 +31,12 @@ def measurements() -> Facts:
     return facts
 
 
-def trouble(library: str, class_name: str, policy: str) -> str | None:
+def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     """
     Return why a layer of the class cannot be built or run under a policy, whatever its arguments;
     None where it can.
 
-    Trouble that goes away with another initialiser is not the class's own: :func:`undrawable` tells
+    Trouble that goes away with another initialiser is not the class's own: :func:`initializer_failure` tells
     of it.
     """
     cases = _cases(library, class_name)
@@ -53,16 +53,16 @@ def trouble(library: str, class_name: str, policy: str) -> str | None:
     return messages[0] if messages and all(messages) else None
 
 
-def unbuildable(library: str, class_name: str, policy: str) -> str | None:
+def build_failure(library: str, class_name: str, policy: str) -> str | None:
     """
     Return why a layer of the class cannot even be built under a policy, which loading does; None
     where it can, though it may not run.
     """
     stages = {facts.get(policy, {}).get("fails") for facts in _cases(library, class_name).values()}
-    return trouble(library, class_name, policy) if stages <= {"construct", "build"} else None
+    return layer_failure(library, class_name, policy) if stages <= {"construct", "build"} else None
 
 
-def undrawable(library: str, initializer: str, dtype: str) -> str | None:
+def initializer_failure(library: str, initializer: str, dtype: str) -> str | None:
     """
     Return why an initializer cannot create variables of a dtype, as loading requires; None if it
     can.
@@ -112,12 +112,12 @@ def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
     ``data/casts.json`` is what came of trying it (``fixtures/kernels.py``); a class that was not
     tried casts all of them.
     """
-    names = _uncast(library).get(class_name, frozenset())
+    names = _uncast_arguments(library).get(class_name, frozenset())
     return bool(names) if variable.isdigit() else variable in names
 
 
 @cache
-def _uncast(library: str) -> Mapping[str, frozenset[str]]:
+def _uncast_arguments(library: str) -> Mapping[str, frozenset[str]]:
     names_by_class: dict[str, frozenset[str]] = defaultdict(frozenset)
     for case, names in data.read("casts")["uncast"].get(library, {}).items():
         names_by_class[case.partition("[")[0]] |= frozenset(names)

@@ -193,7 +193,7 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
             if operation.takes_more
             else keys.keys() - operation.config.keys() - set(operation.required)
         ),
-        *_named(use, operation.built.surplus(len(use.args), frozenset(call_arguments))),
+        *_argument_names(use, operation.built.surplus(len(use.args), frozenset(call_arguments))),
     }
     call_arguments |= zip(operation.built.positional, use.args, strict=False)
     lacking = {
@@ -238,10 +238,10 @@ def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjecti
     surplus = operation.run.surplus(count, names) - operation.built.surplus(count, names)
     if surplus:
         words = "{} has no {} when the model is called, although it loads"
-        yield _objection(use, words, _named(use, surplus))
+        yield _objection(use, words, _argument_names(use, surplus))
 
 
-def _named(use: OperationUse, arguments: Iterable[str]) -> set[str]:
+def _argument_names(use: OperationUse, arguments: Iterable[str]) -> set[str]:
     """Return the names of arguments; for arguments by position, the name that some release has."""
     names = max((entry["call"] for entry in _entries(use.module, use.class_name)), key=len)
     places = {f"#{number}": name for number, name in enumerate(names, 1)}

@@ -87,7 +87,7 @@ def objection(
     accepts it.
     """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
-    column = loader + _MODULE if module and loader + _MODULE in _position() else loader
+    column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
     if column in _columns(facts.get("missing", "")):
         return Objection(missing=True)
     if column in _columns(facts.get("fails", "")):
@@ -110,19 +110,19 @@ def objection(
     return Objection(refused=tuple(sorted(refused)), values=tuple(sorted(values)), lacking=lacking)
 
 
-def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
+def unreliable_loaders(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
     """Return the releases that fail to load the only config that they write for the class."""
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
     failing_columns = _columns(facts.get("may_fail", ""))
     return frozenset(
         loader
-        for loader in _position()
-        if (loader + _MODULE if module and loader + _MODULE in _position() else loader)
+        for loader in _column_positions()
+        if (loader + _MODULE if module and loader + _MODULE in _column_positions() else loader)
         in failing_columns
     )
 
 
-def computes(activation: str, release: str) -> tuple[float, ...] | None:
+def activation_values(activation: str, release: str) -> tuple[float, ...] | None:
     """
     Return the values of a release's activation at -2.5, -1, 1 and 2.5, if releases differ; None if
     all agree, or if the values are unknown.
@@ -137,7 +137,7 @@ def computes(activation: str, release: str) -> tuple[float, ...] | None:
             return tuple(json.loads(values))
         if any(family_of(other_release) == family_of(release) for other_release in releases):
             family_values.append(values)
-    is_measured = release in _position()
+    is_measured = release in _column_positions()
     return (
         tuple(json.loads(family_values[0])) if len(family_values) == 1 and not is_measured else None
     )
@@ -160,7 +160,7 @@ def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
     writes: Facts = _facts(kind, class_name).get("writes", {})
     columns = [
         column
-        for column in _position()
+        for column in _column_positions()
         if column in LOADERS
         and family_of(column) == family_of(release)
         and is_since(column, release)
@@ -188,7 +188,7 @@ def measurements() -> Facts:
 
 
 @cache
-def _position() -> Mapping[str, int]:
+def _column_positions() -> Mapping[str, int]:
     return {column: index for index, column in enumerate(measurements()["columns"])}
 
 
@@ -199,7 +199,7 @@ def _columns(ranges: str) -> frozenset[str]:
     columns: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")
-        columns.update(every[_position()[first] : _position()[last or first] + 1])
+        columns.update(every[_column_positions()[first] : _column_positions()[last or first] + 1])
     return frozenset(columns)
 
 

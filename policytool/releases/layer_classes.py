@@ -103,7 +103,7 @@ class Values(StrEnum):
     """
 
 
-class MadeLayer(NamedTuple):
+class ImplicitSublayer(NamedTuple):
     """A layer that a layer makes by itself and does not write into its config."""
 
     class_name: str
@@ -171,8 +171,8 @@ class LayerFacts:
     state_in_config: bool = False
     statistics: tuple[str, ...] = ()
     stepwise: bool = False
-    sublayers: Mapping[str, MadeLayer] = field(default_factory=_nothing)
-    sublayers_to_tf25: Mapping[str, MadeLayer] = field(default_factory=_nothing)
+    sublayers: Mapping[str, ImplicitSublayer] = field(default_factory=_nothing)
+    sublayers_to_tf25: Mapping[str, ImplicitSublayer] = field(default_factory=_nothing)
     symbolic_mask: Literal["kept", "converted", "merged", "joined"] | None = None
     takes_ids: bool = False
     untrained: bool = False
@@ -364,7 +364,7 @@ def _known_facts(class_name: str) -> LayerFacts:
         if key in entry:
             entry[key] = MappingProxyType(
                 {
-                    attribute: MadeLayer(**layer_fields)
+                    attribute: ImplicitSublayer(**layer_fields)
                     for attribute, layer_fields in entry[key].items()
                 }
             )

@@ -74,11 +74,11 @@ def slots(
     """
     record = _record(class_name, _measured_release(release))
     if record is None:
-        return _of_cell(class_name, release, config)
+        return _cell_slots(class_name, release, config)
     absent: set[int] = set()
     for condition, positions in record.get("absent", ()):
         if all(
-            _is(config.get(key, record["unsaid"].get(key)), value)
+            _matches_condition(config.get(key, record["unsaid"].get(key)), value)
             for key, value in condition.items()
         ):
             absent.update(positions)
@@ -113,7 +113,7 @@ def may_lack_variables(class_name: str, release: str) -> bool:
     return len(absent) == len(record["slots"])
 
 
-def _of_cell(
+def _cell_slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
     """Return a cell's variables: those of the layer that makes it."""
@@ -131,7 +131,7 @@ def _of_cell(
     )
 
 
-def _is(value: object, condition: str) -> bool:
+def _matches_condition(value: object, condition: str) -> bool:
     return (
         value is not None
         if condition == _SET

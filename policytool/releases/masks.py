@@ -134,7 +134,8 @@ def matching_rows(
         for row in rows
         if set(row.get("call", ())) <= set(call)
         and all(
-            _fits(_argument(config, key), value) for key, value in row.get("arguments", {}).items()
+            _matches_condition(_argument(config, key), value)
+            for key, value in row.get("arguments", {}).items()
         )
     ]
     most = max((_specificity(row) for row in matches), default=0)
@@ -145,7 +146,7 @@ def _specificity(row: Row) -> int:
     return len(row.get("arguments", {})) + len(row.get("call", ()))
 
 
-def _fits(value: object, condition: object) -> bool:
+def _matches_condition(value: object, condition: object) -> bool:
     if condition == POSITIVE:
         return isinstance(value, int | float) and value > 0
     return value == condition

@@ -22,7 +22,7 @@ _CONTAINERS: Final = ("h5", "keras")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def finds(loader: str, container: str, kind: str, name: str) -> bool:
+def resolves_name(loader: str, container: str, kind: str, name: str) -> bool:
     """
     Return whether a loader finds a loss or a metric by a name.
 
@@ -32,7 +32,7 @@ def finds(loader: str, container: str, kind: str, name: str) -> bool:
     return loader in _releases(data.read("training_names")[kind][container].get(name, ""))
 
 
-def is_found_somewhere(kind: str, name: str) -> bool:
+def is_known_name(kind: str, name: str) -> bool:
     """Return whether some release finds a loss or a metric by a name, or has a class so called."""
     known = data.read("training_names")[kind]
     return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)

@@ -149,7 +149,7 @@ def json_pieces(values: object, *, unicode: bool) -> Iterator[str]:
     Yield a report as :func:`json_text` returns it, with a piece for each of the ``JsonItems`` in
     it.
     """
-    yield from _pieces(values, lambda value: _one_line(value, unicode=unicode))
+    yield from _pieces(values, lambda value: _compact_json(value, unicode=unicode))
     yield "\n"
 
 
@@ -194,10 +194,10 @@ def json_text(values: object, *, unicode: bool) -> str:
     Return a report as one line of JSON; without ``unicode``, or if a character would not be seen,
     it is escaped as JSON does it.
     """
-    return _one_line(values, unicode=unicode) + "\n"
+    return _compact_json(values, unicode=unicode) + "\n"
 
 
-def _one_line(values: object, *, unicode: bool) -> str:
+def _compact_json(values: object, *, unicode: bool) -> str:
     text = codec.encode(values, ascii_only=not unicode, nan=False)
     if text.isascii():
         return text.replace("\x7f", "\\u007f")

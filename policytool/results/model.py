@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.commands.audit import Audit as AuditValue
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.formats.document import Address
     from policytool.model.model import (
         Layer,
@@ -101,13 +101,13 @@ class Model(Result):
         """Totals: ``layers``, ``parameters``, ``bytes``, and layers by policy in ``policies``."""
         return self._value.summary
 
-    def _selected(self) -> Selected:
-        from policytool.commands.inspect import Inspection, Selected
+    def _selected(self) -> SelectedInspection:
+        from policytool.commands.inspect import Inspection, SelectedInspection
 
         inspection = Inspection(models=(self._value,), failures=())
-        return Selected(inspection=inspection)
+        return SelectedInspection(inspection=inspection)
 
-    def _report(self) -> Report[Selected]:
+    def _report(self) -> Report[SelectedInspection]:
         from policytool.reports.inspection import REPORTERS, page
 
         return Report(value=self._selected(), page=page, reporters=REPORTERS)

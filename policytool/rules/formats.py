@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
 from policytool.migration import planning
-from policytool.migration.planning.loss_scale import spells_scale
+from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import RETARGETS
 from policytool.migration.planning.policy_formats import OUTDATED
 from policytool.model import config_traits
@@ -69,7 +69,9 @@ def experimental_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
         names = ", ".join(sorted({str(entry.name) for entry in policies}))
         classes = " and ".join(sorted({str(entry.class_name) for entry in policies}))
         scaled = (
-            " with a loss scale" if any(spells_scale(entry.value) for entry in policies) else ""
+            " with a loss scale"
+            if any(has_explicit_scale(entry.value) for entry in policies)
+            else ""
         )
         message = (
             f"{layers} {'uses' if path else 'use'} {names} in the format of the "

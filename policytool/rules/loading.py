@@ -256,7 +256,7 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
 
 
 _AT_MINUS_ONE: Final = 1
-"""Where the value at -1 stands in what :func:`accepted.computes` returns."""
+"""Where the value at -1 stands in what :func:`accepted.activation_values` returns."""
 
 
 @rule(
@@ -285,9 +285,9 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         return
     writer = case.loaded.origins[-1].id
     for name, layers in _changing_activations(case).items():
-        written = known_arguments.computes(name, writer)
+        written = known_arguments.activation_values(name, writer)
         for target in options.targets:
-            computed = known_arguments.computes(name, target)
+            computed = known_arguments.activation_values(name, target)
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield changed_activation.finding(

@@ -79,7 +79,7 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
     with those in it that do.
     """
     named: dict[int, str] = {}
-    for index, reason in keep.on_the_way_out(loaded):
+    for index, reason in keep.final_layers(loaded):
         named.setdefault(index, reason)
     halves = {
         index

@@ -182,7 +182,7 @@ def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     compiled = training_incompatibilities.evidence(
         loaded.document, loaded.placed, keras3=loaded.is_keras3
     )
-    for symbol in training_verdicts.named(compiled) if compiled is not None else ():
+    for symbol in training_verdicts.losses_and_metrics(compiled) if compiled is not None else ():
         if symbol.is_own and not (symbol.is_class or symbol.is_lambda):
             users[symbol.name].setdefault(None)
     return {name: (len(indices), next(iter(indices))) for name, indices in users.items()}

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.loss_scale import spells_scale
+from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.policy_formats import owner
 from policytool.model.model_cache import once_per_model
 from policytool.releases import keras_objects, policy
@@ -53,7 +53,7 @@ class StoredPolicy:
     def is_experimental(self) -> bool:
         """Whether the experimental API wrote it, which TF 2.9 removed."""
         return self.class_name == _EXPERIMENTAL or (
-            self.class_name == _PLAIN and spells_scale(self.value)
+            self.class_name == _PLAIN and has_explicit_scale(self.value)
         )
 
     @property

@@ -8,7 +8,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration import planning
 from policytool.migration.planning import loss_scale
 from policytool.migration.planning.decisions import base_policy
-from policytool.migration.planning.loss_scale import Fate, words
+from policytool.migration.planning.loss_scale import Fate, scale_text
 from policytool.migration.planning.options import LossScales
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import INNER_STATE
@@ -271,7 +271,7 @@ def unnecessary_loss_scaling(case: RuleInput, _options: AuditOptions) -> Iterato
             )
         )
         message = (
-            f"the {optimizer.class_name} scales losses ({words(optimizer.loss_scale)}), but "
+            f"the {optimizer.class_name} scales losses ({scale_text(optimizer.loss_scale)}), but "
             f"no layer computes in float16 (compute dtypes: {used})"
         )
         yield unnecessary_loss_scaling.finding(
@@ -335,7 +335,9 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     if compiled is None:
         return
     for target in _loading_targets(case, options):
-        row = training_incompatibilities.first(training_incompatibilities.LOST, compiled, target)
+        row = training_incompatibilities.first_matching_row(
+            training_incompatibilities.LOST_STATE, compiled, target
+        )
         if row is not None:
             message = (
                 f"{release_name(target)} does not restore the state of the saved optimizer: "

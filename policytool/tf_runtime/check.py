@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import devices
-from .engine.model_run import Running
+from .engine.model_run import DeviceRun
 from .engine.output_trials import Trials
 from .engine.sides import Sides
 from .engine.task_metrics import Task
@@ -64,7 +64,7 @@ def _begin(
     devices.configure(sides.tf, job)
     devices_by_name = {device["name"]: device for device in devices.list_devices(sides.tf)}
     chosen = {
-        name: devices_by_name[devices.short(name)]
+        name: devices_by_name[devices.short_name(name)]
         for name in devices.choose_devices(sides.tf, job["device"])
     }
     if job["inputs"]["function"] is not None:
@@ -84,9 +84,9 @@ def _run_models(
     measurements of the job run one after the other.
     """
 
-    def prepare(device: str) -> Running:
+    def prepare(device: str) -> DeviceRun:
         with sides.tf.device(device):
-            return Running(sides, device, step, task)
+            return DeviceRun(sides, device, step, task)
 
     with devices.unoptimized(sides.tf):
         compared = devices.side_by_side(

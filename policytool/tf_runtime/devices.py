@@ -61,7 +61,7 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
         if options.get("logical") not in (None, count):
             text = "{} CPU devices were requested, but this process was started with {}"
             raise Refused("devices", text.format(options["logical"], count)) from error
-    _determined(tf, bool(options.get("deterministic")))
+    _set_determinism(tf, bool(options.get("deterministic")))
     tf.config.set_soft_device_placement(False)
     if hasattr(
         tf.config.experimental, "enable_tensor_float_32_execution"
@@ -168,7 +168,7 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
         "cudnn": None,
     }
     devices = [
-        {"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
+        {"name": short_name(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
     ]
     physical = tf.config.get_visible_devices("GPU")
     for place, device in enumerate(tf.config.list_logical_devices("GPU")):
@@ -176,7 +176,7 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
         capability = details.get("compute_capability")
         devices.append(
             {
-                "name": short(device.name),
+                "name": short_name(device.name),
                 "kind": "gpu",
                 "model": details.get("device_name"),
                 "compute_capability": ".".join(str(part) for part in capability)
@@ -207,7 +207,7 @@ def choose_devices(tf: Any, choice: str) -> list[str]:
     if choice in ("auto", "all"):
         return best if choice == "all" else best[:1]
     kind, _, number = choice.partition(":")
-    names = {short(name): name for name in names_by_kind["CPU"] + names_by_kind["GPU"]}
+    names = {short_name(name): name for name in names_by_kind["CPU"] + names_by_kind["GPU"]}
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
         text = "unknown device {}; TensorFlow {} detects {}{}"
@@ -223,7 +223,7 @@ def choose_devices(tf: Any, choice: str) -> list[str]:
     return [names[name]]
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """
     Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that
     tensors give.
@@ -243,7 +243,7 @@ def _divide(tf: Any, count: int) -> None:
     divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
 
 
-def _determined(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
     has = hasattr(tf.config.experimental, "enable_op_determinism")
     if deterministic and not has:
         raise Refused(
@@ -373,7 +373,7 @@ def side_by_side(
             failures[place] = error
 
     threads = [
-        threading.Thread(target=work, args=(place,), name=short(device))
+        threading.Thread(target=work, args=(place,), name=short_name(device))
         for place, device in enumerate(devices)
     ]
     for thread in threads:
@@ -395,10 +395,10 @@ def _done(prepare: Callable[[str], Any], device: str) -> Any:
 
 def _named(device: str, error: BaseException) -> Refused:
     if isinstance(error, Refused):
-        return Refused(error.code, "{}: {}".format(short(device), error))
+        return Refused(error.code, "{}: {}".format(short_name(device), error))
     lacked = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
     return Refused(
-        "memory" if lacked else "failed", "{}: {}".format(short(device), sentence(error))
+        "memory" if lacked else "failed", "{}: {}".format(short_name(device), sentence(error))
     )
 
 
@@ -466,7 +466,7 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     tensors of less than 256 KiB, which it leaves to another; None where there was nothing to count.
     What the process has says little: allocators keep what was freed.
     """
-    counts, name = tf.config.experimental, short(device).upper()
+    counts, name = tf.config.experimental, short_name(device).upper()
     if not hasattr(
         counts, "reset_memory_stats"
     ):  # before TF 2.6 a peak is that of the process' whole life

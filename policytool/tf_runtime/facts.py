@@ -19,7 +19,7 @@ _DATA = os.path.join(
 )
 
 
-def kinds(layer: Any) -> set[str]:
+def base_names(layer: Any) -> set[str]:
     """
     Return the names of a layer's class and of its base classes, so that a custom class counts as
     the class that it extends.

@@ -276,7 +276,7 @@ class Library:
         if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
             return self._load_hdf5(path)
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
-        if takes(self.keras.models.load_model, "safe_mode"):
+        if has_argument(self.keras.models.load_model, "safe_mode"):
             options["safe_mode"] = not trust
         return self.keras.models.load_model(path, **options)
 
@@ -305,7 +305,7 @@ class Library:
             internal.enable_unsafe_deserialization()
 
     @contextlib.contextmanager
-    def under(self, name: str | None) -> Iterator[None]:
+    def global_policy(self, name: str | None) -> Iterator[None]:
         """
         Make a policy the global one within the context: what a class's own code builds takes it.
         """
@@ -374,7 +374,7 @@ class Library:
         return None
 
 
-def takes(function: Any, argument: str) -> bool:
+def has_argument(function: Any, argument: str) -> bool:
     """Return whether a function of this release has an argument."""
     return argument in inspect.signature(function).parameters
 
@@ -387,7 +387,7 @@ def is_revived(layer: Any) -> bool:
     return type(layer).__module__.endswith(REVIVED)
 
 
-def below(layer: Any) -> list[Any]:
+def child_layers(layer: Any) -> list[Any]:
     """Return the layers directly in a layer, in the order in which Keras tracks them."""
     if hasattr(layer, "_flatten_layers"):
         layers = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not only those of a model
@@ -412,7 +412,7 @@ def paths(model: Any) -> list[tuple[str, Any]]:
         own_path = (*path, str(layer.name).replace("/", "~1"))
         return [
             ("/".join(own_path), layer),
-            *(entry for child in below(layer) for entry in walk(child, own_path)),
+            *(entry for child in child_layers(layer) for entry in walk(child, own_path)),
         ]
 
     return walk(model, ())

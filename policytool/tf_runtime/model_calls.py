@@ -104,7 +104,7 @@ def match_signature(
     specs = dict(signature.structured_input_signature[1])
     model_inputs = nest.flatten(nested)
     if len(specs) != len(model_inputs):
-        raise _foreign(
+        raise _not_model_call(
             name, "it has {} inputs, but the model has {}".format(len(specs), len(model_inputs))
         )
     names = list(specs)
@@ -133,7 +133,7 @@ def match_signature(
             failed = error  # too small for it
             continue
         for order in _orders(names, specs, model, model_inputs):
-            outputs = _outputs(
+            outputs = _match_outputs(
                 library,
                 model,
                 [
@@ -144,7 +144,7 @@ def match_signature(
             )
             if outputs is not None:
                 return Matched(name, specs, order, outputs)
-        raise _foreign(
+        raise _not_model_call(
             name,
             "for the same inputs, it returns different values than the model loaded by {}".format(
                 library.versions["library"]
@@ -210,7 +210,9 @@ def _fits(spec: Any, tensor: Any) -> bool:
     )
 
 
-def _outputs(library: Library, model: Any, inputs: Sequence[Any], signature_outputs: Any) -> Any:
+def _match_outputs(
+    library: Library, model: Any, inputs: Sequence[Any], signature_outputs: Any
+) -> Any:
     """
     Return, for each output of the signature, the position of the same output of the model; None if
     an output has no counterpart.
@@ -253,7 +255,7 @@ def _are_close(signature_output: Any, model_output: Any, bound: float) -> bool:
     return bool(same.all() and (np.abs(first[finite] - second[finite]) <= bound * largest).all())
 
 
-def _foreign(name: str, why: str) -> Refused:
+def _not_model_call(name: str, why: str) -> Refused:
     message = (
         "signature {} does not match the model's call ({}) and cannot be traced in another dtype, "
         "because the file does not contain its code; export the model again with that code, or "

@@ -97,7 +97,7 @@ class _Search:
         """Return what is said of a node that has no kernel."""
         return {
             "type": node.op,
-            "dtype": self._kernels.blamed(node, self._kind),
+            "dtype": self._kernels.unsupported_dtype(node, self._kind),
             "elsewhere": self._kind != "cpu" and self._kernels.has(node, "cpu"),
             "in_float32": self._kernels.has_in_float32(node, self._kind),
         }
@@ -157,7 +157,7 @@ class _Kernels:
                 )
         return self.has(other, kind)
 
-    def blamed(self, node: Any, kind: str) -> str | None:
+    def unsupported_dtype(self, node: Any, kind: str) -> str | None:
         """
         Return a dtype of the node that no kernel supports for its attribute, preferably a float
         dtype; if every dtype is supported by some kernel, any dtype of the node.

@@ -103,7 +103,7 @@ class _Predictor:
         self.library = library
         self.job = job
         self.which = job["which"]
-        with library.loading(self.which, job["registered"]), library.under(job["policy"]):
+        with library.loading(self.which, job["registered"]), library.global_policy(job["policy"]):
             self.model = library.load(
                 job["model"], compiled=False, trust=job["trust"], as_is=job["as_is"]
             )
@@ -117,11 +117,11 @@ class _Predictor:
 
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""
-        calls = [self._call(call) for call in self._wanted()]
+        calls = [self._call(call) for call in self._compared_calls()]
         given_arrays.write_arrays(self.job["outputs"], self.arrays)
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
-    def _wanted(self) -> list[Mapping[str, Any]]:
+    def _compared_calls(self) -> list[Mapping[str, Any]]:
         """Return the calls to compare; those in ``job["like"]`` include the other file's inputs."""
         if self.job["like"] is not None:
             return [

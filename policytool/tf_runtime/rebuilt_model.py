@@ -55,7 +55,7 @@ class Lookups:
             return with_config(new_config, {**inner, **self._words(inner)})
         return new_config
 
-    def told_as_before(self, model: Any) -> None:
+    def restore_vocabulary_files(self, model: Any) -> None:
         """
         Set the file names in the new lookups to those of the original, not to the paths from which
         this run read them.
@@ -178,14 +178,14 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
     places = shared_places(original)
     try:
-        with library.under(job["policy"]), library.scope():
+        with library.global_policy(job["policy"]), library.scope():
             with library.deserialising():
                 model = (
                     Builder(library, places).model(config)
                     if places
                     else type(original).from_config(config)
                 )
-            _apply(library, model, job["policies"])
+            _apply_policies(library, model, job["policies"])
             if not model.built or not model.weights:
                 _call(library, model, original, nested)
     except Refused:
@@ -193,7 +193,7 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     except Exception as error:  # the code of a class of someone else's can raise anything
         text = "{} cannot be built with the new policies: {}"
         raise Refused("not-buildable", text.format(original.name, sentence(error))) from error
-    lookups.told_as_before(model)
+    lookups.restore_vocabulary_files(model)
     return model
 
 
@@ -313,7 +313,7 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     )
 
 
-def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
+def _apply_policies(library: Library, model: Any, policies: Mapping[str, str]) -> None:
     """Set the policies of the plan on layers that have no variables yet."""
     for path, layer in paths(model):
         policy_name = policies.get(path)

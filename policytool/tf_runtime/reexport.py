@@ -67,7 +67,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _original(library: Library, job: Mapping[str, Any]) -> Any:
-    with library.loading("it", job["registered"]), library.under(job["policy_before"]):
+    with library.loading("it", job["registered"]), library.global_policy(job["policy_before"]):
         return library.load(job["source"], compiled=False, trust=job["trust"])
 
 
@@ -77,7 +77,7 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
     models share, in tf_keras 2.21).
     """
     try:
-        with library.under(job["policy"]):
+        with library.global_policy(job["policy"]):
             library.load(job["draft"], compiled=False, trust=job["trust"])
     except Exception as error:  # whatever the library raises is its refusal
         text = (

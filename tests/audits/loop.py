@@ -70,7 +70,7 @@ def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> 
     try:
         if code != 0 or len(written) != 1:
             return Turn(path=path, outcome="failed", details=(said, text))
-        after = auditing.attempt(discovery.one(str(written[0])), options)
+        after = auditing.attempt(discovery.named_input(str(written[0])), options)
         left = _failing(after) if isinstance(after, Audited) else (str(after),)
         return Turn(path=path, outcome="still" if left else "fixed", details=(said, *left))
     finally:

@@ -58,7 +58,7 @@ def seconds(call: Any) -> float:
 
 def made(library: Any, policy: str) -> Any:
     """Return the model under a policy."""
-    with library.under(policy):
+    with library.global_policy(policy):
         return library.keras.applications.EfficientNetV2B0(weights=None)
 
 

@@ -34,7 +34,7 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.search import Budget
-from policytool.numerics.verdicts.tolerances import GivenTolerance
+from policytool.numerics.verdicts.tolerances import ToleranceOption
 from policytool.numerics.workers import Interpreter, Worker
 from tests.bench.sections import write_section
 
@@ -165,7 +165,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
     """Return the row of a model and a policy."""
     wanted = TuneOptions(
         candidate=Options(to=policy),
-        objective=objective((GivenTolerance(pattern=None, value=TOLERANCE),)),
+        objective=objective((ToleranceOption(pattern=None, value=TOLERANCE),)),
         inputs=path.with_suffix(".npz"),
         device="cpu",
         budget=Budget(),
@@ -173,14 +173,14 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
     written = path.with_name(f"{path.stem}.{policy}{path.suffix}")
     tools = TensorFlowTools(worker=Worker(Interpreter(python=python)))
     with tools.worker, tools.hand_over() as hand_over:
-        source = readable_source(discovery.one(str(path)), wanted, hand_over)
+        source = readable_source(discovery.named_input(str(path)), wanted, hand_over)
         found = candidates(source.loaded, wanted.candidate, keep_rules=False)  # type: ignore[arg-type]  # it has layers
         if policy == "mixed_bfloat16":
             with TrialRuns(source, found, wanted, tools, hand_over) as runs:
                 error = runs.run(frozenset()).error or 0.0
             value = float(f"{SHARE * error:.2g}")
             wanted = replace(
-                wanted, objective=objective((GivenTolerance(pattern=None, value=value),))
+                wanted, objective=objective((ToleranceOption(pattern=None, value=value),))
             )
         with TrialRuns(source, found, wanted, tools, hand_over) as runs:
             plain = Baselines(runs)

@@ -265,11 +265,11 @@ def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
 
 def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) -> None:
     """A pass says so then, and not for two files, which may differ in their weights."""
-    assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_alike
-    assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_alike
+    assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_same_model
+    assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_same_model
     assert not checked(
         worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras"
-    ).is_alike
+    ).is_same_model
 
 
 def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:

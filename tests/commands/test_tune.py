@@ -198,7 +198,7 @@ def options(**more: Any) -> TuneOptions:
 def tuned(worker: Worker, **more: Any) -> Tuning:
     """Return the search in the model."""
     tools = TensorFlowTools(worker=worker)
-    return tune.tune(discovery.one("a.h5"), options(**more), tools)
+    return tune.tune(discovery.named_input("a.h5"), options(**more), tools)
 
 
 WEAK: Final = {"mlp/b": 0.5, "mlp/d": math.inf, "mlp/a": 0.001}
@@ -226,7 +226,7 @@ def test_the_model_is_written_with_the_set(place: Path) -> None:
     """And with nothing else in float32 but the output."""
     tools = TensorFlowTools(worker=StandIn(WEAK))
     found, written = tune.tune_and_write(
-        discovery.one("a.h5"), options(), Destination(output=place / "out.h5"), tools
+        discovery.named_input("a.h5"), options(), Destination(output=place / "out.h5"), tools
     )
     assert written is not None
     assert written.status is Status.WRITTEN
@@ -241,7 +241,7 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
     worker = StandIn({"mlp/f": 0.5, **WEAK})
     given = replace(TO, assignments=(Assignment(pattern="mlp/f", policy="float16"),))
     found, written = tune.tune_and_write(
-        discovery.one("a.h5"),
+        discovery.named_input("a.h5"),
         options(candidate=given),
         Destination(output=place / "out.h5"),
         TensorFlowTools(worker=worker),
@@ -413,7 +413,7 @@ def test_graphs_and_finished_models_are_refused(place: Path) -> None:
         )
     wanted = options(inputs=place / "none.npz")
     with HandOver() as hand_over, pytest.raises(ModelFileError, match="does not exist"):
-        tune_run.readable_source(discovery.one("a.h5"), wanted, hand_over)
+        tune_run.readable_source(discovery.named_input("a.h5"), wanted, hand_over)
 
 
 @pytest.mark.parametrize(("shared", "is_refused"), [("nan", True), ("constant", False)])

@@ -216,17 +216,19 @@ JSON: Final = st.recursive(
 @given(value=JSON)
 def test_any_value_is_the_same_as_itself(value: Any) -> None:
     """Whatever a stranger's config holds has a normal form, the same each time."""
-    assert normalization.same(
-        normalization.normal(value), normalization.normal(copy.deepcopy(value))
+    assert normalization.is_same_value(
+        normalization.normalized_value(value), normalization.normalized_value(copy.deepcopy(value))
     )
 
 
 @given(a=JSON, b=JSON)
 def test_sameness_is_symmetric(a: Any, b: Any) -> None:
     """Neither side is the better one."""
-    assert normalization.same(
-        normalization.normal(a), normalization.normal(b)
-    ) == normalization.same(normalization.normal(b), normalization.normal(a))
+    assert normalization.is_same_value(
+        normalization.normalized_value(a), normalization.normalized_value(b)
+    ) == normalization.is_same_value(
+        normalization.normalized_value(b), normalization.normalized_value(a)
+    )
 
 
 def test_every_rule_is_on_the_page() -> None:

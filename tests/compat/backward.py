@@ -134,7 +134,7 @@ class Live:
         made = []
         for one in ("float32", policy):
             self.keras.utils.set_random_seed(3)
-            with self.library.under(one):
+            with self.library.global_policy(one):
                 made.append(getattr(self, name)())
         made[1].set_weights(made[0].get_weights())
         return made[0], made[1]

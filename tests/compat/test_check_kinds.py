@@ -249,10 +249,10 @@ def test_a_quantised_model_is_compared_with_floats(
     assert set(found.reference.policies) == {"float32"}
     assert any(mode in policy for policy in found.candidate.policies)
     assert least <= error <= most
-    assert found.is_alike == (mode == "int4")
+    assert found.is_same_model == (mode == "int4")
     text = "; ".join(caveats(found))
     assert ("policytool check ORIGINAL" in text) == (mode != "float8")
-    assert ("does not test the quantization" in text) == found.is_alike
+    assert ("does not test the quantization" in text) == found.is_same_model
 
 
 @pytest.mark.parametrize(

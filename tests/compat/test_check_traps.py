@@ -57,7 +57,7 @@ def test_model_is_measured_and_passes(
         else tools
     )
     check = checks.check(
-        discovery.one(str(path)),
+        discovery.named_input(str(path)),
         None,
         CheckOptions(candidate=Options(to=policy), isolated=True),
         own,

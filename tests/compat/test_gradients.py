@@ -294,7 +294,7 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
         assert trial.total.squared_error == 0
         assert trial.total.underflow == trial.total.overflow == trial.total.subnormal == 0
         assert trial.loss == found.reference_loss
-    decision = loss_scales.decision(found)
+    decision = loss_scales.loss_scale_decision(found)
     assert decision.need is ScaleNeed.NONE
     assert not decision.matters
     assert decision.suggested is None
@@ -306,7 +306,7 @@ def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
     one, other = found.trials[0].total, found.trials[-1].total
     assert 2.0**-10 < one.relative_error < 0.05
     assert one.underflow == other.underflow
-    assert loss_scales.decision(found).need is ScaleNeed.NONE
+    assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NONE
 
 
 def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
@@ -325,7 +325,7 @@ def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
     assert usual.total.underflow_share < 0.01
     assert usual.total.overflow == 0
     assert found.dynamic.scale == 2.0**15
-    decision = loss_scales.decision(found)
+    decision = loss_scales.loss_scale_decision(found)
     assert decision.matters
     assert decision.need is ScaleNeed.SCALE
     assert decision.suggested == 2.0**15
@@ -346,7 +346,7 @@ def test_a_scale_that_is_too_high_overflows(answers: dict[str, Any]) -> None:
     assert above is not None
     assert highest.total.overflow == 0
     assert above.total.overflow > 0
-    assert not loss_scales.decision(found).matters
+    assert not loss_scales.loss_scale_decision(found).matters
 
 
 def test_a_dynamic_scale_settles_where_the_librarys_own_does(answers: dict[str, Any]) -> None:
@@ -436,7 +436,7 @@ def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
     """It is said, and nothing ran."""
     found = measured(answers, "frozen")
     assert not found.variables
-    assert loss_scales.decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
+    assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
 def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
@@ -449,7 +449,7 @@ def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
 def test_a_loss_that_is_not_finite_is_beyond_scaling(answers: dict[str, Any]) -> None:
     """The forward pass overflows: no scale is searched for."""
     found = measured(answers, "huge")
-    decision = loss_scales.decision(found)
+    decision = loss_scales.loss_scale_decision(found)
     assert decision.need is ScaleNeed.NOT_FINITE
     assert "loss" in decision.sentences[0]
     assert found.workable is None
@@ -488,7 +488,7 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
         assert answer["kept"], name
         found = measured({name: answer}, name)
         assert [output.source for output in found.outputs] == ["recorded"], name
-        decision = loss_scales.decision(found)
+        decision = loss_scales.loss_scale_decision(found)
         scale = found.recorded_scale
         assert value is None or scale == value, name
         trial = found.at(scale)

@@ -15,7 +15,7 @@ import pytest
 
 from policytool.numerics.check_results import checks
 from policytool.numerics.verdicts import answers as answering
-from policytool.numerics.verdicts.safety import Rule
+from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
 from policytool.support.text import codec
@@ -162,7 +162,7 @@ def test_judged(answers: Answers, case: str, policy: str) -> None:
         "kind": "cpu",
     }
     found = {**signature(answers, case, policy), "device": device}
-    (run,) = answering.runs_from_json([found], Tolerances(), Rule())
+    (run,) = answering.runs_from_json([found], Tolerances(), SafetyRule())
     assert run.verdict.passed, run.verdict
     assert not run.missing
 

@@ -40,7 +40,7 @@ def probed(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def _check(path: Path, tools: TensorFlowTools, wanted: CheckOptions = HALF) -> Check:
-    return checks.check(discovery.one(str(path)), None, wanted, tools)
+    return checks.check(discovery.named_input(str(path)), None, wanted, tools)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

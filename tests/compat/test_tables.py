@@ -34,7 +34,7 @@ def test_a_real_table_needs_no_trust(models: Path, name: str, *, fills: bool) ->
     """
     document = format_detection.document(models / name, name)
     found = (
-        untrusted_code.of_file(document)
+        untrusted_code.reasons_of_file(document)
         if document.config_part is None
         else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )

@@ -15,7 +15,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.check_results.verdicts import Change
 from policytool.numerics.verdicts.regressions import earlier_check
-from policytool.numerics.verdicts.task_metric import wanted_metric
+from policytool.numerics.verdicts.task_metric import metric_options
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.support.errors import UsageError, WorkerError
@@ -77,7 +77,7 @@ def checked(labelled: Path, tools: TensorFlowTools, monkeypatch: pytest.MonkeyPa
         **options: Any,
     ) -> Check:
         (found,) = discovery.inputs([str(labelled / (model + SUFFIXES[library]))])
-        wanted = wanted_metric(
+        wanted = metric_options(
             labelled / labels if labels is not None else None,
             metric,
             options.pop("max_drop", None),
@@ -242,7 +242,7 @@ def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
     wanted = CheckOptions(
         candidate=Options(to="mixed_bfloat16"),
         inputs=labelled / "inputs.npz",
-        metric=wanted_metric(labelled / "keras-classes.npy", "auc", None, has_inputs=True),
+        metric=metric_options(labelled / "keras-classes.npy", "auc", None, has_inputs=True),
     )
     with pytest.raises(UsageError, match="runs as a graph, for which --metric is not available"):
         checks.check(found, None, wanted, tools)

@@ -20,9 +20,9 @@ from policytool.formats import format_detection
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (
-    LOST,
+    LOST_STATE,
     TrainingEvidence,
-    first,
+    first_matching_row,
 )
 from policytool.model.compatibility.training_verdicts import verdict
 from policytool.model.model import Outcome
@@ -130,7 +130,7 @@ def test_restored_state(compat_python: Path, tmp_path: Path, library: str) -> No
     )
     wrong, compared = [], 0
     for one, event in zip(cases, events, strict=True):
-        row = first(LOST, one.evidence, library)
+        row = first_matching_row(LOST_STATE, one.evidence, library)
         if "error" not in event and event["stored"]:
             compared += 1
             restored = event["found"] == event["stored"]

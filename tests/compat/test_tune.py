@@ -31,7 +31,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.objectives import objective
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import LIBRARIES
@@ -155,7 +155,7 @@ def checked(
     tools: TensorFlowTools, planted: Tuned, model: Path, inputs: str, candidate: Options
 ) -> Check:
     """Check a model with the tolerance of a placement."""
-    tolerance = GivenTolerance(pattern=None, value=planted.truth["tolerance"])
+    tolerance = ToleranceOption(pattern=None, value=planted.truth["tolerance"])
     wanted = CheckOptions(
         candidate=candidate,
         inputs=planted.directory / planted.truth[inputs],
@@ -208,7 +208,7 @@ def test_check_fails_without_a_kept_layer(
     wanted = Options(to=found.truth["to"], retrace=model.is_dir())
     options = TuneOptions(candidate=wanted, objective=objective())
     with tools.hand_over() as hand_over:
-        source = tune_run.readable_source(discovery.one(str(model)), options, hand_over)
+        source = tune_run.readable_source(discovery.named_input(str(model)), options, hand_over)
     assert source.loaded is not None
     choices = candidates(source.loaded, wanted, keep_rules=False)
     assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).holds
@@ -256,10 +256,10 @@ def passes(trial: Trial) -> bool:
 def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
     """Run a model with every set of layers in float32, and tune it."""
     case = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
-    model = discovery.one(str(directory / case["model"]))
+    model = discovery.named_input(str(directory / case["model"]))
     wanted = TuneOptions(
         candidate=Options(to=case["to"]),
-        objective=objective((GivenTolerance(pattern=None, value=1.0),)),
+        objective=objective((ToleranceOption(pattern=None, value=1.0),)),
         inputs=directory / case["inputs"],
     )
     with tools.hand_over() as hand_over:
@@ -271,7 +271,7 @@ def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
             nothing = runs.run(frozenset()).error
             alone = [runs.run(everything - {path}).error for path in found.paths]
         tolerance = drawn_tolerance(random.Random(name), nothing, alone)  # noqa: S311
-        given = GivenTolerance(pattern=None, value=tolerance)
+        given = ToleranceOption(pattern=None, value=tolerance)
         wanted = replace(wanted, objective=objective((given,)))
         with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
             table = {

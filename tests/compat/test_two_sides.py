@@ -99,7 +99,7 @@ def test_a_conversion_is_verified_before_it_has_its_place(
     format.
     """
     target = tmp_path / "out.h5"
-    source = discovery.one(str(FIXTURES / "keras3.15/global_mixed_float16.keras"))
+    source = discovery.named_input(str(FIXTURES / "keras3.15/global_mixed_float16.keras"))
     (done,) = migrate_all(
         [source],
         Options(target="tf_keras2.21", containers=("h5",)),
@@ -120,7 +120,7 @@ def test_a_conversion_is_verified_before_it_has_its_place(
 def test_a_conversion_is_verified_by_default(compat_python: Path, tmp_path: Path) -> None:
     """The libraries are found without importing them, and the inputs can be made."""
     interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
-    source = discovery.one(str(FIXTURES / "tf2.15/default_float32.h5"))
+    source = discovery.named_input(str(FIXTURES / "tf2.15/default_float32.h5"))
     with Worker(interpreter) as worker, Worker(interpreter) as other:
         tools = TensorFlowTools(worker=worker, target=other, verify=None)
         destination = Destination(output=tmp_path)

@@ -17,7 +17,7 @@ from policytool.support.version import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.model.model import Layer
     from policytool.reports import Reporter
 
@@ -35,7 +35,7 @@ One of each format and family, with a loss scale, nested models, a shared layer 
 """
 
 
-def inspected(*names: str) -> Selected:
+def inspected(*names: str) -> SelectedInspection:
     """Return the fixtures of these names as an inspection, every layer kept."""
     found = inspection.collect(inspection.inspect(str(FIXTURES / name)) for name in names)
     return inspection.select(found, inspection.Selection())
@@ -70,7 +70,7 @@ class ReporterContract:
         monkeypatch.chdir(ROOT)
 
     @property
-    def reporter(self) -> Reporter[Selected]:
+    def reporter(self) -> Reporter[SelectedInspection]:
         """The reporter of this name."""
         return next(reporter for reporter in REPORTERS if reporter.name == self.name)
 

@@ -25,12 +25,14 @@ def message(*fields: tuple[int, Value]) -> bytes:
     found = b""
     for number, value in fields:
         if isinstance(value, int):
-            found += protobuf_splice.varint(number << 3) + protobuf_splice.varint(value & 2**64 - 1)
+            found += protobuf_splice.encode_varint(number << 3) + protobuf_splice.encode_varint(
+                value & 2**64 - 1
+            )
         else:
             data = value.encode() if isinstance(value, str) else value
             found += (
-                protobuf_splice.varint(number << 3 | _DELIMITED)
-                + protobuf_splice.varint(len(data))
+                protobuf_splice.encode_varint(number << 3 | _DELIMITED)
+                + protobuf_splice.encode_varint(len(data))
                 + data
             )
     return found

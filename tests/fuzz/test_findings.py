@@ -470,4 +470,4 @@ def test_a_model_that_is_a_layer_of_its_own_is_planned() -> None:
     name = list(graph.nodes)[-1]
     own = replace(graph, nodes={**graph.nodes, name: replace(graph.nodes[name], site=0)})
     loaded.__dict__["graphs"] = {0: own}
-    assert propagation.inputs(loaded, Decisions()).keys() >= {0}
+    assert propagation.input_dtypes(loaded, Decisions()).keys() >= {0}

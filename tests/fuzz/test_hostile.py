@@ -98,7 +98,7 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
         for name in data["layers"]
         if class_names.is_pure_class(name) and sound_configs.is_released(name)
     } <= drawn
-    left_out = {name for name in data["layers"] if class_names.left_out(name)}
+    left_out = {name for name in data["layers"] if class_names.exclusion_reason(name)}
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
 

@@ -53,21 +53,21 @@ _READING: Final = (
 
 
 def _plan(path: Path) -> Plan:
-    done = migrate_input(discovery.one(str(path)), _MIGRATION)
+    done = migrate_input(discovery.named_input(str(path)), _MIGRATION)
     assert isinstance(done, Migration)
     return done.plan
 
 
 REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
-    "inspect": lambda path: (discovery.one(str(path)), None),
-    "suggested_conversion": lambda path: (discovery.one(str(path)), None),
-    "summary": lambda path: (discovery.one(str(path)), SummaryRequest()),
-    "audit": lambda path: (discovery.one(str(path)), AuditOptions()),
+    "inspect": lambda path: (discovery.named_input(str(path)), None),
+    "suggested_conversion": lambda path: (discovery.named_input(str(path)), None),
+    "summary": lambda path: (discovery.named_input(str(path)), SummaryRequest()),
+    "audit": lambda path: (discovery.named_input(str(path)), AuditOptions()),
     "fix": lambda path: (
-        discovery.one(str(path)),
+        discovery.named_input(str(path)),
         FixRequest(options=FixOptions(write=False), audit_options=AuditOptions(), passing=_PASSING),
     ),
-    "remote_migration": lambda path: (discovery.one(str(path)), _MIGRATION),
+    "remote_migration": lambda path: (discovery.named_input(str(path)), _MIGRATION),
     "saved_plans": lambda path: (
         SavedPlan(plan=_plan(path), path=path),
         SavedPlanRequest(destination=Destination(write=False)),

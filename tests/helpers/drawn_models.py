@@ -26,7 +26,7 @@ from policytool.releases.policy import Dynamic, Fixed, Quantization
 from tests.contracts.reporter_contract import inspected
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
 
 NAMES: Final = (
     st.text(min_size=1, max_size=12)
@@ -86,7 +86,7 @@ def _layer(path: str) -> st.SearchStrategy[Layer]:
 
 
 @st.composite
-def models(draw: st.DrawFn) -> Selected:
+def models(draw: st.DrawFn) -> SelectedInspection:
     """Return an inspection of a model, every layer kept."""
     signature = st.builds(
         Signature,
@@ -121,7 +121,7 @@ def models(draw: st.DrawFn) -> Selected:
     return whole(model)
 
 
-def whole(*found: Model) -> Selected:
+def whole(*found: Model) -> SelectedInspection:
     """Return models as an inspection, every layer kept."""
     return inspection.select(inspection.collect(found), inspection.Selection())
 

@@ -37,8 +37,8 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
 )
 from policytool.numerics.verdicts import safety
-from policytool.numerics.verdicts.safety import Rule
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances, judge_run
+from policytool.numerics.verdicts.safety import SafetyRule
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances, judge_run
 from policytool.reports.checks import Checks
 from policytool.support.text import codec
 
@@ -249,7 +249,7 @@ def output(
 def run(
     *calls: LayerCall,
     outputs: tuple[CheckedOutput, ...] = (),
-    tolerances: tuple[GivenTolerance, ...] = (),
+    tolerances: tuple[ToleranceOption, ...] = (),
     **other: Any,
 ) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
@@ -259,7 +259,7 @@ def run(
         calls=calls,
         outputs=outputs,
         verdict=replace(verdict, judgements=tuple(map(_judged, verdict.judgements))),
-        answers=safety.answer_outputs(outputs, Rule(), None),
+        answers=safety.answer_outputs(outputs, SafetyRule(), None),
         **about,
     )
 

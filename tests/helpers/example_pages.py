@@ -31,7 +31,7 @@ from tests.helpers.paths import FIXTURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.commands.summary import FleetSummary
     from policytool.reports import Reporter
     from policytool.reports.checks import Checks
@@ -77,13 +77,13 @@ def model(path: str, layers: Sequence[Layer]) -> Model:
     return Model(path=path, format="h5", generation="keras3", writer=Writer(), layers=tuple(layers))
 
 
-def hostile_model() -> Selected:
+def hostile_model() -> SelectedInspection:
     """Return a model whose path and layers have hostile names."""
     names = [name.replace("/", "~1") for name in HOSTILE]
     return whole(model(HOSTILE[0], [layer("net"), *(layer(f"net/{name}") for name in names)]))
 
 
-def long_model() -> Selected:
+def long_model() -> SelectedInspection:
     """Return a model of many layers, in blocks."""
     layers = [layer("net")]
     for number in range(LONG - 1):
@@ -134,7 +134,7 @@ def compared() -> Differences:
     return Differences(outcome=try_diff(*map(str, paths)))
 
 
-def summary(selected: Selected) -> FleetSummary:
+def summary(selected: SelectedInspection) -> FleetSummary:
     """Return the summary of models."""
     request = SummaryRequest()
     return summarize(

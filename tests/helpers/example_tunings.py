@@ -30,8 +30,8 @@ from policytool.numerics.tuning.results import (
     TunedLayer,
     Tuning,
 )
-from policytool.numerics.verdicts.task_metric import WantedMetric, metric_from_json
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+from policytool.numerics.verdicts.task_metric import MetricOptions, metric_from_json
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.reports.tuning import Tunings
 from tests.helpers.example_checks import CPU, GPU, HOSTILE
 from tests.helpers.paths import FIXTURES, ROOT
@@ -42,7 +42,7 @@ MODEL: Final = "fixtures/keras3.15/default_float32.keras"
 POLICY: Final = "mixed_float16"
 OUTPUT: Final = "it computes the output of the model, which is kept in float32"
 SQUARES: Final = "its squares exceed the range of float16"
-TOLERANCE: Final = Tolerances(given=(GivenTolerance(pattern=None, value=0.01),))
+TOLERANCE: Final = Tolerances(given=(ToleranceOption(pattern=None, value=0.01),))
 GIVEN: Final = CheckInputs(
     kind=InputKind.GIVEN,
     seed=None,
@@ -317,8 +317,8 @@ def _objectives() -> Tunings:
     """Return a search for several objectives at once, with tolerances by name."""
     named = Tolerances(
         given=(
-            GivenTolerance(pattern="boxes", value=0.002),
-            GivenTolerance(pattern=None, value=0.01),
+            ToleranceOption(pattern="boxes", value=0.002),
+            ToleranceOption(pattern=None, value=0.01),
         )
     )
     measured = [
@@ -341,7 +341,7 @@ def _objectives() -> Tunings:
         objective=Objective(
             tolerances=named,
             agreement=0.995,
-            metric=WantedMetric(labels=ROOT / "labels.npy", metric="accuracy", max_drop=0.002),
+            metric=MetricOptions(labels=ROOT / "labels.npy", metric="accuracy", max_drop=0.002),
             gradients=True,
         ),
         metric=metric_from_json(values, 0.002),

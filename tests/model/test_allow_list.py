@@ -62,7 +62,7 @@ def reasons(path: Path) -> list[str]:
     """Return why a file needs trust."""
     document = format_detection.document(path, "model")
     found = (
-        untrusted_code.of_file(document)
+        untrusted_code.reasons_of_file(document)
         if document.config_part is None
         else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )
@@ -321,7 +321,7 @@ def test_every_class_of_every_release_was_reviewed() -> None:
     assert {
         name
         for name in classes - wrappers
-        if not (class_names.is_pure_class(name) or class_names.left_out(name))
+        if not (class_names.is_pure_class(name) or class_names.exclusion_reason(name))
     } == set()
     assert {name for name in functions if not class_names.is_pure_name(name)} == set()
 
@@ -339,7 +339,9 @@ def test_an_op_on_no_list_is_refused(name: str) -> None:
     """Wherever it stands in the graph; TensorFlow looks it up by its name."""
     if not ops.is_pure_op(name) and not ops.is_placed_op(name):
         assert list(
-            untrusted_code.of_file(Document(path="x", format="savedmodel", ops=frozenset({name})))
+            untrusted_code.reasons_of_file(
+                Document(path="x", format="savedmodel", ops=frozenset({name}))
+            )
         )
 
 

@@ -106,14 +106,14 @@ def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
 def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
     """Each layer that waits, and no other."""
     calls, stuck = CIRCLES[name]
-    assert inbound_nodes.stuck(spelled(calls)) == stuck
+    assert inbound_nodes.uncallable_layers(spelled(calls)) == stuck
 
 
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", BUILDABLE)
 def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
     """In whatever order it is listed."""
-    assert inbound_nodes.stuck(spelled(BUILDABLE[name])) == ()
+    assert inbound_nodes.uncallable_layers(spelled(BUILDABLE[name])) == ()
 
 
 @given(
@@ -136,11 +136,17 @@ def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
     listed = list(calls)
     random.shuffle(listed)
     shuffled = {layer: calls[layer] for layer in listed}
-    assert inbound_nodes.stuck(keras2(shuffled)) == inbound_nodes.stuck(keras3(shuffled)) == ()
+    assert (
+        inbound_nodes.uncallable_layers(keras2(shuffled))
+        == inbound_nodes.uncallable_layers(keras3(shuffled))
+        == ()
+    )
     first = made[1][0]
     closed = {**shuffled, first: [(first, len(shuffled[first]) - 1), *shuffled[first][1:]]}
-    assert first in inbound_nodes.stuck(keras2(closed))
-    assert inbound_nodes.stuck(keras2(closed)) == inbound_nodes.stuck(keras3(closed))
+    assert first in inbound_nodes.uncallable_layers(keras2(closed))
+    assert inbound_nodes.uncallable_layers(keras2(closed)) == inbound_nodes.uncallable_layers(
+        keras3(closed)
+    )
 
 
 @THOROUGH
@@ -156,7 +162,7 @@ def test_no_fixture_has_such_a_graph() -> None:
         except ModelFileError:
             continue
         for config in _configs(list(parts.values())):
-            assert inbound_nodes.stuck(config) == (), path
+            assert inbound_nodes.uncallable_layers(config) == (), path
             seen += 1
     assert seen > 300
 
@@ -198,11 +204,11 @@ def test_nodes_that_are_none(nodes: Any) -> None:
         "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5],
     }
     config["layers"][2]["inbound_nodes"] = nodes
-    assert set(inbound_nodes.stuck(config)) <= {"b"}
+    assert set(inbound_nodes.uncallable_layers(config)) <= {"b"}
     assert inbound_nodes.depth(config) <= 3
     assert (
         inbound_nodes.depth({**config, "layers": 5})
-        == len(inbound_nodes.stuck({**config, "layers": [3, None]}))
+        == len(inbound_nodes.uncallable_layers({**config, "layers": [3, None]}))
         == 0
     )
 

@@ -150,7 +150,7 @@ def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -
     loaded = reading.load_model(
         format_detection.document(changed_fixtures.keras_zip(tmp_path, KERAS3, put), "model")
     )
-    assert untrusted_code.names_needed(loaded) == ["other"]
+    assert untrusted_code.needed_names(loaded) == ["other"]
 
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_weights_are_called_by_their_layout(
         path = tmp_path / "weights.keras"
         shutil.copy(source, path)
     with HandOver() as hand_over:
-        copy = hand_over.take_weights(path)
+        copy = hand_over.copy_weights(path)
         assert copy.path.name == name
         assert copy.path.is_relative_to(hand_over.path)
         assert len(copy.files) == count
@@ -234,13 +234,13 @@ def test_weights_behind_a_user_block_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "w.h5"
     path.write_bytes(hdf5_at(4096))
     with HandOver() as hand_over:
-        assert hand_over.take_weights(path).document.tensors
+        assert hand_over.copy_weights(path).document.tensors
     with h5py.File(path, "r+") as file:
         file["model_weights"].create_dataset(
             "more", (4,), "float32", external=[("/etc/hostname", 0, 16)]
         )
     with HandOver() as hand_over, pytest.raises(ModelFileError) as caught:
-        hand_over.take_weights(path)
+        hand_over.copy_weights(path)
     assert caught.value.code == "runs-code"
 
 
@@ -256,7 +256,7 @@ def test_unrecognised_weights_are_an_error(content: bytes, place: Path) -> None:
         assert ended.code == 3, ended
         assert ended.err.startswith("error: w.h5: ")
     with HandOver(trust=True) as hand_over, pytest.raises(ModelFileError, match="no weights"):
-        hand_over.take_weights(place / "architecture.h5")
+        hand_over.copy_weights(place / "architecture.h5")
 
 
 # Jobs

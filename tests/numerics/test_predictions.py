@@ -459,10 +459,10 @@ def test_inputs_go_by_name_and_else_by_place() -> None:
     """
     slots = [Slot("b", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
     like = [{"name": "a", "dtype": "int32"}, {"name": "b", "dtype": "float32"}]
-    fed.take_after(slots, like)
+    fed.copy_names_and_dtypes(slots, like)
     assert [(slot.name, slot.dtype) for slot in slots] == [("b", "float32"), ("a", "int32")]
     slots = [Slot("x", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
-    fed.take_after(slots, like)
+    fed.copy_names_and_dtypes(slots, like)
     assert [(slot.name, slot.dtype) for slot in slots] == [("a", "int32"), ("b", "float32")]
     with pytest.raises(Refused, match="has 1 inputs, but the other model has 2"):
-        fed.take_after(slots[:1], like)
+        fed.copy_names_and_dtypes(slots[:1], like)

@@ -16,27 +16,27 @@ KERAS = "keras3.15"
 @pytest.mark.parametrize("library", [TF_KERAS, KERAS])
 def test_kernels_that_do_not_exist(library: str) -> None:
     """MaxPooling3D has none in float16; bfloat16 and float32 it has."""
-    assert dtype_support.trouble(library, "MaxPooling3D", "mixed_float16")
-    assert dtype_support.trouble(library, "MaxPooling3D", "float64")
-    assert not dtype_support.trouble(library, "MaxPooling3D", "mixed_bfloat16")
-    assert not dtype_support.trouble(library, "Dense", "float16")
+    assert dtype_support.layer_failure(library, "MaxPooling3D", "mixed_float16")
+    assert dtype_support.layer_failure(library, "MaxPooling3D", "float64")
+    assert not dtype_support.layer_failure(library, "MaxPooling3D", "mixed_bfloat16")
+    assert not dtype_support.layer_failure(library, "Dense", "float16")
 
 
 @pytest.mark.parametrize("library", [TF_KERAS, KERAS])
 def test_trouble_of_an_initialiser_is_not_the_layers_own(library: str) -> None:
     """A default LSTM in bfloat16 fails for Orthogonal alone."""
-    assert not dtype_support.trouble(library, "LSTM", "bfloat16")
-    assert dtype_support.undrawable(library, "Orthogonal", "bfloat16")
-    assert not dtype_support.undrawable(library, "Orthogonal", "float16")
-    assert not dtype_support.undrawable(library, "GlorotUniform", "bfloat16")
+    assert not dtype_support.layer_failure(library, "LSTM", "bfloat16")
+    assert dtype_support.initializer_failure(library, "Orthogonal", "bfloat16")
+    assert not dtype_support.initializer_failure(library, "Orthogonal", "float16")
+    assert not dtype_support.initializer_failure(library, "GlorotUniform", "bfloat16")
 
 
 def test_a_class_that_refuses_float32_by_default_is_judged_by_its_other_arguments() -> None:
     """
     A lookup that gives integers refuses every float; one that encodes takes float64 and float32.
     """
-    assert not dtype_support.unbuildable(TF_KERAS, "StringLookup", "float64")
-    assert dtype_support.unbuildable(TF_KERAS, "StringLookup", "mixed_float16")
+    assert not dtype_support.build_failure(TF_KERAS, "StringLookup", "float64")
+    assert dtype_support.build_failure(TF_KERAS, "StringLookup", "mixed_float16")
 
 
 def test_variables_that_do_not_follow_the_policy() -> None:
@@ -63,5 +63,5 @@ def test_outputs_that_do_not_have_the_compute_dtype() -> None:
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
     """A class of someone else's, or a release that was not asked."""
-    assert dtype_support.trouble(TF_KERAS, "Mine", "float16") is None
-    assert dtype_support.trouble("tf1.15", "MaxPooling3D", "float16") is None
+    assert dtype_support.layer_failure(TF_KERAS, "Mine", "float16") is None
+    assert dtype_support.layer_failure("tf1.15", "MaxPooling3D", "float16") is None

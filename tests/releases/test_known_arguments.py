@@ -98,16 +98,16 @@ def test_activations_of_one_name_may_be_two_functions() -> None:
     is nothing to say.
     """
     assert (
-        known_arguments.computes("hard_sigmoid", "tf2.15")
-        == known_arguments.computes("hard_sigmoid", "tf2.7")
+        known_arguments.activation_values("hard_sigmoid", "tf2.15")
+        == known_arguments.activation_values("hard_sigmoid", "tf2.7")
         == (0.0, 0.3, 0.7, 1.0)
     )
     assert (
-        known_arguments.computes("hard_sigmoid", "keras3.15")
-        == known_arguments.computes("hard_sigmoid", "keras3.9")
-        != known_arguments.computes("hard_sigmoid", "tf2.7")
+        known_arguments.activation_values("hard_sigmoid", "keras3.15")
+        == known_arguments.activation_values("hard_sigmoid", "keras3.9")
+        != known_arguments.activation_values("hard_sigmoid", "tf2.7")
     )
-    assert known_arguments.computes("relu", "tf2.15") is None
+    assert known_arguments.activation_values("relu", "tf2.15") is None
 
 
 def test_the_data_is_written_one_class_a_line() -> None:

@@ -19,7 +19,7 @@ from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.check_results.checks import OverflowProbe
 from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, OutputKind, Ruling
 from policytool.numerics.verdicts.regressions import compare, earlier_check
-from policytool.numerics.verdicts.safety import Rule, answer_outputs
+from policytool.numerics.verdicts.safety import SafetyRule, answer_outputs
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic
 from policytool.reports import View
@@ -191,7 +191,7 @@ def test_the_verdict_says_what_its_numbers_cannot_tell() -> None:
     same = check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))
     assert same.check is not None
     assert "both models have the same policies" in verdict(
-        replace(same, check=replace(same.check, is_alike=True))
+        replace(same, check=replace(same.check, is_same_model=True))
     )
     assert "same policies" not in verdict(same)
 
@@ -294,7 +294,7 @@ def test_a_quantized_model_says_what_the_reference_is(
         run(call("net/dense", 1e-4)), reference=replace(SIDES["reference"], dequantized=modes)
     )
     assert found.check is not None
-    found = replace(found, check=replace(found.check, is_alike=is_alike))
+    found = replace(found, check=replace(found.check, is_same_model=is_alike))
     values = report(found)["check"]
     said = values["runs"][0]["verdict"]["caveats"][: len(told)]
     assert all(text in sentence for text, sentence in zip(told, said, strict=True))
@@ -781,7 +781,9 @@ def _with_metric(candidate: float, without: float, *, higher: bool = True) -> Ch
     return replace(
         found,
         verdict=replace(found.verdict, metric=metric),
-        answers=answer_outputs(outputs, Rule(kinds={"probabilities": OutputKind.BINARY}), metric),
+        answers=answer_outputs(
+            outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
+        ),
     )
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.formats.discovery import Input
 
 TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4")
@@ -105,7 +105,7 @@ def rendered(reporters: Iterable[Any], name: str, value: object) -> str:
     return text
 
 
-def check_inspection(selected: Selected) -> None:
+def check_inspection(selected: SelectedInspection) -> None:
     """Compare all that inspect says of the only model with its verdicts."""
     [model] = selected.inspection.models
     check_text(rendered(REPORTERS, "table", selected), *model.loaders)
@@ -246,7 +246,9 @@ def verdicts(draw: st.DrawFn) -> tuple[Verdict, ...]:
 
 
 @given(selected=models(), judged=verdicts())
-def test_reports_of_any_verdicts_agree(selected: Selected, judged: tuple[Verdict, ...]) -> None:
+def test_reports_of_any_verdicts_agree(
+    selected: SelectedInspection, judged: tuple[Verdict, ...]
+) -> None:
     """Whatever the causes and doubts are, also where a release has both."""
     [model] = selected.inspection.models
     check_inspection(whole(_with_verdicts(model, judged)))

@@ -21,7 +21,7 @@ from tests.helpers.drawn_models import models, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
 
 
 CSV: Final = csv_reporter(ROW_COLUMNS, every_row)
@@ -33,7 +33,7 @@ class TestCsv(ReporterContract):
     by_width = False
 
 
-def rows(selected: Selected) -> list[dict[str, str]]:
+def rows(selected: SelectedInspection) -> list[dict[str, str]]:
     """Return the report's rows, read as RFC 4180 says, cells by column."""
     return list(csv.DictReader(io.StringIO(CSV.render(selected, View()), newline=""), strict=True))
 
@@ -65,7 +65,7 @@ def flat(values: dict[str, object]) -> dict[str, str]:
 @given(models())
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
-def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
+def test_every_value_is_that_of_the_json_report(selected: SelectedInspection) -> None:
     """
     Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's
     name.
@@ -85,7 +85,7 @@ _FORMULAS = {"=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff
 
 @THOROUGH
 @given(models())
-def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> None:
+def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: SelectedInspection) -> None:
     """
     Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line.
     """

@@ -41,7 +41,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
 
 HTML = example_pages.html(REPORTERS)
 
@@ -111,7 +111,7 @@ def test_hostile_names_are_text() -> None:
 
 @THOROUGH
 @given(models())
-def test_every_layer_has_a_row(selected: Selected) -> None:
+def test_every_layer_has_a_row(selected: SelectedInspection) -> None:
     """Whatever the names, each row has as many cells as the header."""
     read = Read(HTML.render(selected, View()))
     (model,) = selected.inspection.models

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.commands import inspect as inspection
-from policytool.commands.inspect import Selected, Selection, SuggestedFix, select
+from policytool.commands.inspect import SelectedInspection, Selection, SuggestedFix, select
 from policytool.model.model import Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
@@ -95,7 +95,7 @@ def test_nothing_is_nothing() -> None:
 @THOROUGH
 @given(models(), st.integers(60, 130), st.booleans(), st.booleans())
 def test_no_row_is_wider_whatever_the_names(
-    selected: Selected,
+    selected: SelectedInspection,
     width: int,
     unicode: bool,  # noqa: FBT001
     variables: bool,  # noqa: FBT001
@@ -107,7 +107,7 @@ def test_no_row_is_wider_whatever_the_names(
 
 @THOROUGH
 @given(models(), st.integers(60, 130))
-def test_no_two_layers_have_the_same_label(selected: Selected, width: int) -> None:
+def test_no_two_layers_have_the_same_label(selected: SelectedInspection, width: int) -> None:
     """Layers of the same name in different parents show as much of their path as it takes."""
     from policytool.reports.inspection._layer_tree import layer_table
     from policytool.reports.terminal import table_lines
@@ -157,7 +157,7 @@ def test_a_fix_is_a_command_of_one_line() -> None:
 # the tree
 
 
-def rows_of(selected: Selected, width: int = 2000) -> list[str]:
+def rows_of(selected: SelectedInspection, width: int = 2000) -> list[str]:
     """Return the rows of the table, without its titles."""
     lines = TABLE.render(selected, View(width=width)).splitlines()
     begin = next(
@@ -186,7 +186,7 @@ def test_a_selection_lengthens_names_whose_parent_it_left_out() -> None:
     ]
 
 
-def model_of(*paths: str, **different: dict[str, str]) -> Selected:
+def model_of(*paths: str, **different: dict[str, str]) -> SelectedInspection:
     """Return a model of layers with these paths, some of which have other values."""
     (model,) = inspected("tf2.15/default_float32.h5").inspection.models
     like = next(layer for layer in model.layers if layer.class_name == "Dense")
@@ -301,7 +301,7 @@ def test_columns_without_information_are_left_out() -> None:
     assert "(global)" in TABLE.render(whole(model), View(width=200))
 
 
-def rows_and_title(selected: Selected) -> str:
+def rows_and_title(selected: SelectedInspection) -> str:
     """Return the titles of the table's columns."""
     lines = TABLE.render(selected, View(width=200)).splitlines()
     return next(before for before, line in pairwise(lines) if set(line.strip()) == {"─"})
@@ -327,7 +327,7 @@ def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence replaces the table."""
     found = inspected(MODELS[0]).inspection
     assert "No layer is selected." in TABLE.render(
-        Selected(inspection=found, selection=Selection(layer="none")), View()
+        SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
     )
     (model,) = found.models
     assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())

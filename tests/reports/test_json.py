@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.support.text import jsontext
 
 
@@ -38,7 +38,7 @@ class TestJson(ReporterContract):
     by_width = False
 
 
-def report_of(selected: Selected) -> Any:
+def report_of(selected: SelectedInspection) -> Any:
     """Return the report as JSON values."""
     return json.loads(json_reporter(REPORT).render(selected, View()))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from policytool.commands.inspect import Selected, Selection
+from policytool.commands.inspect import SelectedInspection, Selection
 from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
@@ -57,7 +57,9 @@ def cells(line: str) -> list[str]:
 
 @THOROUGH
 @given(models(), st.booleans())
-def test_every_row_has_as_many_cells_as_the_header(selected: Selected, variables: bool) -> None:  # noqa: FBT001
+def test_every_row_has_as_many_cells_as_the_header(
+    selected: SelectedInspection, variables: bool
+) -> None:  # noqa: FBT001
     """Whatever the names, no cell begins another one or ends the table."""
     text = MARKDOWN.render(selected, View(variables=variables))
     (model,) = selected.inspection.models
@@ -98,7 +100,7 @@ def read(text: str) -> tuple[str, list[list[str]]]:
 
 @THOROUGH
 @given(models())
-def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
+def test_a_parser_reads_names_as_they_are(selected: SelectedInspection) -> None:
     """
     The heading is the path, each row is a layer, its first cell the layer's path and its second the
     class.
@@ -115,7 +117,7 @@ def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
 
 @THOROUGH
 @given(models())
-def test_no_markup_of_a_file_is_left(selected: Selected) -> None:
+def test_no_markup_of_a_file_is_left(selected: SelectedInspection) -> None:
     """Outside code there are our own emphasis and nothing that Markdown, HTML or GitHub acts on."""
     for line in MARKDOWN.render(selected, View()).splitlines():
         text = re.sub(r"<code>[^<>`|]*</code>", "", line)
@@ -206,7 +208,7 @@ def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence stands for the table."""
     found = inspected(MODELS[0]).inspection
     assert "No layer is selected." in MARKDOWN.render(
-        Selected(inspection=found, selection=Selection(layer="none")), View()
+        SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
     )
     (model,) = found.models
     assert "The file has no layers." in MARKDOWN.render(whole(replace(model, layers=())), View())

@@ -24,7 +24,7 @@ from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
 
 COLUMNS: Final = (
     RowColumn("text"),
@@ -60,7 +60,7 @@ def _cell(value: Any) -> str:
 
 @THOROUGH
 @given(models())
-def test_parquet_has_the_rows_of_csv(selected: Selected) -> None:
+def test_parquet_has_the_rows_of_csv(selected: SelectedInspection) -> None:
     """Each cell, whatever the names; lists and numbers are values and no texts."""
     reporter = next(one for one in inspection.REPORTERS if one.name == "csv")
     read = _read(inspection.PARQUET_REPORTER.render(selected, View()))

@@ -30,7 +30,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
 
 NAMES: Final = tuple(reporter.name for reporter in SUMMARY_REPORTERS)
 SUFFIXES: Final = {"markdown": "md", "html": "html", "csv": "csv", "json": "json"}
@@ -112,7 +112,7 @@ def test_same_input_gives_same_bytes(name: str) -> None:
 
 @THOROUGH
 @given(models())
-def test_no_line_is_wider_whatever_the_names(selected: Selected) -> None:
+def test_no_line_is_wider_whatever_the_names(selected: SelectedInspection) -> None:
     """However long the names of models and policies are."""
     (model,) = selected.inspection.models
     text = _rendered("table", _summary(replace(model, path=model.path * 40)), View(width=60))
@@ -121,7 +121,7 @@ def test_no_line_is_wider_whatever_the_names(selected: Selected) -> None:
 
 @THOROUGH
 @given(models())
-def test_markup_in_names_is_text(selected: Selected) -> None:
+def test_markup_in_names_is_text(selected: SelectedInspection) -> None:
     """No policy or path becomes HTML or Markdown."""
     summary = _summary(*selected.inspection.models)
     tags = set(re.findall(r"<(\w+)", _rendered("html", summary)))
@@ -138,7 +138,7 @@ def test_markup_in_names_is_text(selected: Selected) -> None:
 
 @THOROUGH
 @given(models())
-def test_every_report_of_drawn_models_is_of_the_schema(selected: Selected) -> None:
+def test_every_report_of_drawn_models_is_of_the_schema(selected: SelectedInspection) -> None:
     """Whatever the file holds."""
     _validator().validate(json.loads(_rendered("json", _summary(*selected.inspection.models))))
 

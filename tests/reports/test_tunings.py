@@ -22,8 +22,8 @@ from policytool.migration.plan import Refusal
 from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics.tuning.objectives import Objective
 from policytool.numerics.tuning.results import Ending, Preference, Split
-from policytool.numerics.verdicts.task_metric import WantedMetric
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+from policytool.numerics.verdicts.task_metric import MetricOptions
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.reports import View
 from policytool.reports.html import charts
 from policytool.reports.page import Point, Profile
@@ -422,7 +422,7 @@ def test_several_objectives_are_listed_with_their_values() -> None:
     [
         (Objective(tolerances=Tolerances()), "relative error of each output within the default"),
         (
-            Objective(tolerances=Tolerances(given=(GivenTolerance(pattern="a", value=0.1),))),
+            Objective(tolerances=Tolerances(given=(ToleranceOption(pattern="a", value=0.1),))),
             "relative error at most 0.1 for a, and the default tolerance for the other outputs",
         ),
         (
@@ -430,11 +430,11 @@ def test_several_objectives_are_listed_with_their_values() -> None:
             "no additional NaN or infinity in the outputs; the same top-1 class in at least 99%",
         ),
         (
-            Objective(tolerances=None, metric=WantedMetric(labels=None, metric="auc")),
+            Objective(tolerances=None, metric=MetricOptions(labels=None, metric="auc")),
             "auc no worse than the default allows",
         ),
         (
-            Objective(tolerances=None, metric=WantedMetric(labels=None, metric="auc", max_drop=0)),
+            Objective(tolerances=None, metric=MetricOptions(labels=None, metric="auc", max_drop=0)),
             "auc no worse by 0",
         ),
     ],
@@ -454,7 +454,7 @@ def _without_metric() -> tuple[Trial, ...]:
 
 def test_tolerances_by_name_are_shown_as_multiples_of_the_limit() -> None:
     """There is no single error that is allowed."""
-    named = Tolerances(given=(GivenTolerance(pattern="a", value=0.1),))
+    named = Tolerances(given=(ToleranceOption(pattern="a", value=0.1),))
     assert headline(tuning(objective=Objective(tolerances=named))) == (
         "2 of 12 layers stay in float32: largest error 0.0042, 0.42x the limit; 9 trials"
     )

@@ -16,7 +16,12 @@ from policytool.tf_runtime.feeding.element_paths import (
     elements_after,
     elements_of_input,
 )
-from policytool.tf_runtime.feeding.reached_layers import CHANGED, WHOLE, Reached, input_statistics
+from policytool.tf_runtime.feeding.reached_layers import (
+    CHANGED,
+    WHOLE,
+    ReachedLayer,
+    input_statistics,
+)
 from policytool.tf_runtime.feeding.slots import Slot
 
 COUNTED = np.arange(6).reshape(2, 3)
@@ -103,7 +108,7 @@ def _batch_layer(mean: Any, axis: Any = -1, variance: Any = None) -> Any:
 @pytest.mark.parametrize(("axis", "mean"), [([2], [7.0, 8, 9]), (1, [1.0, 2]), (-1, [7.0, 8, 9])])
 def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> None:
     """Counted from either end, with the batch as the first; a list in Keras 2."""
-    one = Reached(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
+    one = ReachedLayer(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
     found = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
     assert found is not None
     assert (found.mean == np.array(mean).reshape([2, 1] if axis == 1 else [1, 3])).all()
@@ -112,14 +117,14 @@ def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> No
 def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
     """Of the first if there are several, in the units of the input; others are around 0."""
     slot = Slot("x", [None, 4], "float32")
-    first = Reached(
+    first = ReachedLayer(
         _batch_layer([10.0, 20.0], variance=[4.0, 16.0]),
         WHOLE,
         None,
         (0.5, 1.0),
         elements=np.array([2, 1]),
     )
-    second = Reached(_batch_layer([5.0, 6.0, 7.0]), WHOLE, None, elements=np.array([0, 1, -1]))
+    second = ReachedLayer(_batch_layer([5.0, 6.0, 7.0]), WHOLE, None, elements=np.array([0, 1, -1]))
     found = input_statistics(slot, [first, second])
     assert found is not None
     assert found.mean.tolist() == [5.0, 38.0, 18.0, 0.0]
@@ -144,4 +149,4 @@ def test_other_layers_tell_nothing_of_an_input(one: Any, way: int) -> None:
     and of layers that make such values.
     """
     slot = Slot("x", [None, 2], "float32")
-    assert input_statistics(slot, [Reached(one, way, None)]) is None
+    assert input_statistics(slot, [ReachedLayer(one, way, None)]) is None

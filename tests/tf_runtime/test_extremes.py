@@ -19,7 +19,7 @@ from policytool.tf_runtime.feeding.batches import (
     Feeder,
     extreme_values,
 )
-from policytool.tf_runtime.feeding.reached_layers import WHOLE, Reached
+from policytool.tf_runtime.feeding.reached_layers import WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
 
@@ -33,7 +33,7 @@ def layer(class_name: str, **attributes: Any) -> Any:
 
 def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: bool = False) -> Any:
     """Return that an input comes to an Embedding."""
-    return Reached(layer("Embedding", input_dim=count, mask_zero=masks), WHOLE, count, scaling)
+    return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=masks), WHOLE, count, scaling)
 
 
 def rows(made: Recipe, *shape: int) -> list[list[Any]]:
@@ -44,7 +44,7 @@ def rows(made: Recipe, *shape: int) -> list[list[Any]]:
 
 PIXELS = recipe(
     Slot("image", [None, 8, 8, 3], "float32"),
-    [Reached(layer("Rescaling", scale=1 / 255), WHOLE, None)],
+    [ReachedLayer(layer("Rescaling", scale=1 / 255), WHOLE, None)],
     None,
 )
 
@@ -81,7 +81,7 @@ def test_what_is_drawn_is_within_the_range() -> None:
     lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
     made = [
         recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None),
-        recipe(Slot("x", [None, 4], "int64"), [Reached(lookup, WHOLE, None)], None),
+        recipe(Slot("x", [None, 4], "int64"), [ReachedLayer(lookup, WHOLE, None)], None),
         PIXELS,
     ]
     for one in made:
@@ -96,7 +96,7 @@ def test_features_have_ranges_of_their_own() -> None:
     once it is normalized.
     """
     found = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
-    made = recipe(Slot("x", [None, 2], "float32"), [Reached(found, WHOLE, None)], None)
+    made = recipe(Slot("x", [None, 2], "float32"), [ReachedLayer(found, WHOLE, None)], None)
     assert rows(made, 2) == [[11, -190], [13, -170], [7, -230], [13, -230], [7, -170]]
 
 
@@ -107,7 +107,7 @@ def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
     But never zero for all of a sequence: a mask by its name, or by the argument of a layer that it
     is passed to.
     """
-    reached = [Reached(layer("MultiHeadAttention"), WHOLE, None, is_mask=True)]
+    reached = [ReachedLayer(layer("MultiHeadAttention"), WHOLE, None, is_mask=True)]
     made = recipe(Slot(name, [None, 4], dtype), reached, None)
     assert rows(made, 4) == [[1] * 4, [1] * 4, [1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
     assert made.draw(np.random.RandomState(1), [2, 4]).tolist() == [[1] * 4] * 2
@@ -118,7 +118,7 @@ def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
 def test_text_has_edges_too() -> None:
     """The first and the last word."""
     lookup = layer("StringLookup", get_vocabulary=lambda: ["a", "b"], num_oov_indices=0)
-    made = recipe(Slot("words", [None, 2], "string"), [Reached(lookup, WHOLE, None)], None)
+    made = recipe(Slot("words", [None, 2], "string"), [ReachedLayer(lookup, WHOLE, None)], None)
     assert rows(made, 2) == [["b", "b"], ["b", "b"], ["a", "a"], ["b", "a"], ["a", "b"]]
     assert made.range is None
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policytool.tf_runtime.feeding.batches import PADDING_WAYS, Feeder
-from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
 
@@ -26,7 +26,7 @@ def layer(class_name: str, **attributes: Any) -> Any:
 def ids(shape: tuple[int, ...] = (LENGTH,)) -> tuple[Slot, Recipe]:
     """Return an input of ids, and how it is drawn."""
     slot = Slot("ids", [None, *shape], "int32")
-    embedding = Reached(layer("Embedding", input_dim=50, mask_zero=True), WHOLE, 50)
+    embedding = ReachedLayer(layer("Embedding", input_dim=50, mask_zero=True), WHOLE, 50)
     return slot, recipe(slot, [embedding], None)
 
 
@@ -83,7 +83,7 @@ def test_sentences_of_a_text_end_early() -> None:
 def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
     """All features of a step; ``Masking`` takes away no step with any other value."""
     slot = Slot("series", [None, LENGTH, 2], "float32")
-    made = recipe(slot, [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
+    made = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
     (array,) = drawn([(slot, made)])
     masked = (array == -1.0).all(axis=-1)
     assert masked[3].all()
@@ -95,7 +95,7 @@ def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
 @pytest.mark.parametrize(("way", "expected"), [(WHOLE, 0.0), (PART, 0.0), (CHANGED, None)])
 def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> None:
     """And not what an offset makes of them."""
-    embedding = Reached(layer("Embedding", input_dim=50, mask_zero=True), way, 50)
+    embedding = ReachedLayer(layer("Embedding", input_dim=50, mask_zero=True), way, 50)
     assert recipe(Slot("ids", [None, 9], "int32"), [embedding], None).padding == expected
 
 

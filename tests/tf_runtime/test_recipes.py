@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
 
@@ -28,9 +28,9 @@ def drawn(made: Recipe, *shape: int) -> Any:
     return np.asarray(made.draw(np.random.RandomState(1), shape))
 
 
-def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> Reached:
+def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> ReachedLayer:
     """Return that an input comes to an Embedding."""
-    return Reached(layer("Embedding", input_dim=count, mask_zero=mask_zero), way, count)
+    return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=mask_zero), way, count)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,9 @@ def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> Reach
         ("uint8", [], 16),
     ],
 )
-def test_ids_are_below_the_smallest_bound(dtype: str, reached: list[Reached], bound: int) -> None:
+def test_ids_are_below_the_smallest_bound(
+    dtype: str, reached: list[ReachedLayer], bound: int
+) -> None:
     """Of the layers, of what the dtype holds exactly, and half of it after an offset."""
     made = recipe(Slot("ids", [None, 100], dtype), reached, None)
     values = drawn(made, 400, 100)
@@ -73,7 +75,7 @@ def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
     ) == {0}
     series = recipe(
         Slot("series", [None, 5, 2], "float32"),
-        [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)],
+        [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)],
         None,
     )
     assert series.padding == -1.0
@@ -108,7 +110,7 @@ def test_what_is_scaled_from_pixels_gets_pixels(
     """Where it has the shape of an image, and the scale makes about 1 of 255."""
     made = recipe(
         Slot("image", shape, "float32"),
-        [Reached(layer("Rescaling", scale=scale), WHOLE, None)],
+        [ReachedLayer(layer("Rescaling", scale=scale), WHOLE, None)],
         None,
     )
     assert (made.how == "pixel values from 0 to 255") is is_image
@@ -131,7 +133,7 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
     Where there is one for each value; those of images are pixels, and what does not fit is as
     without.
     """
-    found = Reached(
+    found = ReachedLayer(
         layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
     )
     values = drawn(
@@ -158,7 +160,7 @@ def test_scaled_values_are_at_most_1_after_it(
     scale: Any, offset: float, dtype: str, ends: list[float]
 ) -> None:
     """From 0, or from what an offset makes of it; not if the layer makes them larger."""
-    found = Reached(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
+    found = ReachedLayer(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
     made = recipe(Slot("x", [None, 2], dtype), [found], None)
     assert made.range == pytest.approx(ends)
     values = drawn(made, 500, 2)
@@ -168,7 +170,7 @@ def test_scaled_values_are_at_most_1_after_it(
 
 def test_statistics_stay_in_the_range_of_integers() -> None:
     """Values below 0 would wrap around."""
-    found = Reached(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
+    found = ReachedLayer(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
     made = recipe(Slot("x", [None, 2], "uint8"), [found], None)
     values = drawn(made, 500, 2)
     assert 0 <= values.min() < values.max() <= 255
@@ -179,13 +181,15 @@ def test_statistics_stay_in_the_range_of_integers() -> None:
     ("dtype", "reached", "expected"),
     [
         ("float32", [], True),
-        ("float16", [Reached(layer("Rescaling", scale=1 / 9, offset=0.0), WHOLE, None)], True),
+        ("float16", [ReachedLayer(layer("Rescaling", scale=1 / 9, offset=0.0), WHOLE, None)], True),
         ("float32", [embedding(9)], False),
-        ("float32", [Reached(layer("Dense"), WHOLE, None, is_mask=True)], False),
+        ("float32", [ReachedLayer(layer("Dense"), WHOLE, None, is_mask=True)], False),
         ("int32", [], False),
         ("string", [], False),
     ],
 )
-def test_only_numbers_can_be_larger(dtype: str, reached: list[Reached], *, expected: bool) -> None:
+def test_only_numbers_can_be_larger(
+    dtype: str, reached: list[ReachedLayer], *, expected: bool
+) -> None:
     """Not IDs, masks, integers or text."""
     assert recipe(Slot("x", [None, 2], dtype), reached, None).is_scalable is expected

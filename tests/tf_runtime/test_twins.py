@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from policytool.tf_runtime.engine.layer_hooks import named
+from policytool.tf_runtime.engine.layer_hooks import layer_paths_by_id
 
 
 def layer(class_name: str, name: str, *inner: Any) -> Any:
@@ -17,7 +17,7 @@ def layer(class_name: str, name: str, *inner: Any) -> Any:
 
 def paths(model: Any, like: Any) -> dict[str, str]:
     """Return by the name of each layer of a model, which differ, the path that it gets."""
-    found = named(model, like)
+    found = layer_paths_by_id(model, like)
     flat = [model, *model._flatten_layers()]  # noqa: SLF001  # as the libraries have it
     return {one.name: found[id(one)] for one in flat}
 

@@ -97,7 +97,7 @@ def answers(
             if told is None and np.isfinite(candidate[name]).all():
                 return None
             metric = metric_from_json(told, None)
-        rule = safety.Rule(loss={name: losses.get(name)})
+        rule = safety.SafetyRule(loss={name: losses.get(name)})
         found += safety.answer_outputs([output], rule, metric)
     return tuple(found)
 

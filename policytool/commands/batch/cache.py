@@ -63,7 +63,7 @@ _PACKAGES: Final = ("h5py", "numpy", "ml_dtypes", "protobuf", "PyYAML", "google-
 
 
 @dataclass(frozen=True, slots=True)
-class _Found(Generic[Result]):
+class _CachedResult(Generic[Result]):
     """A result, which may be None."""
 
     result: Result
@@ -235,13 +235,13 @@ class CachedResults(Generic[Item, Request, Result]):
         key = self._key(item, identity)
         return CacheEntry(key=key, exists=self._cache.read(key) is not None)
 
-    def find(self, key: str | None) -> _Found[Result] | None:
+    def find(self, key: str | None) -> _CachedResult[Result] | None:
         """Return the cached result; None if there is none, or if it has another type."""
         body = self._cache.read(key) if key is not None else None
         if key is None or body is None:
             return None
         try:
-            cached: _Found[Result] = _Found(self._read(json.loads(body)))
+            cached: _CachedResult[Result] = _CachedResult(self._read(json.loads(body)))
         except _DAMAGED:
             return None
         self._cache.mark_used(key)

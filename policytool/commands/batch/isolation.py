@@ -40,7 +40,7 @@ _IS_FAILURE: Final = "failure"
 _read_failure: Final = codec.reader(Failure)
 
 
-def isolated(display_path: str, action: Callable[[], Result]) -> Result | Failure:
+def run_isolated(display_path: str, action: Callable[[], Result]) -> Result | Failure:
     """
     Return what ``action`` returns for one file, or a failure if it raises any exception.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from policytool.commands.batch import file_conflicts
 from policytool.commands.batch.copies import ResultsOfCopies
-from policytool.commands.batch.isolation import decode_outcome, encode_outcome, isolated
+from policytool.commands.batch.isolation import decode_outcome, encode_outcome, run_isolated
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import USAGE, ModelFileError, UsageError
@@ -93,7 +93,9 @@ def _run_missing(
     Yield the result of each item, from the cache if possible, and return whether any result was
     added to the cache.
     """
-    entries = [isolated(task.shown(item), functools.partial(results.entry, item)) for item in items]
+    entries = [
+        run_isolated(task.shown(item), functools.partial(results.entry, item)) for item in items
+    ]
     missing = [
         item
         for item, entry in zip(items, entries, strict=True)
@@ -109,7 +111,7 @@ def _run_missing(
             continue
         display_path = task.shown(item)
         if entry.exists:
-            cached = isolated(display_path, functools.partial(results.find, entry.key))
+            cached = run_isolated(display_path, functools.partial(results.find, entry.key))
             if cached is not None:
                 found_count += 1
                 yield cached if isinstance(cached, Failure) else cached.result
@@ -119,7 +121,7 @@ def _run_missing(
             [result] = _run_in_processes(task, [item], request, 1, None)
         else:
             result = next(others)
-        kept = isolated(display_path, functools.partial(results.keep, item, entry.key, result))
+        kept = run_isolated(display_path, functools.partial(results.keep, item, entry.key, result))
         if isinstance(kept, Failure):
             yield kept
             continue
@@ -183,7 +185,7 @@ def run_serially(
         for item in items[len(results.known) :]:
             interrupts.check()
             display_path = task.shown(item)
-            crash_guard.about(display_path, task.lost)
+            crash_guard.set_next_file(display_path, task.lost)
             result = _result_of(
                 display_path, functools.partial(attempt, item), is_only=len(items) == 1
             )
@@ -200,7 +202,7 @@ def _result_of(
     :param is_only: whether there is no other item, so that wrong usage ends the run
     :raises UsageError: for wrong usage with the only item.
     """
-    result = isolated(display_path, action)
+    result = run_isolated(display_path, action)
     if is_only and isinstance(result, Failure) and result.code == USAGE:
         raise UsageError(result.message)
     return result
@@ -254,7 +256,7 @@ def _helpers(
     return Pool(count, head, time=task.time, grace=task.grace)
 
 
-def answerer(head: bytes) -> Callable[[bytes], bytes]:
+def line_answerer(head: bytes) -> Callable[[bytes], bytes]:
     """Return the function that answers an item's line in a process started with ``head``."""
     module, bounds, encoded = json.loads(head)
     task: Task[Any, Any, Any] = importlib.import_module(module).TASK
@@ -268,7 +270,7 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
             with limits.override(bounds):
                 return encode_outcome(task.attempt(item, request))
 
-        outcome = isolated(task.shown(item), answered)
+        outcome = run_isolated(task.shown(item), answered)
         return encode_outcome(outcome) if isinstance(outcome, Failure) else outcome
 
     return answer

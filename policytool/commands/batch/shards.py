@@ -45,7 +45,7 @@ class Shard:
         return f'"{self}"'
 
 
-def part(every: Sequence[Item], shard: Shard | None) -> list[Item]:
+def shard_items(every: Sequence[Item], shard: Shard | None) -> list[Item]:
     """Return the inputs of a shard; all without one."""
     return list(every) if shard is None else list(every[shard.index - 1 :: shard.count])
 

@@ -45,7 +45,7 @@ def main() -> None:
         args=(open(0, "rb", closefd=False), lines),  # noqa: SIM115
         daemon=True,
     ).start()  # open to the end
-    answer = parallel.answerer(lines.get())
+    answer = parallel.line_answerer(lines.get())
     with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # noqa: PTH123  # a descriptor
         _tell(stream, b"")  # ready
         with contextlib.suppress(KeyboardInterrupt):

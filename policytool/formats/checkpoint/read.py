@@ -142,7 +142,7 @@ _Place = tuple[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class EntryNames:
     """The tensors of a checkpoint, told apart."""
 
     weights: Mapping[str, tuple[str, ...]]
@@ -152,7 +152,7 @@ class Named:
     """Keys of what an optimizer, metrics or training keep."""
 
 
-def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
+def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> EntryNames:
     """
     Return the names of the entries of a checkpoint; ``graph`` is None for TF 1, and if it cannot be
     read.
@@ -165,7 +165,7 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
     if excess := limits.OBJECT_DEPTH.exceeded_message(deepest):
         raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
     if graph is not None and graph.nodes:
-        weights = _of_objects(entries, graph)
+        weights = _names_from_objects(entries, graph)
         graph_keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
         weights.update(
             (key, tuple(key.split("/")))
@@ -173,10 +173,10 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
             if key not in graph_keys and key != OBJECT_GRAPH_KEY
         )
     elif OBJECT_GRAPH_KEY in entries:
-        weights = dict(_of_keys(entries))
+        weights = dict(_names_from_keys(entries))
     else:
-        weights = dict(_of_scopes(entries))
-    return Named(
+        weights = dict(_names_from_scopes(entries))
+    return EntryNames(
         weights=weights,
         rest=tuple(
             key
@@ -186,7 +186,9 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Nam
     )
 
 
-def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
+def _names_from_objects(
+    entries: Mapping[str, Entry], graph: ObjectGraph
+) -> dict[str, tuple[str, ...]]:
     """
     Return the weights in the object graph, under the names of their variables if a name contains a
     layer and is unique; otherwise under their object paths.
@@ -260,7 +262,7 @@ def _is_optimizer(node: Trackable) -> bool:
     return bool(node.slots) or any(names >= optimizer_names for optimizer_names in _OPTIMIZERS)
 
 
-def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _names_from_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     Yield the weights by their keys, which are paths through objects, where the object graph itself
     cannot be read.
@@ -272,7 +274,7 @@ def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield key, path
 
 
-def _of_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _names_from_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is
     ``dense/kernel/Adam``, of the same shape.

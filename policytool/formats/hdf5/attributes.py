@@ -185,7 +185,7 @@ def is_variable(group: h5g.GroupID, name: bytes) -> bool:
     return bool(h5a.open(group, name).get_type().is_variable_str())
 
 
-def same_kind(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
+def same_text_type(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two texts have the same kind of length, character set, padding and shape."""
     first, second = attribute.get_type(), other.get_type()
     if first.get_class() != h5t.STRING or second.get_class() != h5t.STRING:
@@ -196,7 +196,7 @@ def same_kind(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
     ) and _shape(attribute) == _shape(other)
 
 
-def same(expected: h5a.AttrID, other: h5a.AttrID) -> bool:
+def same_attribute(expected: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two attributes have the same type, shape and value."""
     return (
         bool(expected.get_type().equal(other.get_type()))

@@ -288,7 +288,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     if reason := reason_not_to_read((probe.path,), document):
         return UnreadValues(reason)
-    stack.enter_context(crash_guard.lean())
+    stack.enter_context(crash_guard.limited_memory())
     file = library.open_file(probe, probe.path)
     stack.callback(library.close, file)
     return Hdf5Values(file, document)
@@ -304,7 +304,7 @@ def open_files(
     """
     if reason := reason_not_to_read(paths, document):
         return UnreadValues(reason)
-    stack.enter_context(crash_guard.lean())
+    stack.enter_context(crash_guard.limited_memory())
     files = []
     for path in paths:
         files.append(library.open_file(probe, path, path.name))

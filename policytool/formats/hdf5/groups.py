@@ -15,7 +15,7 @@ from policytool.formats.hdf5.attributes import stored_text
 from policytool.formats.hdf5.datasets import group_at, spaces
 from policytool.formats.hdf5.library import attribute_names
 from policytool.formats.writers import flat
-from policytool.formats.writing import WriteError, differs
+from policytool.formats.writing import WriteError, difference_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
         where = "/".join(flat(path)) or "/"
         group = group_at(root, flat(path))
         if group is None:
-            raise differs(where)
+            raise difference_error(where)
         for name, value in values.items():
             expected = value.encode() if isinstance(value, str) else value
             stored = (
@@ -86,7 +86,7 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
                 else stored_text(group, name.encode())
             )
             if stored != expected:
-                raise differs(f"the attribute {name} of {where}")
+                raise difference_error(f"the attribute {name} of {where}")
 
 
 def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:

@@ -125,7 +125,7 @@ def open_checked(probe: Probe, source: AnyPath | Window, what: str = "") -> Iter
 
     :raises ModelFileError: where it is truncated or damaged.
     """
-    with crash_guard.lean():
+    with crash_guard.limited_memory():
         file = open_file(probe, source, what)
         try:
             yield file
@@ -327,7 +327,7 @@ def read(
     Read values with as much memory as its chunks need: what filters make of a chunk is known only
     when they have made it.
     """
-    with crash_guard.lean(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
+    with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
         dataset.read(memory, file, array, mtype=mtype)
 
 
@@ -365,11 +365,11 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
 
     orders: dict[int, tuple[str, ...]] = {}
 
-    def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _Entered:
+    def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _WalkFrame:
         part = Contents()
         parts.append(part)
         groups = _groups_of(probe, item, path, links.of(item, path, address), part)
-        return _Entered(item, path, address, part, groups)
+        return _WalkFrame(item, path, address, part, groups)
 
     entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:
@@ -382,7 +382,12 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
             continue
         entered.pop()
         count = frame.below + len(frame.part.tensors)
-        if attributes and frame.path and count > 1 and (order := _order(frame, links, orders)):
+        if (
+            attributes
+            and frame.path
+            and count > 1
+            and (order := _weight_order(frame, links, orders))
+        ):
             contents.orders[frame.path] = order
         if entered:
             entered[-1].below += count
@@ -395,7 +400,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
 
 
 @dataclass(slots=True)
-class _Entered:
+class _WalkFrame:
     """A group whose groups are being walked through."""
 
     group: h5g.GroupID
@@ -449,8 +454,8 @@ def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents
         contents.names["/".join(path[:-1])] = name
 
 
-def _order(
-    frame: _Entered, links: GroupLinks, orders: dict[int, tuple[str, ...]]
+def _weight_order(
+    frame: _WalkFrame, links: GroupLinks, orders: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the order of a group's weights; ``orders`` caches it by the group's address."""
     if frame.address in orders:
@@ -531,7 +536,7 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
                 where=where,
             )
         )
-    elif (expansion := _inflation(dataset)) is not None:
+    elif (expansion := _unstored_message(dataset)) is not None:
         contents.observations.append(
             Observation(
                 code="unstored-values", message=f"{where} {expansion}; it was not read", where=where
@@ -539,7 +544,7 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         )
 
 
-def _inflation(dataset: h5d.DatasetID) -> str | None:
+def _unstored_message(dataset: h5d.DatasetID) -> str | None:
     """
     Return a message if a dataset declares far more values than it stores; None if it is within the
     limits, as every dataset that Keras writes is.

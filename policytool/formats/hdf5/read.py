@@ -45,7 +45,7 @@ def read(probe: Probe) -> Document:
         layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
         contents = _hdf5.walk(probe, file, attributes=True)
     if config is None:
-        return _weights_alone(probe, contents, layer_names, writer)
+        return _weights_document(probe, contents, layer_names, writer)
     observations: list[Observation] = []
     parts: dict[str, Json] = {CONFIG: parse_json(probe, config, CONFIG, observations)}
     if training is not None:
@@ -107,7 +107,7 @@ def _rank(name: str) -> int:
     return USUAL_VARIABLES.index(plain) if plain in USUAL_VARIABLES else len(USUAL_VARIABLES)
 
 
-def _weights_alone(
+def _weights_document(
     probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer
 ) -> Document:
     if layer_names:

@@ -58,7 +58,7 @@ class Rebuild:
         )
 
 
-def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict[int, Cast]:
+def casts_by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict[int, Cast]:
     """
     Return the casts by the address of their dataset, so that all hard links to it get the same
     cast.
@@ -103,7 +103,7 @@ class _Work:
     def __init__(self, source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> None:
         self._source, self._target, self._changes = source, target, changes
         self._old, self._new = source.root, target.root
-        self._casts = by_address(self._old, changes.casts)
+        self._casts = casts_by_address(self._old, changes.casts)
         self._made: dict[int, bytes] = {object_address(self._old): b"/"}
         """Where an object of the source stands in the new file, for further hard links to it."""
         self.counts: dict[tuple[str, ...], Counts] = {}

@@ -23,10 +23,10 @@ from policytool.formats.hdf5.datasets import (
     object_address,
     path_text,
 )
-from policytool.formats.hdf5.rebuild import Rebuild, by_address, rebuild
+from policytool.formats.hdf5.rebuild import Rebuild, casts_by_address, rebuild
 from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writers import Rewriter, edit_texts
-from policytool.formats.writing import WriteError, differs
+from policytool.formats.writing import WriteError, difference_error
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import Range, equal
 
@@ -52,7 +52,7 @@ def compare(source: OpenHdf5, draft: OpenHdf5, changes: Rebuild) -> None:
     :raises WriteError: where they differ beyond the changes.
     """
     old, new = source.root, draft.root
-    work = _Comparison(source.storage, draft.storage, by_address(old, changes.casts))
+    work = _Comparison(source.storage, draft.storage, casts_by_address(old, changes.casts))
     work.root(old, new, changes)
     if changes.state is not None:
         work.state(old, new, changes.state)
@@ -73,11 +73,11 @@ class _Comparison:
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
         self._attributes(old, new, (), without=texts)
         for name, value in texts.items():
-            is_same_kind = h5a.exists(new, name) and attributes.same_kind(
+            is_same_kind = h5a.exists(new, name) and attributes.same_text_type(
                 h5a.open(old, name), h5a.open(new, name)
             )
             if not is_same_kind or attributes.stored_text(new, name) != value:
-                raise differs(name.decode())
+                raise difference_error(name.decode())
         self._seen[object_address(old)] = object_address(new)
         self._met.add(object_address(new))
         pending: list[Pair] = [(old, new, ())]
@@ -95,7 +95,7 @@ class _Comparison:
             path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))
         }
         if stored_paths != expected:
-            raise differs("/".join(min(stored_paths ^ expected)))
+            raise difference_error("/".join(min(stored_paths ^ expected)))
         for path in groups:
             old_group, new_group = group_at(old, path), group_at(new, path)
             if old_group is not None and new_group is not None:
@@ -106,10 +106,10 @@ class _Comparison:
                 tuple(step.encode() for step in slot.tensor),
             )
             if new_dataset is None:
-                raise differs(path_text(where))
+                raise difference_error(path_text(where))
             if slot.source is None:
                 if not tensors.is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
-                    raise differs(path_text(where))
+                    raise difference_error(path_text(where))
             elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, new_dataset, where)
 
@@ -126,7 +126,7 @@ class _Comparison:
             for group in (old, new)
         )
         if ones != others:
-            raise differs(path_text(path))
+            raise difference_error(path_text(path))
         for link in ones.values():
             where = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
@@ -134,7 +134,7 @@ class _Comparison:
             elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
                 link.name
             ) != new.links.get_val(link.name):
-                raise differs(path_text(where))
+                raise difference_error(path_text(where))
 
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
@@ -142,13 +142,13 @@ class _Comparison:
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
             if self._seen.get(old_address) != new_address:
-                raise differs(path_text(path))
+                raise difference_error(path_text(path))
             return
         self._seen[old_address] = new_address
         self._met.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
         if type(first) is not type(second):
-            raise differs(path_text(path))
+            raise difference_error(path_text(path))
         if isinstance(first, h5d.DatasetID):
             self._dataset(first, second, path)
             return
@@ -156,7 +156,7 @@ class _Comparison:
         if isinstance(first, h5g.GroupID):
             yield first, second, path
         elif not first.equal(second):
-            raise differs(path_text(path))
+            raise difference_error(path_text(path))
 
     def _attributes(
         self,
@@ -169,10 +169,10 @@ class _Comparison:
             {name for name in attributes.names(item) if name not in without} for item in (old, new)
         )
         if ones != others:
-            raise differs(f"the attributes of {path_text(path)}")
+            raise difference_error(f"the attributes of {path_text(path)}")
         for name in ones:
-            if not attributes.same(h5a.open(old, name), h5a.open(new, name)):
-                raise differs(
+            if not attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)):
+                raise difference_error(
                     f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}"
                 )
 
@@ -181,7 +181,7 @@ class _Comparison:
         if cast is not None:
             self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
             if not tensors.is_cast(old, new, cast):
-                raise differs(path_text(path))
+                raise difference_error(path_text(path))
             return
         self._attributes(old, new, path)
         is_same = (
@@ -193,10 +193,10 @@ class _Comparison:
                 or old.get_space().get_simple_extent_dims(maxdims=True)
                 == new.get_space().get_simple_extent_dims(maxdims=True)
             )
-            and _is_stored_alike((old, self._old), (new, self._new))
+            and _has_same_storage((old, self._old), (new, self._new))
         )
         if not is_same:
-            raise differs(path_text(path))
+            raise difference_error(path_text(path))
 
 
 def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -212,7 +212,7 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
             ]
 
 
-def _is_stored_alike(old: Placed, new: Placed) -> bool:
+def _has_same_storage(old: Placed, new: Placed) -> bool:
     """Return whether two datasets of one type and shape have the same storage and values."""
     old_properties, new_properties = old[0].get_create_plist(), new[0].get_create_plist()
     layout = old_properties.get_layout()
@@ -234,7 +234,7 @@ def _is_stored_alike(old: Placed, new: Placed) -> bool:
         return _same_values(old[0], new[0])
     if layout == h5d.CHUNKED:
         return (
-            _same_chunks_behind(old[0], new[0])
+            _same_chunks_after_user_block(old[0], new[0])
             if _has_user_block(old[0]) or _has_user_block(new[0])
             else _same_chunks(old, new)
         )
@@ -271,7 +271,7 @@ def _has_user_block(dataset: h5d.DatasetID) -> bool:
     return bool(h5i.get_file_id(dataset).get_create_plist().get_userblock())
 
 
-def _same_chunks_behind(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+def _same_chunks_after_user_block(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
     """
     Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count
     their places differently.
@@ -363,7 +363,7 @@ class Hdf5Change:
 
 def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     """Return what casts would do to the values of an open file."""
-    by_address(opened.root, changes.casts)  # makes sure that they are all there
+    casts_by_address(opened.root, changes.casts)  # makes sure that they are all there
     datasets = {path: dataset_at(opened.root, path) for path in changes.casts}
     return {
         cast.tensor: tensors.cast_counts(datasets[path], cast)

@@ -88,7 +88,7 @@ def check(draft: Path, content: Content) -> None:
 
     with (
         _archive.open_archive(draft) as (_, archive),
-        _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
+        _archive.open_weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
     ):
         _hdf5.check(opened.root, _attributes(content))
 

@@ -81,7 +81,7 @@ def copy_member(
     stream.seek(archive.start_dir)
 
 
-def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
+def replacement_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     """
     Return the description for the replacement of a member, with the same name, times, attributes
     and compression.
@@ -115,7 +115,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 
     :raises OSError: if reading or writing fails.
     """
-    member_info = like(info)
+    member_info = replacement_info(info)
     with opening.regular_stream(path) as source:
         member_info.file_size = os.fstat(source.fileno()).st_size
         with archive.open(member_info, "w") as member:
@@ -124,7 +124,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 
 
 @contextmanager
-def weights(
+def open_weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
 ) -> Iterator[OpenHdf5]:
     """

@@ -66,7 +66,7 @@ class Arrays:
     """
 
 
-def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
+def read_arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
     """
     Return the arrays of a file, by the paths that they are stored under.
 

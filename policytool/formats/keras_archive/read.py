@@ -83,11 +83,11 @@ def read(probe: Probe) -> Document:
         named = _keras.needs_layer_names(parts)
         weights = [
             _walk(probe, archive, info, stream, named=named)
-            for info in _weights(probe, weights_members(archive))
+            for info in _checked_weights(probe, weights_members(archive))
         ]
         arrays = [
             (info.filename, _arrays(probe, archive, info, stream))
-            for info in _weights(probe, npz_members(archive))
+            for info in _checked_weights(probe, npz_members(archive))
         ]
     return replace(
         _keras.document(probe, parts, weights, observations, arrays), vocabularies=vocabularies
@@ -112,7 +112,7 @@ def zip_failures(probe: Probe) -> Iterator[None]:
         ) from error
 
 
-def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+def _checked_weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
     """
     Return the members with weights, after checking that no two share bytes: a few shared bytes
     could otherwise stand for any number of weights.
@@ -243,7 +243,7 @@ def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]
     Yield a member's bytes, no more than it says that it has, and no more at a time than a block.
     """
     if info.compress_type == _BZIP2:
-        yield from _of_bzip2(archive, info)
+        yield from _inflate_bzip2(archive, info)
         return
     with archive.open(
         info
@@ -252,7 +252,7 @@ def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]
             yield block
 
 
-def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+def _inflate_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """
     Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all
     of which ``zipfile`` would hold.
@@ -378,4 +378,4 @@ def _arrays(
         if isinstance(source, Path)
         else io.BufferedReader(source) as file,
     ):
-        return npz.arrays(probe, file, info.filename)
+        return npz.read_arrays(probe, file, info.filename)

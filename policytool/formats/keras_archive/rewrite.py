@@ -19,7 +19,7 @@ from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.keras_archive import member_changes as _members
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.writers import Changes, FileChange, Rewriter
-from policytool.formats.writing import WriteError, differs
+from policytool.formats.writing import WriteError, difference_error
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import equal
 
@@ -57,7 +57,7 @@ class ArchiveChange:
         ):
             old = _Source(source, archive, draft)
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
-            _refuse_doubles(archive, {*new_texts, *rebuilds})
+            _refuse_duplicates(archive, {*new_texts, *rebuilds})
             new_archive.comment = archive.comment
             regions = _archive.regions(archive, stream.fileno())
             counts: dict[tuple[str, ...], Counts] = {}
@@ -66,7 +66,7 @@ class ArchiveChange:
                 enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
             ):
                 if info.filename in new_texts:
-                    new_archive.writestr(_archive.like(info), new_texts[info.filename])
+                    new_archive.writestr(_archive.replacement_info(info), new_texts[info.filename])
                 elif info.filename in rebuilds:
                     counts |= _rebuild_member(old, info, new_archive, rebuilds[info.filename])
                 else:
@@ -87,7 +87,7 @@ class ArchiveChange:
             if [_description(info) for info in old_infos] != [
                 _description(info) for info in new_infos
             ] or old_archive.comment != new_archive.comment:
-                raise differs("the list of members")
+                raise difference_error("the list of members")
             old_regions, new_regions = (
                 _archive.regions(old_archive, old_stream.fileno()),
                 _archive.regions(new_archive, new_stream.fileno()),
@@ -107,7 +107,7 @@ class ArchiveChange:
                         old_regions[old_info.header_offset], new_regions[new_info.header_offset]
                     )
                 if not is_same:
-                    raise differs(old_info.filename)
+                    raise difference_error(old_info.filename)
 
 
 class _Source:
@@ -128,7 +128,7 @@ class _Source:
     @contextmanager
     def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
-        with _archive.weights(
+        with _archive.open_weights(
             self._archive, self._path, self._archive.NameToInfo[name], self._scratch
         ) as opened:
             yield opened
@@ -150,7 +150,7 @@ def _rebuild_member(
     return counts
 
 
-def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
+def _refuse_duplicates(archive: zipfile.ZipFile, names: set[str]) -> None:
     for name, count in Counter(archive.namelist()).items():
         if count > 1 and name in names:
             raise WriteError(

@@ -27,7 +27,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     if reason := reason_not_to_read((probe.path,), document):
         return UnreadValues(reason)
-    stack.enter_context(crash_guard.lean())
+    stack.enter_context(crash_guard.limited_memory())
     stream = opening.regular_stream(probe.path)
     stack.callback(library.close, stream)
     files = []

@@ -229,12 +229,12 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
         ),
     )
     try:
-        return tuple(_of_entries(reader, meta_graph, graph_def))
+        return tuple(_signature_traces(reader, meta_graph, graph_def))
     finally:
         steps.spend(reader.steps, walk="traced ops")
 
 
-def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Trace]:
+def _signature_traces(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Trace]:
     """Return the traces of the signatures; if there are none, of the root object's functions."""
     objects = meta_graph.object_graph
     main = {(node := _node(message)).name: node for message in graph_def.nodes}
@@ -255,7 +255,7 @@ def _of_entries(reader: _Reader, meta_graph: Any, graph_def: Any) -> Iterable[Tr
         for entry in sorted(meta_graph.signatures, key=lambda entry: entry.key)
         if not is_internal(entry.key)
     ]
-    return [trace for trace in signature_traces if trace.ops] or _of_root(reader, objects)
+    return [trace for trace in signature_traces if trace.ops] or _root_traces(reader, objects)
 
 
 def is_internal(key: bytes) -> bool:
@@ -263,7 +263,7 @@ def is_internal(key: bytes) -> bool:
     return key.startswith(_INTERNAL)
 
 
-def _of_root(reader: _Reader, objects: Any) -> Iterator[Trace]:
+def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
     """Yield what the functions do that the root object has, each by its attribute."""
     for edge in objects.nodes[0].children if objects.nodes else ():
         node = objects.nodes[edge.node_id] if 0 <= edge.node_id < len(objects.nodes) else None

@@ -180,8 +180,8 @@ class _Paths:
                     ]
                     if (
                         len(needs) < len(positions)
-                        or not self._hold(needs)
-                        or self._untimely(within, node, op)
+                        or not self._are_paths(needs)
+                        or self._runs_at_wrong_time(within, node, op)
                     ):
                         yield op
                 elif allowed and not all(
@@ -189,7 +189,7 @@ class _Paths:
                 ):
                     yield op
 
-    def _untimely(self, within: str, node: Any, op: str) -> bool:
+    def _runs_at_wrong_time(self, within: str, node: Any, op: str) -> bool:
         """
         Return whether a saver's op may run when no loader fills in its path, or writes where a
         loader reads: in a signature, while the model is initialised, while it restores, or in a
@@ -205,7 +205,7 @@ class _Paths:
             or (op in _WRITING and self._restoring.run(within, name))
         )
 
-    def _hold(self, needs: list[_Need]) -> bool:
+    def _are_paths(self, needs: list[_Need]) -> bool:
         """
         Return whether all of these values are paths that a loader fills in, or texts that savers
         join to them.
@@ -221,7 +221,7 @@ class _Paths:
             if need in self.holding:
                 continue
             self.holding[need] = True
-            behind = self._behind(*need)
+            behind = self._sources_of(*need)
             steps.spend(1 + len(behind or ()), walk="paths of a graph")
             if behind is None:
                 wrong.append(need)
@@ -238,7 +238,7 @@ class _Paths:
             wrong += users.pop(need, ())
         return all(self.holding[need] for need in needs)
 
-    def _behind(
+    def _sources_of(
         self,
         within: str,
         name: str,

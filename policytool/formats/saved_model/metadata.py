@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.formats.writers import edit_texts
-from policytool.formats.writing import WriteError, differs
+from policytool.formats.writing import WriteError, difference_error
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range, equal
@@ -117,10 +117,10 @@ class MetadataChange:
         try:
             written_texts = texts(draft, self.file)
         except WriteError as error:
-            raise differs(self.file) from error
+            raise difference_error(self.file) from error
         for part in expected.keys() | written_texts.keys():
             if expected.get(part) != written_texts.get(part):
-                raise differs(part)
+                raise difference_error(part)
         with (
             opening.regular_file(source) as source_descriptor,
             opening.regular_file(draft) as draft_descriptor,
@@ -136,12 +136,12 @@ class MetadataChange:
                 if not equal(
                     kept, Range(descriptor=draft_descriptor, start=start + grown, size=end - start)
                 ):
-                    raise differs(f"{self.file} between bytes {start} and {end}")
+                    raise difference_error(f"{self.file} between bytes {start} and {end}")
                 if os.pread(draft_descriptor, len(new), end + grown) != new:
-                    raise differs(f"{self.file} at byte {end}")
+                    raise difference_error(f"{self.file} at byte {end}")
                 grown += len(new) - (after - end)
             if os.fstat(draft_descriptor).st_size != size + grown:
-                raise differs(f"the size of {self.file}")
+                raise difference_error(f"the size of {self.file}")
 
 
 @contextmanager
@@ -200,13 +200,13 @@ def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
 def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """Yield the metadata of each object of the first graph, the only one that readers take."""
     graph = next(protobuf_splice.spans(data, _META_GRAPHS), None)
-    objects = protobuf_splice.the_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
+    objects = protobuf_splice.single_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
     if graph is None or objects is None:
         return
     for index, node in enumerate(protobuf_splice.spans(data, _OBJECTS, objects)):
-        user = protobuf_splice.the_span(data, _USER_OBJECT, node)
+        user = protobuf_splice.single_span(data, _USER_OBJECT, node)
         metadata = (
-            protobuf_splice.the_span(data, _USER_METADATA, user) if user is not None else None
+            protobuf_splice.single_span(data, _USER_METADATA, user) if user is not None else None
         )
         if user is not None and metadata is not None and metadata.end > metadata.start:
             yield f"{GRAPH}#{index}", (graph, objects, node, user, metadata)
@@ -222,6 +222,6 @@ def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
         if number in seen:
             raise protobuf_splice.WireError(f"node {number} occurs twice")
         seen.add(number)
-        metadata = protobuf_splice.the_span(data, _NODE_METADATA, node)
+        metadata = protobuf_splice.single_span(data, _NODE_METADATA, node)
         if metadata is not None:
             yield f"{KERAS}#{number}", (node, metadata)

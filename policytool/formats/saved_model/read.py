@@ -109,7 +109,7 @@ def read(probe: Probe) -> Document:
     tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):
-        observations += _missing(probe)
+        observations += _missing_files(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
     observations += graph_assets.escaping_assets(probe, saved.meta_graphs)
     return Document(
@@ -163,7 +163,7 @@ def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator
             yield index
 
 
-def _missing(probe: Probe) -> Iterator[Observation]:
+def _missing_files(probe: Probe) -> Iterator[Observation]:
     """
     Report a missing file of the checkpoint: its index, or a shard. The names of the shards contain
     their number.

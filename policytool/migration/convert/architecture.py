@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Value: TypeAlias = (
-    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | Thing | Policy | PolicyMap "
+    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | SerializedObject | Policy | PolicyMap "
     "| None"
 )
 """What stands in a config: JSON, with objects in their places."""
@@ -64,7 +64,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Thing:
+class SerializedObject:
     """A serialised object that is no layer."""
 
     kind: ObjectKind
@@ -254,7 +254,7 @@ def function_name(value: Value) -> str | None:
     if isinstance(value, str):
         return value
     if (
-        isinstance(value, Thing)
+        isinstance(value, SerializedObject)
         and value.kind is ObjectKind.FUNCTION
         and value.package is None
         and isinstance(value.config, str)
@@ -317,7 +317,7 @@ def _in_value(value: Value) -> Iterator[Unit]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _in_value(item)
-    elif isinstance(value, Thing) and not isinstance(value.config, str | None):
+    elif isinstance(value, SerializedObject) and not isinstance(value.config, str | None):
         yield from _in_value(dict(value.config))
 
 
@@ -350,7 +350,7 @@ def _changed_items(
     mapped = {
         key: _mapped_value(value, change)
         for key, value in items.items()
-        if isinstance(value, Unit | Thing | list | dict)
+        if isinstance(value, Unit | SerializedObject | list | dict)
     }
     return {key: value for key, value in mapped.items() if value is not items[key]}
 
@@ -366,7 +366,7 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     if isinstance(value, dict):
         changed = _changed_items(value, change)
         return {**value, **changed} if changed else value
-    if isinstance(value, Thing) and not isinstance(value.config, str | None):
+    if isinstance(value, SerializedObject) and not isinstance(value.config, str | None):
         changed = _changed_items(value.config, change)
         return replace(value, config={**value.config, **changed}) if changed else value
     return value

@@ -13,7 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit, map_units
+from policytool.migration.convert.architecture import (
+    ObjectKind,
+    Role,
+    SerializedObject,
+    Unit,
+    map_units,
+)
 from policytool.migration.convert.target import display_value
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Policy, PolicyMap
@@ -53,7 +59,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
 
 def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
     """Return a value with the objects in it judged; units were judged before."""
-    if isinstance(value, Thing):
+    if isinstance(value, SerializedObject):
         if value.package is not None or isinstance(value.config, str | None):
             return value
         config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
@@ -145,7 +151,7 @@ def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
 
 def _json(value: Value) -> Json:
     """Return a value as far as the data knows values: objects by their class."""
-    if isinstance(value, Thing | Unit):
+    if isinstance(value, SerializedObject | Unit):
         return keras_objects.short(value.class_name, {})
     if isinstance(value, list):
         return [_json(item) for item in value]

@@ -21,7 +21,7 @@ from policytool.migration.convert.architecture import (
     Network,
     ObjectKind,
     Role,
-    Thing,
+    SerializedObject,
     Unit,
     references,
     replace_references,
@@ -287,7 +287,7 @@ class _Reader:
             return self.unit(value, pointer)
         return self._thing(key, serialized, f"{pointer}/config")
 
-    def _thing(self, key: str, serialized: KerasObject, above: str) -> Thing:
+    def _thing(self, key: str, serialized: KerasObject, above: str) -> SerializedObject:
         class_name, registered = split_class(serialized)
         config = serialized.config
         kind = (
@@ -307,7 +307,7 @@ class _Reader:
             and registered != class_name
             else None
         )
-        return Thing(
+        return SerializedObject(
             kind=kind,
             class_name=class_name,
             config=inner,
@@ -322,7 +322,7 @@ class _Reader:
             return Network(
                 units=tuple(self.unit(entry, f"{pointer}/{place}") for place, entry in entries)
             )
-        if stuck := inbound_nodes.stuck(config):
+        if stuck := inbound_nodes.uncallable_layers(config):
             raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
         source = self._model_calls(config, site)
         if not (_are_tensors(source.inputs) and _are_tensors(source.outputs)):

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.architecture import (
+    Network,
+    ObjectKind,
+    Role,
+    SerializedObject,
+    Unit,
+)
 from policytool.migration.convert.decoding import first_calls_keras2, first_outputs_keras3
 from policytool.model.calls import (
     CONSTANT,
@@ -393,7 +399,7 @@ class _Writer:
     def _value(self, unit: Unit, value: Value) -> Json:
         if isinstance(value, Unit):
             return self.unit(value, network=None)
-        if isinstance(value, Thing):
+        if isinstance(value, SerializedObject):
             return self._thing(unit, value)
         if isinstance(value, Policy | PolicyMap):
             return self._dtype(unit, value)
@@ -403,7 +409,7 @@ class _Writer:
             return {key: self._value(unit, item) for key, item in value.items()}
         return value
 
-    def _thing(self, unit: Unit, thing: Thing) -> Json:
+    def _thing(self, unit: Unit, thing: SerializedObject) -> Json:
         config: Json = (
             thing.config
             if isinstance(thing.config, str | None)

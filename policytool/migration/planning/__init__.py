@@ -25,7 +25,7 @@ from policytool.migration.planning import (
 )
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide, is_settable, matches
-from policytool.migration.planning.loss_scale import spells_scale
+from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import Assignment, Options
 from policytool.model import reading
 from policytool.model.model_cache import once_per_model
@@ -121,7 +121,7 @@ def refusals(loaded: LoadedModel, options: Options) -> tuple[Refusal, ...]:
 def _decide(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
     """Return what each layer is to have, with all refusals, and the edits of policies."""
     decisions = decide(loaded, options)
-    graph_edits = propagation.settle(loaded, decisions)
+    graph_edits = propagation.settle_conflicts(loaded, decisions)
     buildable.check(loaded, decisions)
     if not _retraces(loaded, options):
         savedmodel_revival.check(loaded, decisions)
@@ -151,7 +151,9 @@ def _training(
     edits: tuple[Edit, ...],
     target: Generation | None,
 ) -> Training:
-    dropping = any(spells_scale(edit.before) and not spells_scale(edit.after) for edit in edits)
+    dropping = any(
+        has_explicit_scale(edit.before) and not has_explicit_scale(edit.after) for edit in edits
+    )
     changes = any(edit.kind in _NUMERIC for edit in edits)
     return training.plan(
         loaded,

@@ -109,7 +109,7 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
 
 def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
     layer = loaded.layers[index]
-    message = dtype_support.trouble(loaded.loader, loaded.sites[index].class_name, name)
+    message = dtype_support.layer_failure(loaded.loader, loaded.sites[index].class_name, name)
     if message is not None and not loaded.is_input(index):
         yield Refusal(
             code="no-kernel",
@@ -133,7 +133,9 @@ def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[R
         named = keras_objects.class_of(value) if isinstance(value, dict) else value
         initializer = _ALIASES.get(str(named).lower(), str(named))
         if (
-            dtype_support.undrawable(loaded.loader, initializer, target.variable_dtype or "")
+            dtype_support.initializer_failure(
+                loaded.loader, initializer, target.variable_dtype or ""
+            )
             is not None
         ):
             mixed = f"mixed_{target.variable_dtype}"

@@ -45,7 +45,7 @@ def base_policy(loaded: LoadedModel) -> str | None:
     depends on the model's structure alone and ties go to the first, so a second migration to the
     same policy finds that policy as the base and changes nothing.
     """
-    return _of_root(loaded) or _most_common(loaded, _voters(loaded, _always_kept(loaded)))
+    return _of_root(loaded) or _most_common(loaded, _deciding_layers(loaded, _always_kept(loaded)))
 
 
 def _always_kept(loaded: LoadedModel) -> set[int]:
@@ -69,7 +69,7 @@ def _of_root(loaded: LoadedModel) -> str | None:
     )
 
 
-def _voters(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
+def _deciding_layers(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     """
     Return the float layers that determine the model's policy: those with weights, or else all
     except inputs. Kept layers count only if there is no other layer.
@@ -189,7 +189,7 @@ class Decisions:
     base: str | None = None
     refusals: list[Refusal] = field(default_factory=list)
 
-    def change_something(self, loaded: LoadedModel) -> bool:
+    def changes_any_layer(self, loaded: LoadedModel) -> bool:
         """
         Return whether any layer gets another policy; where all keep theirs, what is left unsaid may
         stay so.
@@ -238,7 +238,7 @@ def decide(loaded: LoadedModel, options: Options) -> Decisions:
         _decide_followers(loaded, options, decisions)
     _join_cells(loaded, decisions)
     _join_wrappers(loaded, decisions)
-    _join_made(loaded, decisions)
+    _join_sublayers(loaded, decisions)
     if options.to is not None:
         _decide_nested_inputs(loaded, policy.policy_from_name(options.to), decisions)
     return decisions
@@ -420,7 +420,7 @@ def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
 
 
-def _join_made(loaded: LoadedModel, decisions: Decisions) -> None:
+def _join_sublayers(loaded: LoadedModel, decisions: Decisions) -> None:
     """
     Give the layers that another layer makes by itself what that one has: no loader looks at their
     own metadata.

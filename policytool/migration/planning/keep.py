@@ -231,10 +231,10 @@ def output_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, 
     origins = output_origins(loaded)
     yield from ((index, OUTPUT) for index in origins.computing)
     yield from ((index, SHAPED) for index in origins.shaping)
-    yield from on_the_way_out(loaded)
+    yield from final_layers(loaded)
 
 
-def on_the_way_out(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
+def final_layers(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
     """
     Yield the layers that make the outermost model's outputs, and a softmax before them with what
     follows it; each with what it is.
@@ -263,12 +263,14 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
 
 def _of_model(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[int, str]]:
     for name in makers(loaded, graph, graph.outputs):
-        yield from _unit(loaded, graph, name, OUTPUT)
+        yield from _layers_of_output(loaded, graph, name, OUTPUT)
     for name, reason in _softmaxes(loaded, graph):
-        yield from _unit(loaded, graph, name, reason)
+        yield from _layers_of_output(loaded, graph, name, reason)
 
 
-def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
+def _layers_of_output(
+    loaded: LoadedModel, graph: Graph, name: str, reason: str
+) -> Iterator[tuple[int, str]]:
     """Yield the output layers of a nested model; for another layer, itself and its sublayers."""
     index = graph.nodes[name].site
     if index is None or loaded.is_input(index):

@@ -96,7 +96,7 @@ class LossScaleVerdict:
     @property
     def line(self) -> str:
         """What to write before ``compile()`` for the policy's loss scale."""
-        return _line(self.scale)
+        return _wrap_code(self.scale)
 
     @property
     def what(self) -> str:
@@ -109,12 +109,12 @@ class LossScaleVerdict:
                 )
             case Fate.UNSCALED:
                 return "the policy's loss_scale=None"
-        return f"the policy's loss scale ({words(self.scale)})"
+        return f"the policy's loss scale ({scale_text(self.scale)})"
 
     @property
     def consequence(self) -> str:
         """What that means for training, as a sentence part."""
-        return _CONSEQUENCES[self.fate].format(others=words(self.others), policy=self.policy)
+        return _CONSEQUENCES[self.fate].format(others=scale_text(self.others), policy=self.policy)
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
@@ -139,7 +139,7 @@ def model_policy(loaded: LoadedModel) -> Policy | None:
     return None
 
 
-def spells_scale(value: object) -> bool:
+def has_explicit_scale(value: object) -> bool:
     """Return whether a policy's dict passes a loss scale explicitly."""
     config = value.get("config") if isinstance(value, dict) else None
     return isinstance(config, dict) and "loss_scale" in config
@@ -169,7 +169,7 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
     scaled = tuple(
         loaded.layers[index].path
         for index, site in enumerate(loaded.sites)
-        if spells_scale(site.spelled) and site.sub_policy is None
+        if has_explicit_scale(site.spelled) and site.sub_policy is None
     )
     if not scaled:
         return None
@@ -209,7 +209,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     if scale_verdict is None:
         return ()
     severity, code, what = NoteSeverity.NOTE, _DROPPED, scale_verdict.what
-    scale = words(scale_verdict.scale)
+    scale = scale_text(scale_verdict.scale)
     if scale_verdict.fate is Fate.INERT:
         code = "ineffective-loss-scale"
         message = f"{what} are dropped; {scale_verdict.consequence}"
@@ -233,7 +233,7 @@ def _is_explicit(policy: Policy) -> bool:
     return policy.loss_scale is not None and not isinstance(policy.loss_scale, Auto)
 
 
-def _line(scale: Dynamic | Fixed | None) -> str:
+def _wrap_code(scale: Dynamic | Fixed | None) -> str:
     match scale:
         case Fixed(value=value):
             return (
@@ -252,7 +252,7 @@ def _line(scale: Dynamic | Fixed | None) -> str:
     )
 
 
-def words(scale: Dynamic | Fixed | None) -> str:
+def scale_text(scale: Dynamic | Fixed | None) -> str:
     """Return a loss scale in words."""
     match scale:
         case Fixed(value=value):

@@ -182,7 +182,7 @@ What Keras 3's LossScaleOptimizer keeps itself: iterations, learning rate, steps
 last changed, the scale.
 """
 
-_OTHERWISE: Final = frozenset({"Nadam", "Adafactor"})
+_FEWER_WHEN_WRAPPED: Final = frozenset({"Nadam", "Adafactor"})
 """
 Optimizers of Keras 3 that save fewer variables when they are wrapped: their state fits no other
 place, and Adafactor's fails to load there.
@@ -222,7 +222,7 @@ def move_state(
     wrapped = optimizer_config.is_wrapped(before) or (leaves_scaled and bool(inner))
     if wraps == wrapped or (wraps and inner):
         return None
-    if dialect.keras3 and optimizer_config.class_of(after) in _OTHERWISE:
+    if dialect.keras3 and optimizer_config.class_of(after) in _FEWER_WHEN_WRAPPED:
         return ()
     if wraps:
         own = _own_variables(after) if dialect.keras3 else ()

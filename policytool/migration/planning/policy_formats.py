@@ -35,7 +35,7 @@ OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
 
 _KERAS3: Final = GENERATIONS[-1]
 _DTYPE: Final = "dtype"
-_NEEDS_WORD: Final = "needs-decision"
+_REMOVED_POLICY: Final = "needs-decision"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class PolicyWriter:
     loaded: LoadedModel
     target: Generation | None
 
-    def spell(self, new_policy: Policy | PolicyMap, before: Json | Unspelled) -> Json:
+    def policy_value(self, new_policy: Policy | PolicyMap, before: Json | Unspelled) -> Json:
         """
         Return the JSON value of the new policy, which replaces ``before``.
 
@@ -54,7 +54,7 @@ class PolicyWriter:
         if self.target is not None:
             return (
                 before
-                if isinstance(before, dict) and self._is_read(new_policy, before)
+                if isinstance(before, dict) and self._reads_as(new_policy, before)
                 else self.target.render(new_policy)
             )
         if (
@@ -66,7 +66,7 @@ class PolicyWriter:
             return _KERAS3.render(new_policy) if dicts else new_policy.name
         return new_policy.name
 
-    def _is_read(self, new_policy: Policy | PolicyMap, before: dict[str, Json]) -> bool:
+    def _reads_as(self, new_policy: Policy | PolicyMap, before: dict[str, Json]) -> bool:
         """
         Return whether the target already reads a dict as the new policy; later releases of a family
         add keys that earlier releases ignore.
@@ -98,22 +98,24 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
     speller = PolicyWriter(loaded=loaded, target=target)
     edits_by_address: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
-        _add_decided(speller, index, decision, edits_by_address, decisions)
+        _add_decision(speller, index, decision, edits_by_address, decisions)
     decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
-    for address, edit, refusal in _respellings(loaded, target.id if target is not None else None):
+    for address, edit, refusal in _format_changes(
+        loaded, target.id if target is not None else None
+    ):
         if address in decided:
             continue
         if edit is not None:
             edits_by_address[address] = edit
         if refusal is not None and (
-            refusal.code != _NEEDS_WORD or refusal not in decisions.refusals
+            refusal.code != _REMOVED_POLICY or refusal not in decisions.refusals
         ):
             decisions.refusals.append(refusal)
     return tuple(edits_by_address.values())
 
 
 @once_per_model
-def _respellings(
+def _format_changes(
     loaded: LoadedModel, target_id: str | None
 ) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
     """Return the format edits and refusals of all dtype values in the file."""
@@ -126,7 +128,7 @@ def _respellings(
     )
 
 
-def _add_decided(
+def _add_decision(
     speller: PolicyWriter,
     index: int,
     decision: Decision,
@@ -136,8 +138,8 @@ def _add_decided(
     """Add an edit for every place in the file that stores a layer's policy."""
     loaded, new_policy = speller.loaded, decision.policy
     site, layer = loaded.sites[index], loaded.layers[index]
-    changes = _differs(loaded.own_policies.get(index), new_policy, layer.policy) or (
-        isinstance(site.spelled, Unspelled) and decisions.change_something(loaded)
+    changes = _policy_differs(loaded.own_policies.get(index), new_policy, layer.policy) or (
+        isinstance(site.spelled, Unspelled) and decisions.changes_any_layer(loaded)
     )
     for address in loaded.addresses[index]:
         before = loaded.value_at(address)
@@ -145,7 +147,7 @@ def _add_decided(
             after = (
                 _input_dtype(new_policy)
                 if loaded.is_input(index)
-                else speller.spell(new_policy, before)
+                else speller.policy_value(new_policy, before)
             )
         except SpellingError as error:
             decisions.refusals.append(
@@ -182,7 +184,7 @@ def _input_dtype(new_policy: Policy | PolicyMap) -> Json:
     return new_policy.compute_dtype if isinstance(new_policy, Policy) else new_policy.name
 
 
-def _differs(
+def _policy_differs(
     own_policy: Policy | PolicyMap | None, new_policy: Policy | PolicyMap, name: str | None
 ) -> bool:
     if isinstance(new_policy, PolicyMap) or isinstance(own_policy, PolicyMap):
@@ -243,10 +245,10 @@ def _format_edit(
     path = owner(speller.loaded, address)
     try:
         stored_policy = generations.parse(value, speller.loaded.generation)
-        current_policy = _current(stored_policy)
+        current_policy = _current_policy(stored_policy)
         if current_policy is None:
-            return None, _needs_word(stored_policy, path, address.pointer)
-        after = speller.spell(current_policy, value)
+            return None, _removed_policy_refusal(stored_policy, path, address.pointer)
+        after = speller.policy_value(current_policy, value)
     except SpellingError as error:
         if speller.target is None or not _is_policy(speller.loaded, address):
             return None, None
@@ -288,7 +290,7 @@ def _is_policy(loaded: LoadedModel, address: Address) -> bool:
     return indices is not None and not loaded.is_input(indices[0])
 
 
-def _current(stored_policy: Policy | PolicyMap) -> Policy | PolicyMap | None:
+def _current_policy(stored_policy: Policy | PolicyMap) -> Policy | PolicyMap | None:
     """Return the policy under its current name; None if no current policy is equivalent."""
     if isinstance(stored_policy, PolicyMap) or not policy.is_removed(stored_policy):
         return stored_policy
@@ -311,7 +313,7 @@ def owner(loaded: LoadedModel, address: Address) -> str | None:
     return None
 
 
-def _needs_word(removed: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
+def _removed_policy_refusal(removed: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
     where = path or place
     name = removed.name
     if isinstance(removed, Policy) and removed.quantization:
@@ -326,4 +328,6 @@ def _needs_word(removed: Policy | PolicyMap, path: str | None, place: str) -> Re
             "it uses the dtype of its first input, which the file does not contain; choose a "
             f"policy with --set '{where}=float32', or use a pattern for several layers"
         )
-    return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)
+    return Refusal(
+        code=_REMOVED_POLICY, message=f"{where} has the policy {name!r}: {how}", path=path
+    )

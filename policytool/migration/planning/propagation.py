@@ -253,7 +253,7 @@ def _flows_before(loaded: LoadedModel) -> Mapping[int, Flow]:
     return {model: dtypes_of.flow(model) for model in loaded.graphs}
 
 
-def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
+def settle_conflicts(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     """
     Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
     return the edits that ops and casts need.
@@ -280,7 +280,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[str]]:
+def input_dtypes(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[str]]:
     """
     Return, for each layer in a graph, the float dtypes of its input tensors under the given
     decisions.

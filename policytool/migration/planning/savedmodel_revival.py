@@ -54,9 +54,9 @@ def check(loaded: LoadedModel, decisions: Decisions) -> None:
     ]
     if not affected:
         return
-    decisions.refusals += _variables(loaded, decisions, affected)
-    decisions.refusals += _revived_layers(loaded, affected)
-    decisions.refusals += _fed_otherwise(loaded, decisions, affected)
+    decisions.refusals += _checkpoint_refusals(loaded, decisions, affected)
+    decisions.refusals += _revival_refusals(loaded, affected)
+    decisions.refusals += _input_refusals(loaded, decisions, affected)
 
 
 def loaders(
@@ -70,10 +70,12 @@ def loaders(
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
     later = {name: first for name, first in custom_names.first_built().items() if name in used}
-    return tuple(_with(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts)
+    return tuple(
+        _with_reason(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts
+    )
 
 
-def _with(verdict: Verdict, reason: str | None) -> Verdict:
+def _with_reason(verdict: Verdict, reason: str | None) -> Verdict:
     """Return a verdict with one more reason for a refusal, which comes last."""
     if reason is None:
         return verdict
@@ -106,10 +108,10 @@ def _activations(metadata: Json) -> Iterator[str]:
 
 def is_revived(loaded: LoadedModel, index: int) -> bool:
     """Return whether a loader without the file's own code revives the layer from traces."""
-    return _why(loaded, index) is not None
+    return _revival_reason(loaded, index) is not None
 
 
-def _why(loaded: LoadedModel, index: int) -> str | None:
+def _revival_reason(loaded: LoadedModel, index: int) -> str | None:
     """
     Return why a layer is revived from traces, as the end of a sentence; None where it is rebuilt.
 
@@ -129,7 +131,7 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
         if (
             inner != index
             and inner not in loaded.makers
-            and (why := _why(loaded, inner)) is not None
+            and (why := _revival_reason(loaded, inner)) is not None
         ):
             return f"contains {loaded.layers[inner].path}, which {why}"
     return None
@@ -156,7 +158,9 @@ def _is_affected(loaded: LoadedModel, decisions: Decisions, index: int) -> bool:
     return isinstance(decision.policy, Policy) and decision.policy.name != loaded.policy_name(index)
 
 
-def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
+def _checkpoint_refusals(
+    loaded: LoadedModel, decisions: Decisions, affected: list[int]
+) -> Iterator[Refusal]:
     """Yield a refusal for each layer whose variables would have to be stored in another dtype."""
     for index in affected:
         layer, new_policy = loaded.layers[index], decisions.by_site[index].policy
@@ -164,7 +168,7 @@ def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -
         if (
             after == layer.variable_dtype
             or not loaded.has_weights(index)
-            or _all_fixed(loaded, index, new_policy.name)
+            or _keeps_variable_dtypes(loaded, index, new_policy.name)
         ):
             continue
         mixed = (
@@ -182,7 +186,7 @@ def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -
         )
 
 
-def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
+def _keeps_variable_dtypes(loaded: LoadedModel, index: int, name: str) -> bool:
     """
     Return whether a layer keeps its variables in their dtype whatever its policy
     (BatchNormalization of Keras 2 in 16 bits).
@@ -199,7 +203,7 @@ def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
     )
 
 
-def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
+def _revival_refusals(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
     """
     Yield a refusal for each layer that is restored from traces, and that changes or contains a
     layer that changes.
@@ -217,14 +221,14 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
             f"and other versions restore it from its traces; {_RETRACE}, or exclude it with --set"
             if loaded.sites[holder].class_name == "Lambda"
             else (
-                f"{path} {_why(loaded, holder)}. Without its code, {what} is restored from its "
-                f"traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
+                f"{path} {_revival_reason(loaded, holder)}. Without its code, {what} is restored from its "
+                f"traces and computes as before; {_RETRACE}{_keep_suggestion(loaded, holder)}"
             )
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
 
 
-def _way_out(loaded: LoadedModel, holder: int) -> str:
+def _keep_suggestion(loaded: LoadedModel, holder: int) -> str:
     """
     Return how to leave a layer as it is, with all below it, where that is one policy and not the
     whole model.
@@ -248,14 +252,17 @@ def _outermost_revived(loaded: LoadedModel, index: int) -> int | None:
     return None
 
 
-def _fed_otherwise(
+def _input_refusals(
     loaded: LoadedModel, decisions: Decisions, affected: list[int]
 ) -> Iterator[Refusal]:
     """
     Yield a refusal for each revived layer that would get another dtype than it was traced with, and
     that does not cast what it gets.
     """
-    before, after = propagation.inputs(loaded, Decisions()), propagation.inputs(loaded, decisions)
+    before, after = (
+        propagation.input_dtypes(loaded, Decisions()),
+        propagation.input_dtypes(loaded, decisions),
+    )
     for index, taken in after.items():
         casts = (
             loaded.sites[index].autocast is not False
@@ -272,7 +279,7 @@ def _fed_otherwise(
             yield Refusal(
                 code="revived-from-traces",
                 message=(
-                    f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
+                    f"{path} {_revival_reason(loaded, index)}. Without its code, {path} is restored from its "
                     f"traces for {now} inputs, but it would receive {then}; keep the preceding "
                     f"layers in {now} with --set, or {_RETRACE}"
                 ),

@@ -326,7 +326,7 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
                 ),
                 loaders=_BEFORE_VOCABULARIES,
             )
-        failing = known_arguments.may_fail(group.kind, name, module=group.module)
+        failing = known_arguments.unreliable_loaders(group.kind, name, module=group.module)
         if failing:
             yield replace(
                 _class(group, f"{name} could not be rebuilt from its own config in tests"),

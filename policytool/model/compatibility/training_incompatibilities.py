@@ -123,7 +123,7 @@ class TrainingRow:
     advice: str
 
 
-_ANEW: Final = "load it with compile=False and compile it again"
+_RECOMPILE: Final = "load it with compile=False and compile it again"
 _ARCHIVE: Final = (
     "to continue training, pass the LossScaleOptimizer to compile() and save the model as .keras"
 )
@@ -134,7 +134,7 @@ def _row(
     releases: str,
     reason: str,
     shows: Callable[[TrainingEvidence], bool],
-    advice: str = _ANEW,
+    advice: str = _RECOMPILE,
 ) -> TrainingRow:
     return TrainingRow(
         formats=frozenset(formats.split()),
@@ -145,7 +145,7 @@ def _row(
     )
 
 
-def _multiplies(evidence: TrainingEvidence) -> bool:
+def _has_other_multiplier(evidence: TrainingEvidence) -> bool:
     """Return whether the growth factor of the loss scale is not 2."""
     try:
         scale = (
@@ -165,7 +165,7 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     )
 
 
-def _schedule_alone(evidence: TrainingEvidence) -> bool:
+def _has_bare_schedule(evidence: TrainingEvidence) -> bool:
     schedule = keras_objects.read(evidence.inner.get("learning_rate"))
     return schedule is not None and schedule.module is None
 
@@ -174,7 +174,7 @@ def _has_slots(evidence: TrainingEvidence) -> bool:
     return any(tensor.shape for tensor in evidence.document.state)
 
 
-def _state_at(evidence: TrainingEvidence, *group: str) -> bool:
+def _has_state_in(evidence: TrainingEvidence, *group: str) -> bool:
     return any(tensor.path[: len(group)] == group for tensor in evidence.document.tensors or ())
 
 
@@ -207,7 +207,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5",
         "tf2.4 on",
         "the growth factor of its loss scale is not 2, the only value supported since TF 2.4",
-        _multiplies,
+        _has_other_multiplier,
     ),
     _row(
         "h5",
@@ -228,7 +228,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "savedmodel",
         "tf2.2",
         "the training configuration has no sample_weight_mode, which TF 2.2 requires",
-        lambda evidence: _lacks(evidence.configuration, "sample_weight_mode"),
+        lambda evidence: _lacks_key(evidence.configuration, "sample_weight_mode"),
     ),
     _row(
         "h5",
@@ -240,7 +240,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "h5",
         "keras3.0 on",
         "Keras 3 does not find the learning rate schedule, which is stored without a module",
-        _schedule_alone,
+        _has_bare_schedule,
     ),
     _row(
         "h5 keras",
@@ -310,13 +310,15 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "keras",
         "after keras3.9",
         ("Nadam's momentum product is stored before its slots, the order used up to Keras 3.9"),
-        lambda evidence: evidence.keras3 and _product_place(evidence) == _BEFORE_SLOTS,
+        lambda evidence: evidence.keras3 and _momentum_product_number(evidence) == _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "keras3.0 to keras3.9",
         ("Nadam's momentum product is stored after its slots, the order used since Keras 3.10"),
-        lambda evidence: evidence.keras3 and (_product_place(evidence) or 0) > _BEFORE_SLOTS,
+        lambda evidence: (
+            evidence.keras3 and (_momentum_product_number(evidence) or 0) > _BEFORE_SLOTS
+        ),
     ),
     _row(
         "keras",
@@ -325,13 +327,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         lambda evidence: (
             evidence.outer == "LossScaleOptimizerV3"
             and evidence.has_weights
-            and not _state_at(evidence, *INNER_STATE, "vars", "1")
+            and not _has_state_in(evidence, *INNER_STATE, "vars", "1")
         ),
     ),
 )
 """Why loaders refuse a training configuration; the first row that applies gives the reason."""
 
-LOST: Final[tuple[TrainingRow, ...]] = (
+LOST_STATE: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf2.12 on",
@@ -361,7 +363,7 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "the state belongs to a loss-scaling optimizer, but the config describes its inner "
         "optimizer; training restarts at step 0 with empty slots",
         lambda evidence: (
-            evidence.keras3 and evidence.wrapper is None and _state_at(evidence, *INNER_STATE)
+            evidence.keras3 and evidence.wrapper is None and _has_state_in(evidence, *INNER_STATE)
         ),
         _ARCHIVE,
     ),
@@ -370,7 +372,9 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "tf2.12 on",
         "the archive contains no state for the optimizer, which is from optimizers.legacy; "
         "training restarts at step 0 with empty slots",
-        lambda evidence: _is_legacy(evidence.optimizer) and not _state_at(evidence, INNER_STATE[0]),
+        lambda evidence: (
+            _is_legacy(evidence.optimizer) and not _has_state_in(evidence, INNER_STATE[0])
+        ),
         "save the model as HDF5 or as a SavedModel instead",
     ),
 )
@@ -399,7 +403,7 @@ def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvi
     )
 
 
-def first(
+def first_matching_row(
     rows: tuple[TrainingRow, ...], evidence: TrainingEvidence, loader: str
 ) -> TrainingRow | None:
     """Return the first row that applies to a loader; None if no row does."""
@@ -417,7 +421,7 @@ def _is_legacy(optimizer: Json) -> bool:
     return ".legacy" in str(_module(optimizer_config.unwrap(optimizer)))
 
 
-def _product_place(evidence: TrainingEvidence) -> int | None:
+def _momentum_product_number(evidence: TrainingEvidence) -> int | None:
     """
     Return the number of the only scalar that Nadam stores besides its step count and learning rate;
     None if it stores no such scalar, or several.
@@ -434,7 +438,7 @@ def _product_place(evidence: TrainingEvidence) -> int | None:
     return others[0] if len(others) == 1 else None
 
 
-def _lacks(configuration: Json, key: str) -> bool:
+def _lacks_key(configuration: Json, key: str) -> bool:
     return isinstance(configuration, dict) and key not in configuration
 
 

@@ -43,7 +43,7 @@ _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class LossOrMetric:
     """A loss or a metric, by the name that the file has for it."""
 
     kind: str
@@ -57,7 +57,7 @@ class Named:
     def is_own(self) -> bool:
         """Whether no release has it: what is a loss may be taken for a metric."""
         return not any(
-            training_names.is_found_somewhere(kind, self.name)
+            training_names.is_known_name(kind, self.name)
             for kind in (training_names.LOSSES, training_names.METRICS)
         )
 
@@ -75,11 +75,15 @@ class Named:
 
 def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     """Return the verdict of a loader on a training configuration."""
-    row = training_incompatibilities.first(training_incompatibilities.REFUSALS, evidence, loader)
+    row = training_incompatibilities.first_matching_row(
+        training_incompatibilities.REFUSALS, evidence, loader
+    )
     if row is not None:
         return PartVerdict(reason=row.reason)
-    objects = tuple(entry for entry in named(evidence) if _is_looked_up(evidence, loader, entry))
-    missing = next((entry for entry in objects if _misses(evidence, loader, entry)), None)
+    objects = tuple(
+        entry for entry in losses_and_metrics(evidence) if _is_looked_up(evidence, loader, entry)
+    )
+    missing = next((entry for entry in objects if _is_missing(evidence, loader, entry)), None)
     if missing is not None:
         return PartVerdict(
             reason=f"{missing.words} cannot be found by its name in this file format"
@@ -87,23 +91,23 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     own = next((entry for entry in objects if entry.is_own), None)
     if own is not None:
         return PartVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
-    return PartVerdict(doubt=_ownerless(evidence))
+    return PartVerdict(doubt=_unknown_optimizer_doubt(evidence))
 
 
-def named(evidence: TrainingEvidence) -> Iterator[Named]:
+def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     """Yield the losses and metrics of a training configuration, each once."""
     if not isinstance(evidence.configuration, dict):
         return
-    met: set[Named] = set()
+    met: set[LossOrMetric] = set()
     for key, kind in _KEYS.items():
         for name, is_class in _names(evidence.configuration.get(key)):
-            entry = Named(kind=kind, name=name, is_class=is_class)
+            entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
             if entry not in met and not (kind == training_names.METRICS and name in _ALIASES):
                 met.add(entry)
                 yield entry
 
 
-def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
+def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> bool:
     """
     Return whether a loader looks up a loss or metric when it loads the file. From HDF5, Keras 3.0
     to 3.15 looks up metrics only when training begins.
@@ -115,7 +119,7 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: Named) -> bool
     )
 
 
-def _misses(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
+def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> bool:
     """
     Return whether a loader does not find a loss or metric that another release has. For archives,
     ``compile()`` looks up names only when training begins.
@@ -124,7 +128,7 @@ def _misses(evidence: TrainingEvidence, loader: str, entry: Named) -> bool:
         return False
     if entry.is_class:
         return training_names.arguments(loader, entry.kind, entry.name) is None
-    return not training_names.finds(loader, "h5", entry.kind, entry.name)
+    return not training_names.resolves_name(loader, "h5", entry.kind, entry.name)
 
 
 def _names(value: Json) -> Iterator[tuple[str, bool]]:
@@ -154,7 +158,7 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
     return serialized.class_name, True
 
 
-def _ownerless(evidence: TrainingEvidence) -> str | None:
+def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
     """
     Return the doubt about variables of an optimizer that is missing from the configuration. Keras
     3.15.1 writes such archives for a model that it saved as HDF5 before, and compiles them with

@@ -217,7 +217,7 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
         for pair in traits.layer_policies
         if pair[1] != _EVERYWHERE and not layer_facts(pair[0]).is_opaque
     ):
-        if dtype_support.unbuildable(loader, class_name, policy) is not None:
+        if dtype_support.build_failure(loader, class_name, policy) is not None:
             yield Cause(
                 kind=Obstacle.DTYPE,
                 reason=f"{class_name} cannot be built under {policy}",
@@ -226,7 +226,7 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
     for initializer, policy in sorted(pair for pair in traits.drawn if pair[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
         if (
-            dtype_support.undrawable(loader, _CLASS.get(initializer, initializer), dtype)
+            dtype_support.initializer_failure(loader, _CLASS.get(initializer, initializer), dtype)
             is not None
         ):
             yield Cause(

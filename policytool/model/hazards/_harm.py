@@ -56,5 +56,5 @@ class Hazard:
     """
 
 
-Found = tuple[Harm, str, str]
+HazardParts = tuple[Harm, str, str]
 """A harm, and a hazard's name and predicate, before it is known where it stands."""

@@ -19,7 +19,7 @@ from policytool.support.errors import short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.hazards._harm import Found
+    from policytool.model.hazards._harm import HazardParts
     from policytool.support.text.jsontext import Json
 
 LAMBDA: Final = "Lambda"
@@ -63,7 +63,7 @@ Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN
 _LAYERS: Final = "layers"
 
 
-def find(value: dict[str, Json]) -> Iterator[Found]:
+def find(value: dict[str, Json]) -> Iterator[HazardParts]:
     """Yield what one object of a config does, whatever object it stands in."""
     for key, kind in value.items():
         if kind == "lambda" and key.endswith(_TYPE) and value.get(key.removesuffix(_TYPE)):
@@ -101,12 +101,14 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
     if (
         isinstance(config, dict)
         and "output_layers" in config
-        and (stuck := inbound_nodes.stuck(config))
+        and (stuck := inbound_nodes.uncallable_layers(config))
     ):
         yield Harm.ENDLESS, "graph", f"has {inbound_nodes.describe_stuck(stuck)}"
 
 
-def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+def _of_object(
+    value: dict[str, Json], class_name: str, config: dict[str, Json]
+) -> Iterator[HazardParts]:
     special = (
         _of_lambda(config)
         if class_name == LAMBDA
@@ -123,7 +125,7 @@ def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json])
     yield from _arguments(class_name, config)
 
 
-def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
+def _of_lambda(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield what a Lambda runs: byte code, unless it names functions, which Keras 2 takes from any
     module that is loaded.
@@ -150,7 +152,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
         yield Harm.CODE, _BYTE_CODE, "is a Lambda whose bytecode runs when the model loads"
 
 
-def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
     """Yield the hazard of a Keras layer that opens another file when it is built."""
     facts = layer_facts(class_name)
     if facts.opens:
@@ -188,7 +190,7 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
         )
 
 
-def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
+def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield the hazard of a tensor type that a loader looks up: by its module in the Keras format, by
     a registered name in metadata.
@@ -226,7 +228,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
         )
 
 
-def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
+def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
     """
     Yield a function that is looked up by its module, or by the name that it was registered under,
     which older releases take for it.
@@ -259,7 +261,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
             )
 
 
-def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
+def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
     """Yield a class that is not known to only compute."""
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
@@ -273,7 +275,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
         public_class_name(own) != public_class_name(class_name) and not is_own(own)
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
-    elif not judged and (reason := class_names.left_out(name)):
+    elif not judged and (reason := class_names.exclusion_reason(name)):
         yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
     elif not (judged or class_names.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
@@ -285,7 +287,9 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
         )
 
 
-def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -> Iterator[Found]:
+def _of_other_module(
+    value: dict[str, Json], module: str, name: str, own: str
+) -> Iterator[HazardParts]:
     """
     Yield a class of a module outside Keras, which a loader imports unless it knows the class by the
     name that it is registered by.
@@ -310,7 +314,7 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
             )
 
 
-def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield text that Keras looks up as the name of somebody's function, and text in an argument that
     no release writes.

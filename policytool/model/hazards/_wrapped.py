@@ -22,7 +22,7 @@ from policytool.support.errors import short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.hazards._harm import Found
+    from policytool.model.hazards._harm import HazardParts
     from policytool.support.text.jsontext import Json
 
 
@@ -30,7 +30,7 @@ _RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the allow-list of functions"
 
 
-def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[Found]:
+def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield what a wrapper calls that is not known to only compute.
 
@@ -60,7 +60,7 @@ def _calls(entry: dict[str, Json]) -> list[Json]:
     return nodes if isinstance(nodes, list) else []
 
 
-def _of_function(name: Json) -> Iterator[Found]:
+def _of_function(name: Json) -> Iterator[HazardParts]:
     if not isinstance(name, str):
         yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
@@ -70,7 +70,7 @@ def _of_function(name: Json) -> Iterator[Found]:
         yield from _find_call(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
 
-def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
+def _of_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield a method of a class: of a class that no release wraps, whatever it is, it is looked up in
     all of TensorFlow's names.
@@ -84,7 +84,7 @@ def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
         yield from _find_call(f"tensorflow.{owner}.{method}", harmful=True)
 
 
-def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
+def _of_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
     if not (isinstance(name, str) and _functions.is_tensor_attribute(class_name, name)):
         yield (
             Harm.UNKNOWN,
@@ -96,7 +96,7 @@ def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
         )
 
 
-def _of_node_def(node: Json) -> Iterator[Found]:
+def _of_node_def(node: Json) -> Iterator[HazardParts]:
     """
     Yield the op of a layer that holds one: its definition is JSON in every release, and text would
     be taken for protobuf.
@@ -130,7 +130,7 @@ def _has_function(attributes: Json) -> bool:
     )
 
 
-def _find_call(name: str, *, harmful: bool) -> Iterator[Found]:
+def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
     if harmful:
         yield Harm.NAMED, name, f"calls {short(name)}, which accesses resources outside the model"
     else:

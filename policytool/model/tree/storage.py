@@ -57,7 +57,7 @@ class Placed:
     """By site index, for each of its variables the tensor that it was read from."""
 
 
-NOTHING: Final = Placed(sites=(), variables={}, tensors={}, sources={})
+NO_VARIABLES: Final = Placed(sites=(), variables={}, tensors={}, sources={})
 """What a file without a config comes to."""
 
 
@@ -87,7 +87,7 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     else:
         owned = {}
     tensors = {index: tuple(tensor for _, tensor in pairs) for index, pairs in owned.items()}
-    once = {index: _once(pairs, sites[index]) for index, pairs in owned.items()}
+    once = {index: _distinct_variables(pairs, sites[index]) for index, pairs in owned.items()}
     return Placed(
         sites=sites,
         variables={
@@ -98,7 +98,9 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     )
 
 
-def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> list[tuple[Variable, Tensor]]:
+def _distinct_variables(
+    pairs: list[tuple[Variable, Tensor]], site: Site
+) -> list[tuple[Variable, Tensor]]:
     """
     Return the variables of a site, each once; legacy HDF5 stores those of a shared layer at each of
     its places.
@@ -139,7 +141,7 @@ def _by_names(
         index, scopes = top.get(tensor.path[:end], 0), tensor.path[end:-1]
         name = tensor.path[-1].removesuffix(":0")
         index = _deepest(below, index, scopes, longest) if scopes else below.by_prefix(index, name)
-        owned[_holder(below, index, name)].append((_variable(tensor, name), tensor))
+        owned[_owner_below(below, index, name)].append((_variable(tensor, name), tensor))
     return owned
 
 
@@ -248,7 +250,7 @@ def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -
     return index
 
 
-def _holder(below: _Below, index: int, name: str) -> int:
+def _owner_below(below: _Below, index: int, name: str) -> int:
     """
     Return who holds a variable whose scopes lead no further than ``index``.
 

@@ -237,7 +237,7 @@ class CheckRun:
         )
 
     @property
-    def is_troubled(self) -> bool:
+    def has_unexplained_error(self) -> bool:
         """
         Whether there is an error to explain: a sign that the candidate is not safe or, if the
         inputs cannot show that, an error that rounding does not explain.
@@ -279,7 +279,7 @@ class Check:
 
     runs: tuple[CheckRun, ...]
     notes: tuple[CheckNote, ...] = ()
-    is_alike: bool = False
+    is_same_model: bool = False
     """
     Whether both are one file with the same policies in every layer, so that nothing was put to the
     test.

@@ -174,26 +174,26 @@ def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
     error, reference, candidate = _sums(reductions)
     return Metrics(
         elements=reductions.elements,
-        max_abs=reductions.largest_error if _pairs(reductions) else None,
+        max_abs=reductions.largest_error if _has_finite_pairs(reductions) else None,
         relative=_relative(error, reference),
         snr_db=_snr(error, reference),
         cosine=_cosine(error, reference, candidate),
         overflow=_share(reductions.overflowed, reductions),
-        nan=_both(reductions.nan_reference, reductions.nan_candidate),
-        infinite=_both(reductions.infinite_reference, reductions.infinite_candidate),
+        nan=_pair_or_none(reductions.nan_reference, reductions.nan_candidate),
+        infinite=_pair_or_none(reductions.infinite_reference, reductions.infinite_candidate),
         subnormal=_share(reductions.subnormal, reductions),
         flushed=_share(reductions.flushed, reductions),
         largest_reference=reductions.largest_reference,
         largest=reductions.largest_candidate,
         headroom=_headroom(reductions, dtype),
-        pair=_both(reductions.reference_at_largest, reductions.candidate_at_largest)
+        pair=_pair_or_none(reductions.reference_at_largest, reductions.candidate_at_largest)
         if reductions.largest_error
         else None,
         differing=reductions.differing,
     )
 
 
-def _pairs(reductions: TensorReductions) -> bool:
+def _has_finite_pairs(reductions: TensorReductions) -> bool:
     """
     Return whether some pair of values is finite on both sides, or there are no elements at all. In
     every other pair, the reference is not finite, or only the candidate is not.
@@ -216,7 +216,7 @@ def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[No
         reductions.squared_reference,
         reductions.squared_candidate,
     )
-    if error is None or reference is None or candidate is None or not _pairs(reductions):
+    if error is None or reference is None or candidate is None or not _has_finite_pairs(reductions):
         return None, None, None
     lost = error == 0 and bool(reductions.largest_error)
     return (
@@ -283,7 +283,9 @@ def _share(count: int | None, reductions: TensorReductions) -> float | None:
     return None if count is None else count / reductions.elements if reductions.elements else 0.0
 
 
-def _both(reference: _Number | None, candidate: _Number | None) -> tuple[_Number, _Number] | None:
+def _pair_or_none(
+    reference: _Number | None, candidate: _Number | None
+) -> tuple[_Number, _Number] | None:
     return None if reference is None or candidate is None else (reference, candidate)
 
 

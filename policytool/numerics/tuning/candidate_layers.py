@@ -179,7 +179,7 @@ def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
     calls: dict[str, list[LayerCall]] = {}
     for call in check.runs[0].calls:
         calls.setdefault(call.path, []).append(call)
-    return {path: _of_calls(calls[path]) for path in paths if path in calls}
+    return {path: _evidence_of_calls(calls[path]) for path in paths if path in calls}
 
 
 def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
@@ -198,7 +198,7 @@ def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
             *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
             0.0,
         )
-        for path in origins.units(run, place, choices):
+        for path in origins.deciding_layers(run, place, choices):
             loss_by_path[path] = max(loss_by_path[path], lost)
     return loss_by_path
 
@@ -219,7 +219,7 @@ def proposals(
     )
 
 
-def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """
     Return, for each layer, the blamed calls whose dtype the layer determines because their own
     policy is not in the file: ops that use its outputs, and layers inside it.
@@ -228,7 +228,7 @@ def decided(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     calls_by_path: dict[str, list[str]] = {}
     for charge in origins.charges(run):
         call = run.calls[charge.call]
-        for path in origins.units(run, charge.call, choices):
+        for path in origins.deciding_layers(run, charge.call, choices):
             if call.path not in paths:
                 calls_by_path.setdefault(path, []).append(call.place)
     return {path: tuple(places) for path, places in calls_by_path.items()}
@@ -263,7 +263,7 @@ def costs(
     return {}
 
 
-def _of_calls(calls: list[LayerCall]) -> LayerEvidence:
+def _evidence_of_calls(calls: list[LayerCall]) -> LayerEvidence:
     outputs = [output for call in calls for output in call.outputs]
     measured = [output.accumulated for output in outputs if output.accumulated is not None]
     errors = [origins.own_error(call) for call in calls]

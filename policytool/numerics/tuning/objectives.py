@@ -17,11 +17,11 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.numerics.check_sides import function_named
 from policytool.numerics.verdicts.task_metric import (
-    WantedMetric,
+    MetricOptions,
     check_max_drop,
-    wanted_metric,
+    metric_options,
 )
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class Objective:
     agreement: float | None = None
     """The share of rows whose largest output has to be the same class."""
 
-    metric: WantedMetric | None = None
+    metric: MetricOptions | None = None
     gradients: bool = False
     """Whether gradients have to stay finite and near those of the reference."""
 
 
 def objective(
-    tolerances: tuple[GivenTolerance, ...] = (),
+    tolerances: tuple[ToleranceOption, ...] = (),
     *,
     agreement: float | None = None,
     labels: Path | None = None,
@@ -76,13 +76,13 @@ def objective(
     function = function_named(metric) if metric is not None else None
     if labels is None and function is not None:
         check_max_drop(max_drop)
-        task: WantedMetric | None = WantedMetric(labels=None, metric=function, max_drop=max_drop)
+        task: MetricOptions | None = MetricOptions(labels=None, metric=function, max_drop=max_drop)
     else:
-        task = wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
+        task = metric_options(labels, metric, max_drop, has_inputs=has_inputs)
     if not tolerances and agreement is None and task is None:
-        tolerances = (GivenTolerance(pattern=None, value=TOLERANCE),)
+        tolerances = (ToleranceOption(pattern=None, value=TOLERANCE),)
     elif tolerances and all(tolerance.pattern is not None for tolerance in tolerances):
-        tolerances = (*tolerances, GivenTolerance(pattern=None, value=TOLERANCE))
+        tolerances = (*tolerances, ToleranceOption(pattern=None, value=TOLERANCE))
     return Objective(
         tolerances=Tolerances(given=tolerances) if tolerances else None,
         agreement=agreement,

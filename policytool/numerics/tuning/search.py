@@ -190,10 +190,10 @@ class Search:
 
     def _find(self) -> Ending:
         self.is_minimum = False
-        if self._tries(frozenset()):
+        if self._passes_with(frozenset()):
             self.is_minimum = True
             return Ending.MINIMAL
-        if not self._tries(self._everything):
+        if not self._passes_with(self._everything):
             return Ending.IMPOSSIBLE
         self._start()
         self._keep_ends()
@@ -216,7 +216,7 @@ class Search:
         """Return whether a set holds for the validation inputs, or there are none."""
         return trial is None or trial.validation is None or trial.validation <= 1
 
-    def _tries(self, kept: Kept) -> bool:
+    def _passes_with(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
 
     def _cost(self, kept: Sequence[str] | Kept) -> float:
@@ -230,14 +230,14 @@ class Search:
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         return self._cost(trial.kept), len(trial.kept), self.excess(trial)
 
-    def _found(self) -> Kept:
+    def _smallest_passing(self) -> Kept:
         smallest = self._smallest
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
     def _start(self) -> None:
         """Try what is proposed, then the layers that lose most."""
         for kept in self.hints.proposals:
-            if kept < self._found() and self._tries(kept):
+            if kept < self._smallest_passing() and self._passes_with(kept):
                 break
         self._keep_most_lossy()
 
@@ -248,10 +248,10 @@ class Search:
             key=lambda group: (-self._need(group)[0], self._cost(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
-        sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
+        sets = [kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())]
         failing, passing = 0, len(sets)
         count = 1
-        while count < passing and not self._tries(sets[count]):
+        while count < passing and not self._passes_with(sets[count]):
             failing, count = count, count * 2
         self._bisect(sets, failing, min(passing, count))
 
@@ -265,15 +265,17 @@ class Search:
             return
         for layers in (order, order[::-1]):
             sets = [frozenset(layers[:count]) for count in range(len(layers) + 1)]
-            sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
-            if self._tries(sets[-1]):
+            sets = [
+                kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())
+            ]
+            if self._passes_with(sets[-1]):
                 self._bisect(sets, 0, len(sets) - 1)
 
     def _bisect(self, sets: Sequence[Kept], failing: int, passing: int) -> None:
         """Find the smallest of some sets that pass, of which each contains the one before it."""
         while passing - failing > 1:
             middle = (passing + failing) // 2
-            if self._tries(sets[middle]):
+            if self._passes_with(sets[middle]):
                 passing = middle
             else:
                 failing = middle
@@ -284,15 +286,15 @@ class Search:
         at once, else halves of them.
         """
         while True:
-            kept = self._found()
+            kept = self._smallest_passing()
             groups = sorted(self._groups(kept), key=self._need)
             kept = self._without(kept, groups)
             for group in groups:
                 if len(group) > 1:
                     parts = [frozenset({path}) for path in self._by_need(group & kept)]
                     kept = self._without(kept, parts)
-            smaller = [path for path in self._by_need(kept) if self._tries(kept - {path})]
-            if not smaller and self._found() == kept:
+            smaller = [path for path in self._by_need(kept) if self._passes_with(kept - {path})]
+            if not smaller and self._smallest_passing() == kept:
                 return
 
     def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
@@ -300,7 +302,7 @@ class Search:
         if not groups:
             return kept
         rest = kept - _union(groups)
-        if self._tries(rest):
+        if self._passes_with(rest):
             return rest
         if len(groups) == 1:
             return kept
@@ -313,7 +315,7 @@ class Search:
         Measure what the rounding of each part of a deep model does to its outputs, rank its layers
         by that, and search again: where many small errors add up, it matters which are kept.
         """
-        if len(self._found()) < _MANY_KEPT or len(self.hints.candidates) <= _FEW:
+        if len(self._smallest_passing()) < _MANY_KEPT or len(self.hints.candidates) <= _FEW:
             return
         order = self.hints.candidates
         size = -(-len(order) // _GROUPS)
@@ -335,13 +337,13 @@ class Search:
         self._losses.update(alone)
         needed = frozenset(path for path in order if alone[path] > 1)
         before, was_cut = None, False
-        while before != self._found() and not was_cut:
-            before = self._found()
+        while before != self._smallest_passing() and not was_cut:
+            before = self._smallest_passing()
             for misses, (kept, expected) in enumerate(
                 self._untried(needed, len(before) - 1, alone)
             ):
                 was_cut = expected > _HOPELESS or misses == _MISSES
-                if was_cut or self._tries(kept):
+                if was_cut or self._passes_with(kept):
                     break
         self._shrink()
         self.is_minimum = not was_cut

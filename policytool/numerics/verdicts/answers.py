@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.numerics.verdicts.safety import Rule
+    from policytool.numerics.verdicts.safety import SafetyRule
     from policytool.numerics.verdicts.tolerances import Tolerances
 
     Named = tuple[str, str | None]
@@ -34,7 +34,7 @@ _ERRORS: Final = ("accumulated", "isolated", "own", "rounding", "tf32")
 def runs_from_json(
     records: Sequence[Mapping[str, Any]],
     tolerances: Tolerances,
-    rule: Rule,
+    rule: SafetyRule,
     max_drop: float | None = None,
 ) -> tuple[CheckRun, ...]:
     """
@@ -64,7 +64,7 @@ def runs_from_json(
 
 
 def _with_metric(
-    run: CheckRun, record: Mapping[str, Any] | None, rule: Rule, max_drop: float | None
+    run: CheckRun, record: Mapping[str, Any] | None, rule: SafetyRule, max_drop: float | None
 ) -> CheckRun:
     """Return the run, judged with the metric of the task."""
     metric = metric_from_json(record, max_drop)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.loss_scale import words
+from policytool.migration.planning.loss_scale import scale_text
 from policytool.releases.policy import Dynamic
 from policytool.support.shorten import join_first
 
@@ -104,7 +104,7 @@ class LossScaleDecision:
     sentences: tuple[str, ...]
 
 
-def decision(grads: Gradients) -> LossScaleDecision:
+def loss_scale_decision(grads: Gradients) -> LossScaleDecision:
     """Return whether the model needs a loss scale, and which, according to the measurement."""
     none = grads.at(1.0)
     if none is None:
@@ -123,10 +123,10 @@ def decision(grads: Gradients) -> LossScaleDecision:
             suggested=None,
             sentences=(reason, *_circumstances(grads)),
         )
-    losing = _losing(grads, none, best)
+    losing = _gradient_losses(grads, none, best)
     suggested = _suggestion(*grads.workable) if losing or none.total.overflow else None
     recorded = grads.at(grads.recorded_scale)
-    matters = recorded is not None and bool(_losing(grads, none, recorded))
+    matters = recorded is not None and bool(_gradient_losses(grads, none, recorded))
     needed = (
         _about_no_need(none, best)
         if suggested is None
@@ -146,7 +146,7 @@ def decision(grads: Gradients) -> LossScaleDecision:
     )
 
 
-def _losing(grads: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
+def _gradient_losses(grads: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
     """
     Return the gradient losses that a scale avoids: first that of all variables together, if it
     matters, then those of single variables, the worst first.
@@ -197,7 +197,7 @@ def _about_recorded(grads: Gradients, none: Trial) -> str:
     """Return a sentence with the measured effect of dropping the recorded loss scale."""
     if grads.recorded is None:
         return "the file records no loss scale"
-    what = f"the recorded loss scale ({words(grads.recorded)})"
+    what = f"the recorded loss scale ({scale_text(grads.recorded)})"
     scaled = grads.at(grads.recorded_scale)
     if scaled is None:
         return f"{what} never reaches a value with finite gradients"
@@ -217,7 +217,7 @@ def _about_recorded(grads: Gradients, none: Trial) -> str:
         f"{without} of the gradient elements underflow without it, "
         f"{_share(with_it.underflow, with_it.nonzero)} with it"
     )
-    losing = _losing(grads, none, scaled)
+    losing = _gradient_losses(grads, none, scaled)
     return (
         f"dropping {what} matters: {shares}{_worst(losing)}"
         if losing

@@ -67,7 +67,7 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
         return ()
     blamed = [*_nonfinite(run), *_errors(run)]
     first = {charge.call: charge for charge in reversed(blamed)}
-    return tuple(sorted(first.values(), key=lambda charge: _begun(run.calls[charge.call])))
+    return tuple(sorted(first.values(), key=lambda charge: _start_order(run.calls[charge.call])))
 
 
 def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
@@ -82,11 +82,13 @@ def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
     now = {places[call.place]: number for number, call in enumerate(calls)}
     return replace(
         run,
-        calls=tuple(replace(call, trace=_moved(diagnosis, call, places, now)) for call in calls),
+        calls=tuple(
+            replace(call, trace=_renumbered_trace(diagnosis, call, places, now)) for call in calls
+        ),
     )
 
 
-def _moved(
+def _renumbered_trace(
     diagnosis: CheckRun, call: LayerCall, places: Mapping[str, int], now: Mapping[int, int]
 ) -> CallTrace | None:
     trace = diagnosis.calls[places[call.place]].trace
@@ -112,7 +114,7 @@ def origin(run: CheckRun, charge: Charge) -> Origin:
     )
 
 
-def with_nan_of_reference(run: CheckRun) -> CheckRun:
+def with_reference_nan_origin(run: CheckRun) -> CheckRun:
     """
     Return a run with the origin of the reference's NaN, if that NaN makes an output incomparable:
     the layer of the reference that makes it. Return other runs unchanged.
@@ -135,7 +137,7 @@ def with_nan_of_reference(run: CheckRun) -> CheckRun:
     return replace(run, origin=origin)
 
 
-def _begun(call: LayerCall) -> int:
+def _start_order(call: LayerCall) -> int:
     return call.trace.begun if call.trace is not None else 0
 
 
@@ -154,7 +156,7 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
             if within is not None:  # else an input of the model itself has it
                 yield Charge(call=within, blame=Blame.NONFINITE, in_code=True)
             return
-        if not enters and any(_is_spoiled(output.accumulated) for output in call.outputs):
+        if not enters and any(_has_overflow(output.accumulated) for output in call.outputs):
             yield Charge(call=place, blame=Blame.NONFINITE, in_code=call.children > 0)
             return
 
@@ -165,7 +167,7 @@ def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
     for place, call in enumerate(calls):
         within = call.trace.within if call.trace is not None else None
         inner.setdefault(within, []).append(place)
-    pending = [(place, True) for place in reversed(_in_order(calls, inner.get(None, [])))]
+    pending = [(place, True) for place in reversed(_by_start(calls, inner.get(None, [])))]
     while pending:
         place, enters = pending.pop()
         yield place, enters
@@ -173,12 +175,12 @@ def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
             pending.append((place, False))
             pending += [
                 (inner_place, True)
-                for inner_place in reversed(_in_order(calls, inner.get(place, [])))
+                for inner_place in reversed(_by_start(calls, inner.get(place, [])))
             ]
 
 
-def _in_order(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
-    return sorted(places, key=lambda place: _begun(calls[place]))
+def _by_start(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
+    return sorted(places, key=lambda place: _start_order(calls[place]))
 
 
 def _errors(run: CheckRun) -> Iterator[Charge]:
@@ -196,7 +198,7 @@ def _errors(run: CheckRun) -> Iterator[Charge]:
         for place, call in enumerate(run.calls)
         if not call.is_model and own_error(call) > _tolerance(call, judged)
     }
-    holders = {outer for place in own for outer in _around(run.calls, place)}
+    holders = {outer for place in own for outer in _enclosing_calls(run.calls, place)}
     for place, call in enumerate(run.calls):
         if place in holders or call.is_model:
             continue
@@ -212,7 +214,7 @@ def _tolerance(call: LayerCall, judged: dict[str, float]) -> float:
     return tolerance if tolerance is not None else tolerances.layer_tolerance(call)
 
 
-def _around(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
+def _enclosing_calls(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
     """Yield the calls that a call was made in."""
     trace = calls[place].trace
     while trace is not None and trace.within is not None:
@@ -237,7 +239,7 @@ def _error(metrics: Metrics | None) -> float:
     return metrics.relative or 0.0
 
 
-def _is_spoiled(metrics: Metrics | None) -> bool:
+def _has_overflow(metrics: Metrics | None) -> bool:
     return metrics is not None and bool(metrics.overflow)
 
 
@@ -301,13 +303,15 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     """
     layers: set[str] = set()
     for charge in charges(run):
-        layers |= units(run, charge.call, choices)
+        layers |= deciding_layers(run, charge.call, choices)
         if charge.seen_in is not None:
-            layers |= units(run, charge.seen_in, choices, producers=False)
+            layers |= deciding_layers(run, charge.seen_in, choices, producers=False)
     return frozenset(layers)
 
 
-def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True) -> frozenset[str]:
+def deciding_layers(
+    run: CheckRun, place: int, choices: Choices, *, producers: bool = True
+) -> frozenset[str]:
     """
     Return the layers of the file that decide in which dtype a call computes: the layer, or the
     outermost layer, other than a model, that calls it; for an op, the layers that compute its
@@ -345,25 +349,27 @@ def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
 def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
     """Return the layers that compute the inputs of kept layers, or receive their outputs."""
     inside = set(kept)
-    member = [bool(units(run, place, choices) & inside) for place in range(len(run.calls))]
+    member = [
+        bool(deciding_layers(run, place, choices) & inside) for place in range(len(run.calls))
+    ]
     layers: set[str] = set()
     for place, call in enumerate(run.calls):
         for producer in call.trace.producers if call.trace is not None else ():
             if member[place] and not call.is_model:
-                layers |= units(run, producer, choices)
+                layers |= deciding_layers(run, producer, choices)
             if member[producer]:
-                layers |= units(run, place, choices)
+                layers |= deciding_layers(run, place, choices)
     return frozenset(layers - inside)
 
 
-def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
+def units_by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     """
     Return the units of all calls, largest loss first. The loss is the call's own error, or the
     share of its values that become zero.
     """
     losses: dict[frozenset[str], float] = {}
     for place, call in enumerate(run.calls):
-        unit = units(run, place, choices) if not call.is_model else frozenset()
+        unit = deciding_layers(run, place, choices) if not call.is_model else frozenset()
         if unit:
             flushed = [output.accumulated.flushed for output in call.outputs if output.accumulated]
             loss = max(own_error(call), *(share or 0.0 for share in flushed), 0.0)

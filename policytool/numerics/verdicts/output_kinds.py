@@ -58,7 +58,7 @@ class OutputFacts:
     """The name of the loss that the file records for it."""
 
 
-def named_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
+def parse_output_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
     """
     Return the kind of each output, from the ``NAME=KIND`` values of ``--output-kind``.
 
@@ -91,47 +91,47 @@ def check_names(kinds: Mapping[str, OutputKind], outputs: Iterable[str]) -> None
             )
 
 
-def readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
+def possible_readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
     """Return what an output may be; more than one reading where nothing decides between them."""
     if changes.value_changes is not None:
-        return _only(OutputKind.VALUES)
+        return _single_kind(OutputKind.VALUES)
     rank, last = len(facts.shape), changes.width
     activation, loss = facts.activation, snake_case(facts.loss or "")
     if changes.sums_to_one and activation in (None, "softmax"):
-        return _only(OutputKind.CLASSES)
+        return _single_kind(OutputKind.CLASSES)
     if activation == "softmax" and last > 1:  # moved to other axes since
-        return (*_only(OutputKind.CLASSES), *_only(OutputKind.REGRESSION))
+        return (*_single_kind(OutputKind.CLASSES), *_single_kind(OutputKind.REGRESSION))
     if changes.has_unit_norm and last > 1:
-        return _only(OutputKind.EMBEDDING)
+        return _single_kind(OutputKind.EMBEDDING)
     if _ANGULAR.search(loss):
-        return _only(OutputKind.EMBEDDING)
+        return _single_kind(OutputKind.EMBEDDING)
     if _CATEGORICAL.search(loss) and last > 1:
-        return _only(OutputKind.CLASSES)
+        return _single_kind(OutputKind.CLASSES)
     if activation in _SIGMOIDS or (activation is None and changes.is_probability):
-        return _of_probabilities(rank, last, loss, changes)
+        return _probability_kinds(rank, last, loss, changes)
     if _BINARY.search(loss):
-        return _only(OutputKind.BINARY)
+        return _single_kind(OutputKind.BINARY)
     if _NUMERIC.search(loss) or last == 1 or activation not in (None, "linear"):
-        return _only(OutputKind.REGRESSION)
-    return tuple(map(frozenset, _of_scores(rank, last)))
+        return _single_kind(OutputKind.REGRESSION)
+    return tuple(map(frozenset, _score_kinds(rank, last)))
 
 
-def _of_probabilities(
+def _probability_kinds(
     rank: int, last: int, loss: str, changes: OutputChanges
 ) -> tuple[Reading, ...]:
     """Return what values from 0 to 1 may be that do not sum to 1."""
     if rank < _IMAGE_RANK:
         return (_BOTH,)
     if last > _IMAGE_CHANNELS:
-        return _only(OutputKind.MASK)
+        return _single_kind(OutputKind.MASK)
     share = changes.open_share if changes.open_share is not None else 1.0
     if _NUMERIC.search(loss) or share > _OPEN:
-        return _only(OutputKind.REGRESSION)
-    mask = _only(OutputKind.MASK)
-    return mask if share < _CLOSED else (*mask, *_only(OutputKind.REGRESSION))
+        return _single_kind(OutputKind.REGRESSION)
+    mask = _single_kind(OutputKind.MASK)
+    return mask if share < _CLOSED else (*mask, *_single_kind(OutputKind.REGRESSION))
 
 
-def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
+def _score_kinds(rank: int, last: int) -> list[set[OutputKind]]:
     """
     Return the possible kinds of an output with several numbers per sample if nothing decides
     between them.
@@ -144,7 +144,7 @@ def _of_scores(rank: int, last: int) -> list[set[OutputKind]]:
     return possible_kinds
 
 
-def _only(kind: OutputKind) -> tuple[Reading]:
+def _single_kind(kind: OutputKind) -> tuple[Reading]:
     return (frozenset({kind}),)
 
 

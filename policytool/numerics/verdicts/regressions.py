@@ -91,7 +91,7 @@ class EarlierCheck:
         return any(place[0] is Subject.LAYER for run in self.runs for place in run.findings)
 
 
-class _Foreign(Exception):  # noqa: N818  # never leaves this module: it becomes one sentence
+class _UnsupportedReport(Exception):  # noqa: N818  # never leaves this module: it becomes one sentence
     """The reason why a file is not a supported report."""
 
 
@@ -106,7 +106,7 @@ def earlier_check(file: str, text: bytes) -> EarlierCheck:
         return _check(file, value)
     except jsontext.JsonError as error:
         raise ModelFileError(file, error.code, f"{error}; {_EXPECTED}") from error
-    except _Foreign as error:
+    except _UnsupportedReport as error:
         raise ModelFileError(
             file, _CODE, f"is not a JSON report of check ({error}); {_EXPECTED}"
         ) from error
@@ -115,9 +115,9 @@ def earlier_check(file: str, text: bytes) -> EarlierCheck:
 def _check(file: str, value: Json) -> EarlierCheck:
     report = _object(value, "the report")
     if report.get("version") != VERSION or "check" not in report:
-        raise _Foreign(f"it contains no check of version {VERSION}")
+        raise _UnsupportedReport(f"it contains no check of version {VERSION}")
     if report["check"] is None:
-        raise _Foreign("it contains a check that could not run")
+        raise _UnsupportedReport("it contains a check that could not run")
     check = _object(report["check"], "check")
     candidate = _object(check.get("candidate"), "candidate")
     return EarlierCheck(
@@ -197,21 +197,21 @@ def _earlier_finding(name: str, holder: Mapping[str, Json]) -> Finding:
 
 def _object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, dict):
-        raise _Foreign(f"{what} is not an object")
+        raise _UnsupportedReport(f"{what} is not an object")
     return value
 
 
 def _list(holder: Mapping[str, Json], key: str) -> list[Json]:
     entries = holder.get(key)
     if not isinstance(entries, list):
-        raise _Foreign(f"{key} is not a list")
+        raise _UnsupportedReport(f"{key} is not a list")
     return entries
 
 
 def _text(holder: Mapping[str, Json], key: str) -> str:
     text = jsontext.text_at(holder, key)
     if text is None:
-        raise _Foreign(f"{key} is not a string")
+        raise _UnsupportedReport(f"{key} is not a string")
     return text
 
 
@@ -223,7 +223,7 @@ def _number(holder: Mapping[str, Json], key: str) -> float:
     value = holder.get(key)
     number = _WORDS.get(value) if isinstance(value, str) else jsontext.number(value)
     if number is None:
-        raise _Foreign(f"{key} is not a number")
+        raise _UnsupportedReport(f"{key} is not a number")
     return number
 
 
@@ -239,9 +239,9 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
     :raises ModelFileError: if the two checks share no output and no layer call.
     """
     comparisons = [
-        _run(run, earlier_run)
+        _compare_run(run, earlier_run)
         for run in check.runs
-        if (earlier_run := _paired(run, earlier)) is not None
+        if (earlier_run := _matching_run(run, earlier)) is not None
     ]
     paired = sum(comparison.paired for comparison in comparisons)
     if not paired:
@@ -272,7 +272,7 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
     )
 
 
-def _paired(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
+def _matching_run(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
     """Return the earlier run of the same signature, on the same device if there is one."""
     same_signature = [
         earlier_run for earlier_run in earlier.runs if earlier_run.signature == run.signature
@@ -283,7 +283,7 @@ def _paired(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
     return next(iter([*same_device, *same_signature]), None)
 
 
-def _run(run: CheckRun, earlier: EarlierRun) -> Comparison:
+def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
     now, before = _findings(run), earlier.findings
     both = [place for place in now if place in before]
     changes = [(place, _change(before[place], now[place])) for place in both]
@@ -390,7 +390,7 @@ def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
     if earlier.device != run.device.name:
         devices = short(earlier.device), run.device.name
         yield f"the earlier check ran on {devices[0]}, and this check ran on {devices[1]}"
-    if earlier.inputs != _inputs(run.inputs):
+    if earlier.inputs != _input_key(run.inputs):
         yield "the earlier check used different inputs, which also changes the errors"
     names = [
         metric.name if metric is not None else "" for metric in (earlier.metric, run.verdict.metric)
@@ -400,5 +400,5 @@ def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
         yield f"the earlier check used {before}, and this check uses {now}"
 
 
-def _inputs(inputs: CheckInputs) -> tuple[str, float | None, float, float]:
+def _input_key(inputs: CheckInputs) -> tuple[str, float | None, float, float]:
     return inputs.kind.value, inputs.seed, inputs.batches, inputs.batch_size

@@ -23,7 +23,11 @@ from policytool.numerics.check_results.verdicts import (
     severity,
     worst,
 )
-from policytool.numerics.verdicts.output_kinds import OutputFacts, losses_by_output, readings
+from policytool.numerics.verdicts.output_kinds import (
+    OutputFacts,
+    losses_by_output,
+    possible_readings,
+)
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +95,7 @@ def of_mean(total: float, squares: float, worst: float, samples: int, times: flo
     return Bounds(mean, max(0.0, mean - margin), mean + margin + UNSEEN * worst / samples)
 
 
-def needed(samples: int, upper: Callable[[float], float], most: float) -> int | None:
+def samples_needed(samples: int, upper: Callable[[float], float], most: float) -> int | None:
     """
     Return about how many samples have an upper bound of at most ``most``, if the others are like
     these; None for more than ten thousand times as many.
@@ -193,7 +197,7 @@ _COUNTED: Final = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class SafetyRule:
     """What counts as a change."""
 
     max_change: float = MAX_CHANGE
@@ -216,7 +220,7 @@ def share_of(percent: float) -> float:
 
 
 def answer_outputs(
-    outputs: Sequence[CheckedOutput], rule: Rule, metric: TaskMetric | None
+    outputs: Sequence[CheckedOutput], rule: SafetyRule, metric: TaskMetric | None
 ) -> tuple[OutputAnswer, ...]:
     """Return the answer of each output of a run: whether the candidate is safe."""
     names = [output.name or "" for output in outputs]
@@ -239,14 +243,16 @@ def answer_outputs(
         possible = (
             (frozenset({chosen_kind}),)
             if chosen_kind is not None
-            else readings(facts, output.changes)
+            else possible_readings(facts, output.changes)
         )
         answered = answer_output(name, output.changes, possible, rule.max_change)
-        answers.append(_with_labels(answered, labelled[name]) if name in labelled else answered)
+        answers.append(
+            _with_metric_answer(answered, labelled[name]) if name in labelled else answered
+        )
     return tuple(answers)
 
 
-def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
+def _with_metric_answer(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAnswer:
     """
     Return the answer of an output with labels.
 
@@ -256,7 +262,7 @@ def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAns
     is_known = metric.bounds is not None or metric.drop is None
     if output_answer.spoiled or not metric.rows or not is_known:
         return output_answer
-    metric_answer = _of_metric(metric)
+    metric_answer = _metric_answer(metric)
     kind = output_answer.deciding.kind if output_answer.deciding is not None else None
     decides = kind in _BY_LABELS or output_answer.why is Open.UNFIT
     if not decides and worst([metric_answer, output_answer.answer]) is output_answer.answer:
@@ -267,7 +273,7 @@ def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAns
         if kind_answer.kind in _COUNTED and kind_answer.answer is not Answer.SAFE
     }
     if metric_answer is Answer.SAFE and counted:
-        return _undecided(output_answer) if counted == {OutputKind.BINARY} else output_answer
+        return _as_undecided(output_answer) if counted == {OutputKind.BINARY} else output_answer
     is_few = (
         metric_answer is Answer.UNDECIDED
         and metric.drop is not None
@@ -277,7 +283,7 @@ def _with_labels(output_answer: OutputAnswer, metric: OutputMetric) -> OutputAns
     return replace(output_answer, answer=metric_answer, why=why, labels=metric)
 
 
-def _of_metric(metric: OutputMetric) -> Answer:
+def _metric_answer(metric: OutputMetric) -> Answer:
     """Return what a metric says; NaN leaves it open."""
     lower, upper = metric.bounds or (-math.inf, math.inf)
     if upper <= metric.max_drop:
@@ -285,7 +291,7 @@ def _of_metric(metric: OutputMetric) -> Answer:
     return Answer.NOT_SAFE if lower > metric.max_drop else Answer.UNDECIDED
 
 
-def _undecided(output_answer: OutputAnswer) -> OutputAnswer:
+def _as_undecided(output_answer: OutputAnswer) -> OutputAnswer:
     """Return the answer as undecided, because of its yes/no predictions."""
     kinds = sorted(
         output_answer.kinds, key=lambda kind_answer: kind_answer.kind is not OutputKind.BINARY
@@ -310,7 +316,7 @@ def answer_output(
             samples=changes.samples,
             spoiled=changes.spoiled,
         )
-    why = _nothing_to_see(changes)
+    why = _undecidable_reason(changes)
     if why is not None:
         return OutputAnswer(
             name=name, answer=Answer.UNDECIDED, kinds=(), samples=changes.samples, why=why
@@ -321,7 +327,7 @@ def answer_output(
                 answer
                 for kind in OutputKind
                 if kind in reading
-                for answer in _of_kind(kind, changes, max_change)
+                for answer in _kind_answers(kind, changes, max_change)
             ),
             key=_rank,
         )
@@ -338,7 +344,7 @@ def answer_output(
             samples=changes.samples,
             why=Open.UNFIT,
         )
-    is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_other(kind_answers)
+    is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_unrelated(kind_answers)
     answer = Answer.UNDECIDED if is_split else kind_answers[0].answer
     return OutputAnswer(
         name=name,
@@ -349,7 +355,7 @@ def answer_output(
     )
 
 
-def _is_other(kind_answers: Sequence[KindAnswer]) -> bool:
+def _is_unrelated(kind_answers: Sequence[KindAnswer]) -> bool:
     """
     Return whether the values differ so much that the answer is the same for every kind of output.
     """
@@ -366,42 +372,44 @@ def _rank(kind_answer: KindAnswer) -> tuple[int, int]:
     return -severity(kind_answer.answer), list(OutputKind).index(kind_answer.kind)
 
 
-def _nothing_to_see(changes: OutputChanges) -> Open | None:
+def _undecidable_reason(changes: OutputChanges) -> Open | None:
     """Return why an output tells nothing of a candidate; None where it does."""
     if changes.value_changes is None and changes.range is None:
         return Open.NOT_FINITE
-    is_rounding = bool(changes.channels) and not any(map(_spreads, changes.channels))
+    is_rounding = bool(changes.channels) and not any(map(_has_spread, changes.channels))
     return Open.CONSTANT if is_rounding or not changes.varies else None
 
 
-def _of_kind(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
+def _kind_answers(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
     """Return the answers for one kind of output; none if its numbers were not measured."""
     if kind is OutputKind.CLASSES:
-        kind_answers = _of_shares(kind, changes.class_changes, most)
+        kind_answers = _share_answers(kind, changes.class_changes, most)
         return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
     if kind is OutputKind.BINARY:
-        return _of_shares(kind, changes.side_changes, most)
+        return _share_answers(kind, changes.side_changes, most)
     if kind is OutputKind.EMBEDDING:
-        return _of_shares(kind, changes.neighbor_changes, most) or _of_numbers(changes, most)
+        return _share_answers(kind, changes.neighbor_changes, most) or _number_answers(
+            changes, most
+        )
     if kind is OutputKind.VALUES:
-        return _of_shares(kind, changes.value_changes, most)
+        return _share_answers(kind, changes.value_changes, most)
     if kind is OutputKind.MASK:
-        return _of_shares(kind, changes.unmatched_masks, most)
+        return _share_answers(kind, changes.unmatched_masks, most)
     if kind is OutputKind.PROBABILITY:
-        return _of_probability(changes, most)
-    return _of_numbers(changes, most)
+        return _probability_answers(changes, most)
+    return _number_answers(changes, most)
 
 
-def _of_shares(kind: OutputKind, shares: Shares | None, most: float) -> list[KindAnswer]:
+def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list[KindAnswer]:
     if shares is None or not shares.samples:
         return []
     if kind is OutputKind.BINARY and not shares.is_counted:
         # of several labels, a sample has changed if any of them has
         shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
-    return [_judged(kind, partial(of_shares, shares), shares.samples, most)]
+    return [_judge_change(kind, partial(of_shares, shares), shares.samples, most)]
 
 
-def _judged(
+def _judge_change(
     kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, most: float
 ) -> KindAnswer:
     """
@@ -421,7 +429,7 @@ def _judged(
         return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
     enough = None
     if change.value <= most:
-        enough = needed(samples, lambda times: change_of(times).upper, most)
+        enough = samples_needed(samples, lambda times: change_of(times).upper, most)
     if enough is None and samples < least and change.lower <= most:
         enough = least  # of which more than these may be as they should
     return KindAnswer(
@@ -455,7 +463,7 @@ def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAns
     )
 
 
-def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
+def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
     probability = changes.probability
     if probability is None or not probability.sum or not changes.compared:
         return []
@@ -467,42 +475,45 @@ def _of_probability(changes: OutputChanges, most: float) -> list[KindAnswer]:
         )
         return Bounds(*(bound / mean for bound in (error.value, error.lower, error.upper)))
 
-    return [_judged(OutputKind.PROBABILITY, change_of, changes.compared, most)]
+    return [_judge_change(OutputKind.PROBABILITY, change_of, changes.compared, most)]
 
 
-def _of_numbers(changes: OutputChanges, most: float) -> list[KindAnswer]:
-    spreading = [channel.spread for channel in changes.channels if _spreads(channel)]
+def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    spreading = [channel.spread for channel in changes.channels if _has_spread(channel)]
     if not spreading:
         return []
     usual = sum(spreading) / len(spreading)  # for channels that are constant in the reference
     channels = {
-        place: channel if _spreads(channel) else replace(channel, spread=usual)
+        place: channel if _has_spread(channel) else replace(channel, spread=usual)
         for place, channel in enumerate(changes.channels)
     }
 
-    errors = {place: _relative(channel, changes.compared) for place, channel in channels.items()}
+    errors = {
+        place: _relative_error(channel, changes.compared) for place, channel in channels.items()
+    }
     place = max(errors, key=lambda index: errors[index].value)
 
     def change_of(times: float) -> Bounds:
         scaled_errors = {
-            at: _relative(channel, changes.compared, times) for at, channel in channels.items()
+            at: _relative_error(channel, changes.compared, times)
+            for at, channel in channels.items()
         }
         return replace(
             scaled_errors[place], upper=max(error.upper for error in scaled_errors.values())
         )
 
-    judged = _judged(OutputKind.REGRESSION, change_of, changes.compared, most)
+    judged = _judge_change(OutputKind.REGRESSION, change_of, changes.compared, most)
     return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
 
 
-def _spreads(channel: ChannelErrors) -> bool:
+def _has_spread(channel: ChannelErrors) -> bool:
     return (
         channel.values > 0
         and math.sqrt(channel.spread / channel.values) > _NO_SPREAD * channel.mean
     )
 
 
-def _relative(channel: ChannelErrors, samples: int, times: float = 1) -> Bounds:
+def _relative_error(channel: ChannelErrors, samples: int, times: float = 1) -> Bounds:
     """
     Return the relative error of a channel with its bounds, for ``times`` as many samples: the root
     of the squared error over the squared spread.

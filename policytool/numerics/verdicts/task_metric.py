@@ -37,7 +37,7 @@ _ROUNDING: Final = 2.0**-20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WantedMetric:
+class MetricOptions:
     """What ``--labels``, ``--metric`` and ``--max-drop`` say."""
 
     labels: Path | None
@@ -50,9 +50,9 @@ class WantedMetric:
     """None for the default."""
 
 
-def wanted_metric(
+def metric_options(
     labels: Path | None, metric: str | None, max_drop: float | None, *, has_inputs: bool
-) -> WantedMetric | None:
+) -> MetricOptions | None:
     """
     Return what is asked for; None for nothing.
 
@@ -72,7 +72,7 @@ def wanted_metric(
     if not has_inputs:
         raise UsageError("--labels requires --inputs, because synthetic inputs have no labels")
     check_max_drop(max_drop)
-    return WantedMetric(labels=labels, metric=_metric(metric), max_drop=max_drop)
+    return MetricOptions(labels=labels, metric=_metric(metric), max_drop=max_drop)
 
 
 def check_max_drop(value: float | None) -> None:
@@ -104,7 +104,7 @@ def metric_from_json(
     higher = metric_json["higher_is_better"]
     is_likelihood = _LIKELIHOOD.search(snake_case(metric_json["name"])) is not None
     outputs = [
-        _judged(output_json, max_drop, higher=higher, is_likelihood=is_likelihood)
+        _judge_output(output_json, max_drop, higher=higher, is_likelihood=is_likelihood)
         for output_json in metric_json["outputs"]
     ]
     return TaskMetric(
@@ -128,7 +128,7 @@ def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bo
     return decline > allowed + _ROUNDING * max(abs(before), abs(after))
 
 
-def _judged(
+def _judge_output(
     output_json: Mapping[str, Any], max_drop: float | None, *, higher: bool, is_likelihood: bool
 ) -> OutputMetric:
     reference, candidate = output_json["reference"], output_json["candidate"]

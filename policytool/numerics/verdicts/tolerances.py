@@ -58,14 +58,14 @@ largest for integers. What rounding took from stored weights depends on the weig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GivenTolerance:
+class ToleranceOption:
     """One ``--tolerance``: a number for everything, or for what a pattern names."""
 
     pattern: str | None
     value: float
 
 
-def parse_tolerance(text: str) -> GivenTolerance:
+def parse_tolerance(text: str) -> ToleranceOption:
     """
     Return what ``NUMBER`` or ``PATTERN=NUMBER`` says.
 
@@ -81,14 +81,14 @@ def parse_tolerance(text: str) -> GivenTolerance:
             f"--tolerance {text!r} must be a non-negative number, or PATTERN=NUMBER, where "
             "PATTERN is an output name, a layer path or a regular expression"
         )
-    return GivenTolerance(pattern=pattern if equals else None, value=value)
+    return ToleranceOption(pattern=pattern if equals else None, value=value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerances:
     """Every ``--tolerance`` of a call."""
 
-    given: tuple[GivenTolerance, ...] = ()
+    given: tuple[ToleranceOption, ...] = ()
 
     def of(self, name: str) -> float | None:
         """
@@ -190,7 +190,11 @@ def judge_run(
     :raises UsageError: if two tolerances match the same name.
     """
     first = next(
-        (call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)),
+        (
+            call
+            for call in calls
+            if any(_is_newly_nonfinite(output.accumulated) for output in call.outputs)
+        ),
         None,
     )
     return CheckVerdict(
@@ -286,7 +290,7 @@ def _judgement(
     ]
     error = max(errors, default=None)
     ruling = Ruling.PASSED
-    if any(_spoils(metrics) for metrics in all_metrics):
+    if any(_is_newly_nonfinite(metrics) for metrics in all_metrics):
         ruling = Ruling.NOT_FINITE
     elif error is not None and error > tolerance:
         ruling = Ruling.MISSED
@@ -316,6 +320,6 @@ def _has_no_finite_values(metrics: Metrics) -> bool:
     return bool(metrics.elements) and reference == metrics.elements
 
 
-def _spoils(metrics: Metrics | None) -> bool:
+def _is_newly_nonfinite(metrics: Metrics | None) -> bool:
     """Return whether an element is finite in the reference, but not in the candidate."""
     return metrics is not None and bool(metrics.overflow)

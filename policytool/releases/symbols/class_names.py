@@ -60,7 +60,7 @@ def is_pure_class_of(module: str, name: str) -> bool:
     return name in data.read("pure_classes")["classes_by_module"].get(module, ())
 
 
-def left_out(name: str) -> str | None:
+def exclusion_reason(name: str) -> str | None:
     """Return why a class that Keras resolves is not on the list; None for all other classes."""
     reason: str | None = data.read("pure_classes")["left_out"].get(name)
     return reason

@@ -136,7 +136,7 @@ _LAYERS: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredCall:
     """A call, and how it was judged."""
 
     call: LayerCall
@@ -200,7 +200,7 @@ def _rank(metrics: Metrics | None) -> float:
     )
 
 
-def calls_by_error(run: CheckRun) -> list[Measured]:
+def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
     """
     Return every call with its judgement, the worst first; equally bad calls in the order of the
     model.
@@ -216,7 +216,7 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
         else (run.verdict.first_not_finite, "first NaN or Inf")
     )
     calls = [
-        Measured(
+        MeasuredCall(
             call=call,
             judgement=judged.get(call.place),
             mark=mark if call.place == first else "",
@@ -263,7 +263,9 @@ def _left(more: int, missed: int) -> str:
     return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
-def _layer_fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
+def _layer_fields(
+    calls: Sequence[MeasuredCall],
+) -> Iterator[tuple[Column, Callable[[MeasuredCall], Cell]]]:
     """
     Yield the columns, each with the function that makes its cells, without columns that have no
     measurement.
@@ -314,14 +316,14 @@ def _layer_fields(calls: Sequence[Measured]) -> Iterator[tuple[Column, Callable[
     )
 
 
-def _dtype(measured: Measured) -> Cell:
+def _dtype(measured: MeasuredCall) -> Cell:
     candidate = measured.call.compute_candidate or (
         measured.worst.dtype_candidate if measured.worst is not None else None
     )
     return dtype(measured.call.compute_reference, candidate)
 
 
-def _layer_remarks(measured: Measured) -> Iterator[str]:
+def _layer_remarks(measured: MeasuredCall) -> Iterator[str]:
     if measured.mark:
         yield measured.mark
     if measured.worst is not None:

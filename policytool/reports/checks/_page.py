@@ -118,9 +118,9 @@ def _quantized(check: Check) -> Iterator[str]:
     """Yield what the reference is if the file is quantised, and that nothing was tested."""
     modes = check.reference.dequantized
     stored = [mode for mode in modes if mode != "float8"]
-    if check.is_alike and not modes:
+    if check.is_same_model and not modes:
         yield "both models have the same policies, so this run does not test them"
-    elif check.is_alike:
+    elif check.is_same_model:
         yield (
             f"the {' and '.join(modes)} layers quantize only their weights, which are the same in "
             "both models, so this run does not test the quantization"
@@ -199,13 +199,13 @@ def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
     ops = _ops(kept)
     lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
     listed = [
-        f"{_are([op for op in ops if lists[op] == name])} {what}"
+        f"{_ops_and_verb([op for op in ops if lists[op] == name])} {what}"
         for name, what in _LISTED
         if name in lists.values()
     ]
     if listed:
         return ", ".join(listed)
-    return f"{_are(ops)} converted only between other converted ops"
+    return f"{_ops_and_verb(ops)} converted only between other converted ops"
 
 
 def _text(by_reason: dict[str, list[str]]) -> str:
@@ -224,7 +224,7 @@ def _ops(kept: KeptScope) -> list[str]:
     return [op for op in kept.ops if not graph_ops.moves_values(op)]
 
 
-def _are(ops: list[str]) -> str:
+def _ops_and_verb(ops: list[str]) -> str:
     return f"{join_first(ops, _OPS)} {'is' if len(ops) == 1 else 'are'}"
 
 
@@ -300,7 +300,9 @@ def side_words(side: CheckSide) -> Iterator[str]:
 
 def _kept_layers(side: CheckSide) -> str:
     reasons = Counter(side.kept.values())
-    reason_texts = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
+    reason_texts = [
+        f"{_names_with_reason(side, reason)}" for reason, _ in reasons.most_common(_REASONS)
+    ]
     more = sum(count for _, count in reasons.most_common()[_REASONS:])
     return (
         f"{many(len(side.kept), 'layer')}: "
@@ -308,7 +310,7 @@ def _kept_layers(side: CheckSide) -> str:
     )
 
 
-def _because(side: CheckSide, reason: str) -> str:
+def _names_with_reason(side: CheckSide, reason: str) -> str:
     names = [name for name, layer_reason in side.kept.items() if layer_reason == reason]
     return f"{join_first(names)} ({reason})"
 

@@ -38,12 +38,14 @@ def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
     """
     if run.missing:
-        yield _ops("missing kernels", run.missing, everything=everything)
+        yield _kernel_table("missing kernels", run.missing, everything=everything)
     if run.fallbacks:
-        yield _ops("on the CPU instead", run.fallbacks, everything=everything)
+        yield _kernel_table("on the CPU instead", run.fallbacks, everything=everything)
 
 
-def _ops(title: str, missing_kernels: Sequence[MissingKernel], *, everything: bool) -> Section:
+def _kernel_table(
+    title: str, missing_kernels: Sequence[MissingKernel], *, everything: bool
+) -> Section:
     """
     Return the table of ops without a kernel by layer; equal ops are one row with their number.
     """
@@ -169,7 +171,7 @@ def gradient_sections(gradients: Gradients) -> Iterator[Section]:
             *(Column(title=title, minimum=_SCALE_WIDTH) for title in titles),
         ),
         rows=tuple(Row(cells=_scale_cells(label, trial)) for label, trial in scales),
-        sentences=tuple(text for text in loss_scales.decision(gradients).sentences),
+        sentences=tuple(text for text in loss_scales.loss_scale_decision(gradients).sentences),
     )
     if scales:
         yield from _variables(gradients, scales)

@@ -100,7 +100,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         on = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
         return f"Equal within float32 rounding on {on}"
     if not run.is_on_data:
-        seen = [*_blind(run), *findings] or [_only_rounding(run)]
+        seen = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
         return f"{WORDS[answer]}{where}: not tested on your data; {'; '.join([*seen, *limits])}"
     deciding = max(run.answers, key=_weight, default=None)
     if deciding is None:
@@ -109,13 +109,13 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     several = f"in output {deciding.name}, " if len(run.answers) > 1 else ""
     metric = run.verdict.metric.name if run.verdict.metric is not None else ""
     reasons = [
-        f"{several}{said_of(deciding, metric)}",
+        f"{several}{answer_reason(deciding, metric)}",
         *(limits if answer is Answer.SAFE else findings),
     ]
     return f"{WORDS[answer]}{where}{rows}: {'; '.join(reasons)}"
 
 
-def _blind(run: CheckRun) -> Iterator[str]:
+def _blind_outputs(run: CheckRun) -> Iterator[str]:
     """Yield why an output shows nothing, for each such output."""
     for output_answer in run.answers:
         if output_answer.why in _NOTHING:
@@ -130,7 +130,7 @@ def _only_rounding(run: CheckRun) -> str:
     return f"synthetic inputs show only rounding (a relative error of {figure(largest)})"
 
 
-def said_of(answer: OutputAnswer, metric: str) -> str:
+def answer_reason(answer: OutputAnswer, metric: str) -> str:
     """
     Return the reason for the answer of one output.
 
@@ -139,13 +139,13 @@ def said_of(answer: OutputAnswer, metric: str) -> str:
     if answer.spoiled:
         return f"{many(answer.spoiled, 'row')} of {answer.samples:,} become NaN or infinity"
     if answer.labels is not None:
-        return _of_labels(metric, answer.labels, answer.answer)
+        return _label_words(metric, answer.labels, answer.answer)
     if answer.why in _NOTHING:
         return _NOTHING[answer.why].format(answer.name)
     kind = answer.deciding
     if kind is None:
         return "nothing can be compared"
-    text = _of_kind(kind, answer.answer)
+    text = _kind_words(kind, answer.answer)
     if answer.why is Open.KINDS:
         kinds = " or ".join(sorted({kind_answer.kind.value for kind_answer in answer.kinds}))
         return f"{text} if they are {kind.kind.value}; add --output-kind {answer.name}={kinds}"
@@ -156,7 +156,7 @@ def _weight(answer: OutputAnswer) -> tuple[int, float]:
     return severity(answer.answer), answer.deciding.change.value if answer.deciding else 0.0
 
 
-def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
+def _label_words(name: str, metric: OutputMetric, answer: Answer) -> str:
     text = change_words(name, metric)
     if metric.bounds is None:
         return text
@@ -168,7 +168,7 @@ def _of_labels(name: str, metric: OutputMetric, answer: Answer) -> str:
     return f"{text} ({lower} to {upper} worse, {CONFIDENCE})"
 
 
-def _of_kind(result: KindAnswer, answer: Answer) -> str:
+def _kind_words(result: KindAnswer, answer: Answer) -> str:
     change = result.change
     counted = _COUNTED.get(result.kind)
     if counted is not None and result.needed is not None and not change.value:
@@ -276,7 +276,7 @@ def verdict(check: Check, run: CheckRun) -> str:
     if run.missing:
         return f"Undecided: {next(_missing(run))}"
     if run.is_on_data:
-        findings = list(_causes(run)) if run.is_troubled else []
+        findings = list(_causes(run)) if run.has_unexplained_error else []
     else:
         findings = list(_fail_sentences(run)) if not run.verdict.passed else []
     return first_line(check, run, findings, [*_probe(run), *_margins(run)])

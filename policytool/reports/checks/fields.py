@@ -819,7 +819,7 @@ _GRADIENTS: Final[Record[Gradients]] = Record(
             "Training methods that the class of the model overrides; they were not used.",
             value=attrgetter("own"),
         ),
-        Field("decision", _DECISION, value=loss_scales.decision),
+        Field("decision", _DECISION, value=loss_scales.loss_scale_decision),
     ),
 )
 

@@ -62,7 +62,7 @@ _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"
 _ALIKE: Final = 3
 """From this many layers on that differ in the same way, the first stands for the others."""
 
-SPELLED: Final = "~ "
+FORMAT_ONLY_MARK: Final = "~ "
 """What stands before a key that is spelled differently and means the same."""
 
 _COUNTED: Final = (
@@ -313,7 +313,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                     for value in (change.a, change.b)
                 )
             yield (
-                Cell(text=f"{SPELLED if change.spelling else ''}{named}"),
+                Cell(text=f"{FORMAT_ONLY_MARK if change.spelling else ''}{named}"),
                 Cell(text=a, is_code=_is_json(a), tone=Tone.DIM),
                 Cell(text=b, is_code=_is_json(b), tone=tone),
             )
@@ -474,9 +474,13 @@ def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
     rows = tuple(rows_of(list(entries(comparison, everything=everything)), everything=everything))
     if rows:
         yield Table(columns=_COLUMNS, rows=rows)
-    if any(SPELLED in cell.text[: len(SPELLED)] for row in rows for cell in row.cells[1:2]):
+    if any(
+        FORMAT_ONLY_MARK in cell.text[: len(FORMAT_ONLY_MARK)]
+        for row in rows
+        for cell in row.cells[1:2]
+    ):
         yield Sentence(
-            text=f"{SPELLED}written differently, but with the same meaning", tone=Tone.DIM
+            text=f"{FORMAT_ONLY_MARK}written differently, but with the same meaning", tone=Tone.DIM
         )
     notes = [note.message for note in comparison.notes]
     if not everything and (equality_note := equal_in_meaning(comparison)) is not None:

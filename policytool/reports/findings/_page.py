@@ -109,7 +109,7 @@ def layer_message(finding: Finding) -> str:
     return finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
 
 
-def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
+def paths_by_message(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each message about layers, with the paths of the layers that have it."""
     by: dict[str, list[str]] = {}
     for finding in findings:
@@ -133,10 +133,10 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
                 retrace=finding.remedy.retrace and not finding.remedy.assignments,
             )
             by.setdefault(shared, []).append(finding.remedy)
-    return [_together(remedies) for remedies in by.values()]
+    return [_merge_remedies(remedies) for remedies in by.values()]
 
 
-def _together(remedies: Iterable[Remedy]) -> Remedy:
+def _merge_remedies(remedies: Iterable[Remedy]) -> Remedy:
     first, *others = remedies
     assignments = dict.fromkeys(
         assignment for remedy in (first, *others) for assignment in remedy.assignments
@@ -178,7 +178,7 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
             yield f"no command fixes it{target}", command.reason
 
 
-def fixing(audited: Audited, finding: Finding) -> str:
+def fix_sentences(audited: Audited, finding: Finding) -> str:
     """Return how a finding is fixed, in sentences; nothing if no fix is known."""
     sentences = [
         f"`{shell.command(migrate_words(audited.path, command.arguments))}` fixes the model "
@@ -208,7 +208,7 @@ def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
     return list(by.items())
 
 
-def left(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
+def unfixed_findings(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
     """Return the findings that were not fixed, by rule and reason."""
     by: dict[tuple[str, str], list[Finding]] = {}
     for unfixed in done.left:
@@ -351,7 +351,7 @@ def _model(audit: Audit, audited: Audited, done: FixedModel | None, view: View) 
     if reasons := tuple(Fact(label=label, text=reason) for label, reason in obstacles(audited)):
         yield Facts(facts=reasons)
     if view.suppressed and audited.suppressed:
-        yield Facts(facts=tuple(_suppressed(audited.suppressed)))
+        yield Facts(facts=tuple(_suppressed_facts(audited.suppressed)))
     if done is not None and (facts := tuple(_fixes(done))):
         yield Facts(facts=facts)
 
@@ -360,7 +360,7 @@ def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
     label = f"{group.rule.id} {group.severity.value}"
     tone = TONES[group.severity]
     whole = {layer_message(finding): finding.message for finding in group.findings}
-    for text, paths in alike(group.findings):
+    for text, paths in paths_by_message(group.findings):
         several = len(paths) > 1
         yield Item(
             label=label,
@@ -377,7 +377,7 @@ def _of_several(text: str, count: int) -> str:
     return _CLASS.sub(r"\1", text) + f" ({count} layers)"
 
 
-def _suppressed(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
+def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
     """Yield the suppressed findings by rule and reason."""
     by: dict[tuple[str, str, str], list[str]] = {}
     for suppressed in suppressed_findings:
@@ -397,7 +397,7 @@ def _fixes(done: FixedModel) -> Iterator[Fact]:
     """Yield what was fixed, what was not and why, and what the file no longer says."""
     for rule, findings in by_rule(done.gone):
         yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
-    for rule, reason, findings in left(done):
+    for rule, reason, findings in unfixed_findings(done):
         yield Fact(
             label=f"{rule} not fixed",
             text=f"{places(findings)}: {reason}",

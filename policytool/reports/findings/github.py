@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._page import fixing, rules_of
+from policytool.reports.findings._page import fix_sentences, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.rules.base import Severity
@@ -41,7 +41,9 @@ def pieces(audit: Audit, _view: View) -> Iterator[str]:
                         _COMMANDS[severity],
                         audited.path,
                         f"{finding.rule} {rules[finding.rule].name}",
-                        " ".join(filter(None, (f"{finding.message}.", fixing(audited, finding)))),
+                        " ".join(
+                            filter(None, (f"{finding.message}.", fix_sentences(audited, finding)))
+                        ),
                     )
 
 

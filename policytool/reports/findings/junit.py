@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports.findings._page import fixing, rules_of
+from policytool.reports.findings._page import fix_sentences, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.reports.rule_reference import plain
@@ -79,7 +79,7 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
         text = (
             f"{finding.message}.",
             plain(rules[finding.rule].summary),
-            fixing(audited, finding),
+            fix_sentences(audited, finding),
         )
         if finding.severity is Severity.NOTE:
             _child(case, "system-out", *text)

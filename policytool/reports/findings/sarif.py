@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from policytool.reports import rule_reference
-from policytool.reports.findings._page import fixing, with_fingerprints
+from policytool.reports.findings._page import fix_sentences, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.reports.reporter import JsonItems, json_pieces, streaming_reporter
 from policytool.support import project
@@ -134,7 +134,7 @@ def _result(
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
         "message": _message(
-            clean(" ".join(filter(None, (f"{finding.message}.", fixing(audited, finding)))))
+            clean(" ".join(filter(None, (f"{finding.message}.", fix_sentences(audited, finding)))))
         ),
         "locations": [_location(_file(audited), finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the

@@ -63,7 +63,7 @@ from policytool.reports.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.formats.document import TracedOp
     from policytool.model.model import Layer, Model, Signature
     from policytool.reports.layout import View
@@ -180,7 +180,7 @@ def _kinds(ops: Iterable[TracedOp]) -> str:
 _TONES: Final = {LOADS: Tone.GOOD}
 
 
-def page(selected: Selected, view: View) -> Page:
+def page(selected: SelectedInspection, view: View) -> Page:
     """Return the page, with a group for each model."""
     return Page(
         groups=tuple(
@@ -191,7 +191,7 @@ def page(selected: Selected, view: View) -> Page:
 
 
 def _model(
-    selected: Selected, model: Model, layers: Sequence[Layer], view: View
+    selected: SelectedInspection, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
     yield _verdict(model)
     fix = selected.fixes.get(model.path, SuggestedFix())
@@ -411,7 +411,7 @@ def _chart(title: str, amounts: Mapping[str, int], words: Callable[[int], str]) 
     )
 
 
-REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
+REPORTERS: Final[tuple[Reporter[SelectedInspection], ...]] = (
     *reporters_for_people(page, "policytool inspect"),
     csv_reporter(ROW_COLUMNS, every_row),
     json_reporter(REPORT),

@@ -52,7 +52,7 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Tab
     fields = STORED_TABLE if is_stored_alone(layers) else LAYER_TABLE
     nodes = _nodes(layers, fields)
     entries = (
-        [_Shown(node=node) for node in nodes]
+        [_TreeEntry(node=node) for node in nodes]
         if whole or variables or len(nodes) <= _SHORT
         else list(_without_repeats(nodes, 0))
     )
@@ -86,7 +86,7 @@ class _Node(NamedTuple):
     """Its row but for the label."""
 
 
-class _Shown(NamedTuple):
+class _TreeEntry(NamedTuple):
     """A node of the table, or the first of several blocks that are equal to an earlier block."""
 
     node: _Node
@@ -142,13 +142,13 @@ def _labels(nodes: Sequence[_Node]) -> list[str]:
             labels[index] = "/".join(nodes[index].parts[-lengths[index] :])
 
 
-def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_Shown]:
+def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
     """
     Yield the nodes, with one row for neighbouring blocks that are like an earlier one.
 
     :param level: how many numbers the names of these nodes have in common
     """
-    pending: _Shown | None = None
+    pending: _TreeEntry | None = None
     seen: dict[tuple[object, ...], str] = {}
     for block in _blocks(nodes, level):
         name = _block_name(block, level)
@@ -167,19 +167,19 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_Shown]:
                 first = pending.names[0]
             else:
                 yield pending
-        pending = _Shown(node=block[0], names=(first, name), like=like, layers=len(block))
+        pending = _TreeEntry(node=block[0], names=(first, name), like=like, layers=len(block))
     if pending is not None:
         yield pending
 
 
-def _block_rows(block: Sequence[_Node], level: int) -> Iterator[_Shown]:
+def _block_rows(block: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
     """Yield the rows of a block that is shown, in which blocks may be alike in turn."""
     if len(block) == 1:
-        yield _Shown(node=block[0])
+        yield _TreeEntry(node=block[0])
     elif _is_run(block):
         yield from _without_repeats(block, level + 1)
     else:
-        yield _Shown(node=block[0])
+        yield _TreeEntry(node=block[0])
         yield from _without_repeats(block[1:], 0)
 
 
@@ -241,7 +241,7 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
     )
 
 
-def _like_row(entry: _Shown, columns: int) -> Row:
+def _like_row(entry: _TreeEntry, columns: int) -> Row:
     first, last = entry.names
     several = first != last
     count = f"{entry.layers} layers{' each' if several else ''}"

@@ -56,7 +56,7 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.commands.inspect import Selected
+    from policytool.commands.inspect import SelectedInspection
     from policytool.formats.document import Observation, Signature, TracedOp
     from policytool.model.model import Layer, Model, Optimizer, Summary, Variable
     from policytool.releases.policy import Quantization
@@ -497,7 +497,7 @@ def model_values(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
     return MODEL.values(ListedModel(model, layers))
 
 
-REPORT: Final[Report[Selected]] = Report(
+REPORT: Final[Report[SelectedInspection]] = Report(
     "inspect",
     1,
     "Layers and dtype policies of saved models. Additions keep the version number; any other "
@@ -543,7 +543,7 @@ def rows(model: Model, layers: Iterable[Layer]) -> Iterator[list[Any]]:
         yield row_values(ROW_COLUMNS, values)
 
 
-def every_row(selected: Selected, _view: View) -> Iterator[list[Any]]:
+def every_row(selected: SelectedInspection, _view: View) -> Iterator[list[Any]]:
     """Yield the values of each layer to show."""
     for model, layers in selected.shown():
         yield from rows(model, layers)

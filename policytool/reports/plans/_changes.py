@@ -228,7 +228,7 @@ def stored_values_words(conversion: Conversion) -> str:
     is done to the others.
     """
     every = (*conversion.content.placements, *conversion.content.state)
-    ways = Counter(_way(placement) for placement in every)
+    ways = Counter(_value_change(placement) for placement in every)
     same = ways.pop("", 0)
     if not every:
         return ""
@@ -240,7 +240,7 @@ def stored_values_words(conversion: Conversion) -> str:
     )
 
 
-def _way(placement: Placement) -> str:
+def _value_change(placement: Placement) -> str:
     """Return what is done to a variable's values; nothing where they are the source's."""
     if placement.source is None:
         made_of = placement.made_of

@@ -57,7 +57,7 @@ _PREFERENCES: Final = {
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
 
-def written(migration: Migration) -> Iterator[Fact]:
+def output_facts(migration: Migration) -> Iterator[Fact]:
     """Yield the facts about the output model."""
     status = migration.status
     tone = Tone.GOOD if status is Status.WRITTEN else Tone.BAD if status in _FAILED else Tone.PLAIN
@@ -232,7 +232,7 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
     yield verdict(tuning)
     if words := command(tunings):
         yield Command(label="to apply", words=words)
-    output = written(tunings.migration) if tunings.migration is not None else ()
+    output = output_facts(tunings.migration) if tunings.migration is not None else ()
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
         yield Section(title="caveats", blocks=(Notes(texts=left_open),))

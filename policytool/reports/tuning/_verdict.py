@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
     from policytool.numerics.tuning.objectives import Objective
     from policytool.numerics.tuning.results import Trial, Tuning
-    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
@@ -35,7 +35,7 @@ _DIGITS: Final = 5
 NOT_FINITE: Final = "NaN/Inf"
 
 
-class _Reached(NamedTuple):
+class _ReachedPart(NamedTuple):
     """A part of the objective, and what a trial reaches of it."""
 
     text: str
@@ -79,7 +79,7 @@ def is_error_only(objective: Objective) -> bool:
     return allowed_error(objective) is not None and all(part is None for part in others)
 
 
-def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
+def reached_parts(tuning: Tuning, trial: Trial) -> Iterator[str]:
     """Yield the result of a trial for each part of the objective."""
     if trial.failure is not None:
         yield f"the model fails to run: {trial.failure}"
@@ -119,14 +119,14 @@ def metric_value(value: float) -> str:
     return f"{value:.{_DIGITS}g}"
 
 
-def _parts(tuning: Tuning, trial: Trial) -> Iterator[_Reached]:
+def _parts(tuning: Tuning, trial: Trial) -> Iterator[_ReachedPart]:
     objective = tuning.objective
     if trial.error is None:
-        yield _Reached("the outputs contain NaN or infinity", is_met=False)
+        yield _ReachedPart("the outputs contain NaN or infinity", is_met=False)
     elif objective.tolerances is not None:
         yield _error_part(objective, trial, trial.error)
     if objective.agreement is not None and trial.agreement is not None:
-        yield _Reached(
+        yield _ReachedPart(
             f"top-1 agreement {share(trial.agreement)}, at least {share(objective.agreement)} "
             "required",
             is_met=trial.agreement >= objective.agreement,
@@ -134,44 +134,44 @@ def _parts(tuning: Tuning, trial: Trial) -> Iterator[_Reached]:
     if objective.metric is not None and trial.metric is not None:
         yield _metric_part(tuning, objective.metric, trial.metric)
     if objective.gradients and trial.gradient_error is not None:
-        yield _Reached(
+        yield _ReachedPart(
             f"gradient error {figure(trial.gradient_error)}, at most {figure(GRADIENT_ERROR)} "
             "allowed",
             is_met=trial.gradient_error <= GRADIENT_ERROR,
         )
     elif objective.gradients:
-        yield _Reached("gradients overflow at every loss scale", is_met=False)
+        yield _ReachedPart("gradients overflow at every loss scale", is_met=False)
 
 
-def _error_part(objective: Objective, trial: Trial, error: float) -> _Reached:
+def _error_part(objective: Objective, trial: Trial, error: float) -> _ReachedPart:
     allowed = allowed_error(objective)
     if allowed is not None:
-        return _Reached(
+        return _ReachedPart(
             f"largest error {figure(error)}, at most {figure(allowed)} allowed",
             is_met=error <= allowed,
         )
     used = largest_excess(trial)
     limit = f", {times(used)} the limit" if _is_tolerance_only(objective) else ""
-    return _Reached(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
+    return _ReachedPart(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
 
 
 def _is_tolerance_only(objective: Objective) -> bool:
     return objective.agreement is None and objective.metric is None and not objective.gradients
 
 
-def _metric_part(tuning: Tuning, goal: WantedMetric, value: float) -> _Reached:
+def _metric_part(tuning: Tuning, goal: MetricOptions, value: float) -> _ReachedPart:
     score = tuning.metric
     if score is None:
-        return _Reached(f"{goal.metric} {metric_value(value)}", is_met=True)
+        return _ReachedPart(f"{goal.metric} {metric_value(value)}", is_met=True)
     worst = score.worst
-    return _Reached(
+    return _ReachedPart(
         f"{score.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
         f"{figure(worst.max_drop)} worse allowed",
         is_met=score.passed,
     )
 
 
-def _metric_goal(tuning: Tuning, goal: WantedMetric) -> str:
+def _metric_goal(tuning: Tuning, goal: MetricOptions) -> str:
     if tuning.metric is not None:
         return f"{tuning.metric.name} at most {figure(tuning.metric.worst.max_drop)} worse"
     drop = "than the default allows" if goal.max_drop is None else f"by {figure(goal.max_drop)}"
@@ -214,7 +214,7 @@ def headline(tuning: Tuning) -> str:
 def _outcome(tuning: Tuning) -> str:
     trials = many(len(tuning.trials), "trial")
     if tuning.best is not None:
-        return f"{_found(tuning, tuning.best)}; {trials}"
+        return f"{_best_set_words(tuning, tuning.best)}; {trials}"
     if tuning.ending is Ending.IMPOSSIBLE:
         missed = (
             "the outputs exceed the tolerance"
@@ -222,12 +222,12 @@ def _outcome(tuning: Tuning) -> str:
             else "the objective is not met"
         )
         return f"{missed} even with every layer in float32{_closest(tuning, ': ')}; {trials}"
-    sentence = _not_found(tuning, trials)
+    sentence = _no_set_words(tuning, trials)
     return sentence + _closest(tuning, "; the closest set: ")
 
 
-def _found(tuning: Tuning, best: Trial) -> str:
-    results = "; ".join(reached(tuning, best))
+def _best_set_words(tuning: Tuning, best: Trial) -> str:
+    results = "; ".join(reached_parts(tuning, best))
     count, total = len(best.kept), len(tuning.layers)
     if not tuning.passed:
         return (
@@ -240,7 +240,7 @@ def _found(tuning: Tuning, best: Trial) -> str:
     return f"{count:,} of {many(total, 'layer')} {verb} in float32: {results}"
 
 
-def _not_found(tuning: Tuning, trials: str) -> str:
+def _no_set_words(tuning: Tuning, trials: str) -> str:
     match tuning.ending:
         case Ending.TIME:
             return f"no set of layers was found within {figure(tuning.seconds)} s ({trials})"
@@ -253,7 +253,7 @@ def _closest(tuning: Tuning, before: str) -> str:
     """Return what the closest set reaches, as the end of a sentence."""
     if tuning.closest is None:
         return ""
-    return before + "; ".join(reached(tuning, tuning.closest))
+    return before + "; ".join(reached_parts(tuning, tuning.closest))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,7 +40,7 @@ from policytool.reports.tuning._verdict import command, headline
 if TYPE_CHECKING:
     from policytool.numerics.tuning.objectives import Objective
     from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer
-    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.reports.tuning._verdict import Tunings
 
 _EXCESS_TEXT: Final = (
@@ -146,7 +146,7 @@ _TRIAL: Final[Record[Trial]] = Record(
 _TOLERANCE: Final[Record[Any]] = Record(
     "", (Field("pattern", OPTIONAL_TEXT), Field("value", AMOUNT))
 )
-_METRIC: Final[Record[WantedMetric]] = Record(
+_METRIC: Final[Record[MetricOptions]] = Record(
     "",
     (
         Field("name", SENTENCE, "The value of --metric.", value=lambda metric: str(metric.metric)),

@@ -116,7 +116,7 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         if place not in self._listings:
             files = self.server.answer(_API, {"path": self.place(place)}).get("files", [])
             if not isinstance(files, list):
-                raise self.server.misunderstood()
+                raise self.server.unexpected_answer()
             self._listed += len(files)
             if excess := limits.REMOTE_NAMES.exceeded_message(self._listed):
                 message = f"is a model of {excess}"
@@ -135,7 +135,7 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         name = values.get("path")
         size = str(values.get("file_size", 0))  # the server omits the size of an empty file
         if not isinstance(name, str) or not _is_name(name) or not _SIZE.fullmatch(size):
-            raise self.server.misunderstood()
+            raise self.server.unexpected_answer()
         return {
             "name": f"{place}/{name}".lstrip("/"),
             "type": "directory" if values.get("is_dir") is True else "file",

@@ -86,7 +86,7 @@ def _location(registry: MlflowServer, tracking: MlflowServer) -> str:
         if http_status(error) in _UNKNOWN:
             raise FileNotFoundError from error
         raise
-    raise registry.misunderstood()
+    raise registry.unexpected_answer()
 
 
 def _registered_location(registry: MlflowServer) -> str:
@@ -111,7 +111,7 @@ def _text(server: MlflowServer, answer: Mapping[str, Json], *keys: str) -> str:
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
     if not isinstance(node, str) or not node:
-        raise server.misunderstood()
+        raise server.unexpected_answer()
     return node
 
 

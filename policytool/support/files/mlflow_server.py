@@ -59,9 +59,9 @@ class MlflowServer:
             if error.code == "json-limit":
                 message = f"is not readable: the answer of the MLflow server {error}"
                 raise ModelFileError(self.path.shown, "remote-limit", message) from None
-            raise self.misunderstood() from None
+            raise self.unexpected_answer() from None
         if not isinstance(document, dict):
-            raise self.misunderstood()
+            raise self.unexpected_answer()
         return document
 
     def open(
@@ -94,7 +94,7 @@ class MlflowServer:
             response.raise_for_status()
         return response
 
-    def misunderstood(self) -> ModelFileError:
+    def unexpected_answer(self) -> ModelFileError:
         """Return the error for an answer that MLflow servers do not send."""
         return ModelFileError(
             self.path.shown,

@@ -73,7 +73,7 @@ class TooLargeError(OSError):
 
     def __init__(self, path: AnyPath | str, excess: str) -> None:
         super().__init__(errno.EFBIG, f"it has {excess}", str(path))
-        self.beyond = excess
+        self.excess = excess
 
 
 class Identity(NamedTuple):
@@ -206,7 +206,7 @@ def read_bounded(path: AnyPath, limit: Limit) -> bytes:
         return _check_size(_first(descriptor, limit.value + 1, size + 1), path, limit)
 
 
-def read_given(path: Path, limit: Limit) -> bytes:
+def read_user_file(path: Path, limit: Limit) -> bytes:
     """
     Return the bytes of a file that the user named: a regular file, or a pipe or device that ends
     within :data:`limits.PIPE_SECONDS`.

@@ -57,7 +57,7 @@ class Gap(NamedTuple):
     start: int
     stop: int
 
-    held_before: int
+    bytes_before: int
     """Bytes of the part before it."""
 
 
@@ -98,9 +98,9 @@ class RangeWindows:
     def window(self, start: int, stop: int, gap: Gap) -> tuple[int, int]:
         """Return the bytes of a gap to request, of which those from ``start`` on are read."""
         has_values = stop - start > AFTER
-        is_next = gap.held_before and start == gap.start
+        is_next = gap.bytes_before and start == gap.start
         if is_next and (has_values or start in {self._last, self._front}):
-            ahead = min(2 * gap.held_before, MOST_AHEAD)
+            ahead = min(2 * gap.bytes_before, MOST_AHEAD)
             window = start, min(gap.stop, max(stop, start + ahead))
             self._front = window[1]
         else:

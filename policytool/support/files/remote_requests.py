@@ -167,10 +167,10 @@ def silence(package: str) -> None:
         logger = logging.getLogger(name)
         logger.addHandler(_NO_HANDLER)  # without any handler, Python prints warnings
         for handler in logger.handlers:
-            handler.addFilter(_is_of_others)
+            handler.addFilter(_is_from_other_thread)
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
+def _is_from_other_thread(record: logging.LogRecord) -> bool:
     return record.threadName != _THREAD
 
 
@@ -216,7 +216,7 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     before = crash_guard.used_memory() or 0
     end = time.monotonic() + seconds
     thread = threading.Thread(target=context.run, args=(run,), name=_THREAD, daemon=True)
-    with without_collection(), crash_guard.lean(2 * most):
+    with without_collection(), crash_guard.limited_memory(2 * most):
         thread.start()
         while True:
             left = end - time.monotonic()

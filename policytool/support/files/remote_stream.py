@@ -91,7 +91,7 @@ class Source:
             self._windows.touch(offset, end)
             return before, self._pieces[before]
         next_start = self._starts[index] if index < len(self._starts) else self.size
-        gap = Gap(start=before + width, stop=next_start, held_before=width)
+        gap = Gap(start=before + width, stop=next_start, bytes_before=width)
         start, stop = self._windows.window(offset, min(end, offset + _MOST_AT_ONCE), gap)
         data = self._fetch(start, stop)
         if len(data) != stop - start:

@@ -97,7 +97,7 @@ class Matcher:
             compiled = self._compiled[test] = test.compile()
         return compiled.match(text, position) is not None
 
-    def is_full(self, kept: int) -> bool:
+    def drop_if_full(self, kept: int) -> bool:
         """
         Add ``kept`` to the count of kept numbers. If there are too many, drop all and return True.
         """
@@ -221,7 +221,7 @@ class _Automaton:
                 state_number for state_number in seen if states[state_number].test is not None
             )
             self._matcher.spend(len(seen))
-            self._matcher.is_full(len(current) + len(reading))
+            self._matcher.drop_if_full(len(current) + len(reading))
             closure = self._closures[key] = _Closure(reading, accepts=MATCH in seen)
         return closure
 
@@ -238,7 +238,7 @@ class _Automaton:
                 if self._passes(states[state].test, character)
                 for following in states[state].following
             )
-            self._matcher.is_full(len(next_states))
+            self._matcher.drop_if_full(len(next_states))
             closure.moves[character] = next_states
         return next_states
 

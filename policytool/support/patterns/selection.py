@@ -48,7 +48,7 @@ def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tupl
     names = {name for thing_names in (*chosen, *others) for name in thing_names}
     matcher = Matcher()
     try:
-        while picked := list(_disjoint(left, outside, names, matcher)):
+        while picked := list(_disjoint_patterns(left, outside, names, matcher)):
             for pattern, group in picked:
                 placed_patterns.append((min(group), pattern))
                 outside += [left.pop(index) for index in group]
@@ -62,7 +62,7 @@ def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tupl
     )
 
 
-def _disjoint(
+def _disjoint_patterns(
     left: Mapping[int, Names], outside: Sequence[Names], names: set[str], matcher: Matcher
 ) -> Iterator[tuple[str, frozenset[int]]]:
     """

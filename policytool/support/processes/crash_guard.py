@@ -123,7 +123,7 @@ def watch(parent: int | None = None) -> None:
     if not hasattr(signal, "setitimer"):
         return
 
-    interrupts.have_clock()
+    interrupts.announce_clock()
 
     def alive(_number: int, _frame: FrameType | None) -> None:
         interrupts.end_if_late()
@@ -152,7 +152,7 @@ def _unwatch() -> None:
 
 
 @contextmanager
-def lean(most: int | None = None) -> Iterator[None]:
+def limited_memory(most: int | None = None) -> Iterator[None]:
     """
     Allow this process only :data:`limits.LIBRARY_BYTES` more memory than it uses, so that a library
     that allocates without end gets a memory error.
@@ -283,7 +283,7 @@ def split() -> Lost | None:
     leftovers.share(list_of_copy)
     leftovers.clear()
     if ending.asked is not None or -code in before:
-        interrupts.arrive()
+        interrupts.begin_shutdown()
         raise KeyboardInterrupt
     return _read_loss(_process.shared, crash(-code))
 
@@ -325,7 +325,7 @@ def finish() -> None:
     interrupts.resume()
 
 
-def about(path: str, lost: str) -> None:
+def set_next_file(path: str, lost: str) -> None:
     """
     Say which file is next, and the sentence about it if this process ends over it; ``{how}`` in it
     is what became of the process.

@@ -41,7 +41,7 @@ _INTERRUPTED: Final = 130
 class _State:
     """What this process was asked."""
 
-    arrived: float | None = None
+    interrupted_at: float | None = None
     """When the first signal arrived."""
 
     deferring: bool = False
@@ -54,32 +54,32 @@ _state: Final = _State()
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
     """Handle a signal: raise KeyboardInterrupt, or end at once if it is a second one."""
-    if _state.arrived is not None:
-        if time.monotonic() - _state.arrived >= TOGETHER:
+    if _state.interrupted_at is not None:
+        if time.monotonic() - _state.interrupted_at >= TOGETHER:
             end_now()
         return
-    arrive()
+    begin_shutdown()
     if not _state.deferring:
         raise KeyboardInterrupt
 
 
-def arrive() -> None:
+def begin_shutdown() -> None:
     """Begin the time that an orderly end may take."""
-    _state.arrived = time.monotonic()
+    _state.interrupted_at = time.monotonic()
     if not _state.has_clock and hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, lambda _number, _frame: end_now())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
 
 
-def have_clock() -> None:
+def announce_clock() -> None:
     """Say that :func:`end_if_late` is called at short intervals from now on."""
     _state.has_clock = True
 
 
 def end_if_late() -> None:
     """End this process if it was asked to end and takes too long."""
-    if _state.arrived is not None and time.monotonic() - _state.arrived >= SECONDS:
+    if _state.interrupted_at is not None and time.monotonic() - _state.interrupted_at >= SECONDS:
         end_now()
 
 
@@ -89,9 +89,9 @@ def end_now() -> NoReturn:
     os._exit(_INTERRUPTED)
 
 
-def has_arrived() -> bool:
+def is_interrupted() -> bool:
     """Return whether a signal has arrived."""
-    return _state.arrived is not None
+    return _state.interrupted_at is not None
 
 
 def check() -> None:
@@ -100,7 +100,7 @@ def check() -> None:
 
     Python ignores what a handler raises while an object is finalized, and h5py finalizes many.
     """
-    if _state.arrived is not None:
+    if _state.interrupted_at is not None:
         raise KeyboardInterrupt
 
 
@@ -109,14 +109,14 @@ def resume() -> None:
     Go on after a signal with what was promised for this case, without a bound on its time; the next
     signal is a first one.
     """
-    _state.arrived = None
+    _state.interrupted_at = None
     if not _state.has_clock and hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def hide_ignored(unraisable: sys.UnraisableHookArgs) -> None:
     """Print an exception that Python ignores, unless :func:`check` will raise it again."""
-    if not (has_arrived() and issubclass(unraisable.exc_type, KeyboardInterrupt)):
+    if not (is_interrupted() and issubclass(unraisable.exc_type, KeyboardInterrupt)):
         sys.__unraisablehook__(unraisable)
 
 
@@ -156,7 +156,7 @@ def deferred() -> Iterator[None]:
     unless it takes too long.
     """
     before, _state.deferring = _state.deferring, True
-    earlier_arrival = _state.arrived
+    earlier_arrival = _state.interrupted_at
     try:
         yield
     finally:

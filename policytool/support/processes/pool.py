@@ -103,7 +103,7 @@ class Pool:
             for worker in [
                 self._start() for _ in range(self._count)
             ]:  # all of them first: a long head waits for its reader
-                _tell(worker, self._head)
+                _send(worker, self._head)
         except BaseException:
             self._stack.close()
             raise
@@ -117,7 +117,7 @@ class Pool:
     ) -> None:
         try:
             busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
-            grace = interrupts.GRACE if interrupts.has_arrived() else self._grace
+            grace = interrupts.GRACE if interrupts.is_interrupted() else self._grace
             until = time.monotonic() + grace  # all of them together
             for child in busy:
                 child.hang_up()
@@ -142,7 +142,7 @@ class Pool:
             while number not in done:
                 for worker, crash in self._collect_answers(done):
                     self._replace_worker(worker, crash, pending, done)
-                self._give(lines, pending, after)
+                self._send_tasks(lines, pending, after)
             yield number, done.pop(number)
 
     def _collect_answers(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
@@ -150,7 +150,7 @@ class Pool:
         Take the answers that there are, wait for one where there is none, and yield the processes
         that are lost.
         """
-        for key, _ in self._selector.select(self._patience()):
+        for key, _ in self._selector.select(self._seconds_left()):
             worker: _Worker = key.data
             answers = worker.child.receive()
             if answers is None:
@@ -173,12 +173,12 @@ class Pool:
                 ),
             )
 
-    def _patience(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Return the seconds until some process has had enough time."""
         first = min((worker.deadline for worker in self._workers if worker.given), default=None)
         return None if first is None else max(0.0, first - time.monotonic())
 
-    def _give(
+    def _send_tasks(
         self, lines: Sequence[bytes], pending: deque[int], after: Sequence[frozenset[int]]
     ) -> None:
         """Give the processes something to do, one line each before any has a second."""
@@ -196,7 +196,7 @@ class Pool:
                     worker.deadline = time.monotonic() + self._time.value
                 pending.remove(number)
                 worker.given.append(number)
-                _tell(worker, lines[number])
+                _send(worker, lines[number])
 
     def _replace_worker(
         self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]
@@ -213,7 +213,7 @@ class Pool:
             done[worker.given.popleft()] = crash
             pending.extendleft(reversed(worker.given))
             if pending:
-                _tell(self._start(), self._head)
+                _send(self._start(), self._head)
         elif not self._workers:
             message = f"cannot start a worker process: it {crash.how}; use --jobs 1"
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
@@ -252,7 +252,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _tell(worker: _Worker, line: bytes) -> None:
+def _send(worker: _Worker, line: bytes) -> None:
     try:
         worker.child.send(line)
     except BrokenPipeError:

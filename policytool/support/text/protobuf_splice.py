@@ -80,17 +80,17 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
         if unspent == _BULK:
             spend(unspent, walk=_WALK)
             unspent = 0
-        tag, position = _varint(data, position, stop)
+        tag, position = _read_varint(data, position, stop)
         number, kind = tag >> _TAG_BITS, tag & ((1 << _TAG_BITS) - 1)
         if not number:
             raise WireError(f"a field without a number at byte {position}")
         if kind == _VARINT:
-            value, position = _varint(data, position, stop)
+            value, position = _read_varint(data, position, stop)
             yield Field(number=number, span=None, value=value)
             continue
         length = position
         if kind == _DELIMITED:
-            size, position = _varint(data, position, stop)
+            size, position = _read_varint(data, position, stop)
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:
@@ -120,7 +120,7 @@ def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> 
             yield field.span
 
 
-def the_span(data: bytes | memoryview, number: int, within: Span | None = None) -> Span | None:
+def single_span(data: bytes | memoryview, number: int, within: Span | None = None) -> Span | None:
     """
     Return the span of the value of a field that may occur once; None if the field is missing.
 
@@ -149,14 +149,14 @@ def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
         }:
             grown[outer] = grown.get(outer, 0) + grown[inner] + _length_growth(inner, grown[inner])
     replacements += [
-        Splice(span.length, span.start, varint(span.end - span.start + growth))
+        Splice(span.length, span.start, encode_varint(span.end - span.start + growth))
         for span, growth in grown.items()
         if growth
     ]
     return sorted(replacements)
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Return a number as a varint."""
     encoded = bytearray()
     while value >= _MORE:
@@ -167,10 +167,14 @@ def varint(value: int) -> bytes:
 
 def _length_growth(span: Span, growth: int) -> int:
     """Return by how many bytes the length itself grows."""
-    return len(varint(span.end - span.start + growth)) - (span.start - span.length) if growth else 0
+    return (
+        len(encode_varint(span.end - span.start + growth)) - (span.start - span.length)
+        if growth
+        else 0
+    )
 
 
-def _varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
     value = 0
     for step in range(_LONGEST_VARINT):
         if position + step >= stop:

@@ -17,7 +17,7 @@ from .. import model_calls
 from ..library import Refused
 from . import tensor_errors
 from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
-from .layer_hooks import MASK, Tape, named
+from .layer_hooks import MASK, Tape, layer_paths_by_id
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .task_metrics import TaskMetrics
 
 
-def again(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -> Any:
+def repeat_call(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -> Any:
     """
     Return the outputs of a candidate's layer for the input tensors of the reference's call, cast to
     the dtypes of its own inputs; None if the two calls have different numbers of tensors.
@@ -51,7 +51,7 @@ def again(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -
     return make(*args, **kwargs)
 
 
-def again_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
+def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
     """
     Return the outputs of a reference's layer for its own inputs, rounded to the dtypes of the
     candidate's inputs; None if nothing is rounded, or the calls have different numbers of tensors.
@@ -173,7 +173,7 @@ class Diagnosis:
         Measure how much of the error of an isolated call, which gave ``alone``, is from the
         rounding of its inputs, and how much from the call itself.
         """
-        rounded = again_rounded(self.tf, row.reference, row.candidate)
+        rounded = repeat_call_rounded(self.tf, row.reference, row.candidate)
         if rounded is not None:
             trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
             trace.own = self._comparisons.each(rounded, alone)
@@ -285,7 +285,7 @@ class Pair:
 
         :raises Refused: where the models' own outputs cannot be compared.
         """
-        function = self.tf.function(self._both, autograph=False, input_signature=[specs])
+        function = self.tf.function(self._call_both, autograph=False, input_signature=[specs])
         self._function = function.get_concrete_function()
 
     def measure(
@@ -384,23 +384,23 @@ class Pair:
             str(place) for place in range(count)
         ]
 
-    def _both(self, inputs: Any) -> Any:
+    def _call_both(self, inputs: Any) -> Any:
         """Call both models; return all comparisons, the histograms, and both models' outputs."""
-        first = Tape(self.libraries[0], self.reference, named(self.reference))
-        with first.watching(), self.libraries[0].under(self.policies[0]):
+        first = Tape(self.libraries[0], self.reference, layer_paths_by_id(self.reference))
+        with first.watching(), self.libraries[0].global_policy(self.policies[0]):
             model_calls.call(self.reference, inputs)
         self.traced = "candidate"
         end = first.size()
-        names = named(self.candidate, self.reference)
+        names = layer_paths_by_id(self.candidate, self.reference)
         second = Tape(
             self.libraries[1],
             self.candidate,
             names,
-            lambda call, make: self._compared(first, second, call, make),
+            lambda call, make: self._compare_call(first, second, call, make),
         )
-        with second.watching(), self.libraries[1].under(self.policies[1]):
+        with second.watching(), self.libraries[1].global_policy(self.policies[1]):
             model_calls.call(self.candidate, inputs)
-        last = self._last()
+        last = self._model_call()
         self.only = (_missing(first, second), _missing(second, first))
         self._tapes, self.graph = [first, second], first.graph
         if _in_step(first, second):  # else the models would wait for each other
@@ -419,7 +419,7 @@ class Pair:
             ],
         )
 
-    def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
+    def _compare_call(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
         """
         Make a call of the candidate, compare it with the reference's call, and return its outputs.
         """
@@ -440,7 +440,7 @@ class Pair:
                     self._histogram(tensor) for tensor in self._comparisons.tensors(other.outputs)
                 ]
             if self.isolated and can_be_called_again(second, call):
-                row.isolated = self._alone(second, row, make)
+                row.isolated = self._compare_isolated(second, row, make)
         self.rows.append(row)
         if self._diagnosis is not None:
             self._diagnosis.made(row, len(self.rows) - 1)
@@ -451,15 +451,17 @@ class Pair:
             self._steps.compared(other, [self._comparisons.vectors[number] for number in measured])
         return outputs
 
-    def _alone(self, tape: Tape, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
+    def _compare_isolated(
+        self, tape: Tape, row: Row, make: Callable[..., Any]
+    ) -> list[int | None] | None:
         start = tape.size()
         with tape.pause():
-            outputs = again(self.tf, row.reference, row.candidate, make)
+            outputs = repeat_call(self.tf, row.reference, row.candidate, make)
             numbers = (
                 None if outputs is None else self._comparisons.each(row.reference.outputs, outputs)
             )
             if self._diagnosis is not None and row.trace is not None and outputs is not None:
-                with self.libraries[0].under(self.policies[0]):
+                with self.libraries[0].global_policy(self.policies[0]):
                     self._diagnosis.split(row.trace, row, outputs)
         self._again.update(range(start, tape.size()))
         return numbers
@@ -491,7 +493,7 @@ class Pair:
                 for tensor in pairs[0]
             ]
 
-    def _last(self) -> Row:
+    def _model_call(self) -> Row:
         """
         Return the calls of the models themselves, which end after all others. All of their outputs
         must be compared, because the verdict is about them.

@@ -14,7 +14,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..library import KERAS2, KERAS3, below, paths
+from ..library import KERAS2, KERAS3, child_layers, paths
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping
@@ -120,7 +120,7 @@ class Tape:
         for home, original in zip(homes, originals):
             home.__call__ = self._wrapped(original, homes[0], is_layer=home is homes[0])
         try:
-            with self._converting(), inlined(self.library, self.model):
+            with self._converting(), inline_calls(self.library, self.model):
                 yield
         finally:
             for home, original in zip(homes, originals):
@@ -153,7 +153,7 @@ class Tape:
                 or self._is_symbolic((args, kwargs))
             ):
                 return original(layer, *args, **kwargs)
-            return self._called(layer, functools.partial(original, layer), args, kwargs)
+            return self._call_layer(layer, functools.partial(original, layer), args, kwargs)
 
         return tapped
 
@@ -169,7 +169,7 @@ class Tape:
             for tensor in flat
         )
 
-    def _called(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call_layer(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         path = self._path(layer)
         number = self.counts.get(path, 0)
         self.counts[path] = number + 1
@@ -228,7 +228,7 @@ class Tape:
 
 
 @contextlib.contextmanager
-def inlined(library: Library, model: Any) -> Iterator[None]:
+def inline_calls(library: Library, model: Any) -> Iterator[None]:
     """
     Let layers whose ``call`` is a ``tf.function`` run in the graph of their caller within the
     context, so that the calls in them can be tapped.
@@ -249,7 +249,7 @@ def inlined(library: Library, model: Any) -> Iterator[None]:
             del vars(layer)["call"]
 
 
-def named(model: Any, like: Any = None) -> dict[int, str]:
+def layer_paths_by_id(model: Any, like: Any = None) -> dict[int, str]:
     """
     Return the path of each layer of a model by the layer's id. With ``like``, a model of the same
     layers, layers that both models have get the paths that they have in ``like``.
@@ -269,7 +269,7 @@ def named(model: Any, like: Any = None) -> dict[int, str]:
         layer, twin = pending.pop()
         if id(layer) not in paths_by_id:
             paths_by_id[id(layer)] = other[id(twin)]
-            pending += _twins(below(layer), below(twin))
+            pending += _twins(child_layers(layer), child_layers(twin))
     return {id(layer): paths_by_id.get(id(layer), root + path[len(its) :]) for path, layer in own}
 
 

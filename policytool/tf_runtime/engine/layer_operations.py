@@ -44,11 +44,13 @@ def _depth(operation: Any) -> int:
     as the loop turns.
     """
     return _own(operation) + _turns(operation) * sum(
-        _depth(inner) for function in _called(operation) for inner in function.get_operations()
+        _depth(inner)
+        for function in _called_graphs(operation)
+        for inner in function.get_operations()
     )
 
 
-def _called(operation: Any) -> list[Any]:
+def _called_graphs(operation: Any) -> list[Any]:
     """Return the graphs of the functions that an operation calls for its result."""
     values = operation.node_def.attr
     names = [

@@ -15,7 +15,7 @@ from ..library import Refused, paths, sentence
 from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
 from .comparisons import exponents_to_json
-from .layer_hooks import Tape, named
+from .layer_hooks import Tape, layer_paths_by_id
 from .sides import weight_rounding
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     keys: list[Any] = []
 
     def tapped(inputs: Any) -> list[Any]:
-        tape = Tape(library, model, named(model))
+        tape = Tape(library, model, layer_paths_by_id(model))
         with tape.watching():
             model_calls.call(model, inputs)
         flat = [
@@ -79,7 +79,7 @@ REPEATS = 20
 """Calls of each model that are timed, at most."""
 
 
-class Running:
+class DeviceRun:
     """A reference and a candidate, loaded and traced on one device."""
 
     def __init__(
@@ -98,7 +98,9 @@ class Running:
         """Why something that was asked for besides could not be measured."""
 
         step("creating inputs")
-        with first.under(sides.policies[0]):  # a class may make its layers in its first call
+        with first.global_policy(
+            sides.policies[0]
+        ):  # a class may make its layers in its first call
             self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
         if (
             sides.made_up
@@ -128,7 +130,7 @@ class Running:
         self.missing = op_placement.missing_kernels(
             self.tf,
             self.pair.operations(),
-            devices.short(device).partition(":")[0],
+            devices.short_name(device).partition(":")[0],
             self.pair.layer_of,
         )
 
@@ -212,8 +214,8 @@ class Running:
                     "shape": row.shapes[place],
                     "dtype_reference": reference,
                     "dtype_candidate": candidate,
-                    "accumulated": _told(measured, row.accumulated[place]),
-                    "isolated": _told(measured, isolated),
+                    "accumulated": _errors_json(measured, row.accumulated[place]),
+                    "isolated": _errors_json(measured, isolated),
                     "tf32": finer.get((row.reference.key, place)),
                     **_split(row.trace, place, measured),
                     "exponents": _histogram(
@@ -298,7 +300,7 @@ class Running:
         if options is None:
             return None
         try:
-            return backward.gradients(
+            return backward.compare_gradients(
                 self.libraries[1],
                 self.reference,
                 self.candidate,
@@ -340,7 +342,7 @@ class Running:
         return timings
 
 
-def _told(measured: Measured, number: int | None) -> Any:
+def _errors_json(measured: Measured, number: int | None) -> Any:
     return None if number is None else tensor_errors.to_json(measured.vectors[number])
 
 
@@ -353,7 +355,7 @@ def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any
     if trace is None:
         return {}
     return {
-        name: _told(measured, numbers[place])
+        name: _errors_json(measured, numbers[place])
         if numbers is not None and place < len(numbers)
         else None
         for name, numbers in (("own", trace.own), ("rounding", trace.rounding))

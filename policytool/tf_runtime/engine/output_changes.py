@@ -121,7 +121,7 @@ class OutputChanges:
             return
         self.width = max(self.width, reference.shape[-1] if reference.ndim > 1 else 1)
         if reference.dtype.kind != "f":
-            self._look(reference)
+            self._note_variation(reference)
             self.compared += samples
             self.values += reference.size
             self.rows += reference.size
@@ -132,7 +132,7 @@ class OutputChanges:
             (~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))).sum()
         )
         usable = finite & _all_of_sample(np.isfinite(candidate))
-        self._look(reference[finite])
+        self._note_variation(reference[finite])
         self._describe(reference[finite])
         self.compared += int(usable.sum())
         if usable.any():
@@ -169,7 +169,7 @@ class OutputChanges:
             "channels": self.moments.to_json() if self.moments is not None else [],
         }
 
-    def _look(self, reference: Any) -> None:
+    def _note_variation(self, reference: Any) -> None:
         """Record whether samples of the reference differ."""
         if self.varies or not len(reference):
             return

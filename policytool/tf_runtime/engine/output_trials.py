@@ -19,7 +19,7 @@ from ..library import Refused, sentence
 from . import tensor_errors
 from .call_pairs import Measured
 from .comparisons import Comparisons, measure_extremes
-from .layer_hooks import Tape, named
+from .layer_hooks import Tape, layer_paths_by_id
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def layer_times(
     shortest: dict[LayerId, float] = {}
     for number in range(REPEATS):
         watch = _Stopwatch(library, model)
-        with watch.tape.watching(), library.under(policy):
+        with watch.tape.watching(), library.global_policy(policy):
             model_calls.call(model, inputs)
         for layer, seconds in watch.spent.items() if number else ():
             shortest[layer] = min(shortest.get(layer, seconds), seconds)
@@ -56,7 +56,7 @@ class _Stopwatch:
     """Times the calls of one model."""
 
     def __init__(self, library: Library, model: Any) -> None:
-        self.tape = Tape(library, model, named(model), self._timed)
+        self.tape = Tape(library, model, layer_paths_by_id(model), self._timed)
         self.spent: dict[LayerId, float] = {}
 
         self._sync = getattr(library.tf.test.experimental, "sync_devices", None)
@@ -112,7 +112,7 @@ class Trials:
         with self.tf.device(self.device):
             self.library, self.reference = sides.load("reference")
             step("creating inputs")
-            with self.library.under(sides.policies[0]):
+            with self.library.global_policy(sides.policies[0]):
                 self.fed = fed.feed_model(self.library, self.reference, self.job["inputs"])
             step("running the reference")
             self._structure: Any = None
@@ -163,7 +163,7 @@ class Trials:
                 "libraries": [self.library.name] * 2,
                 "backends": [self.library.backend] * 2,
                 "runs": [
-                    self._told(
+                    self._half_json(
                         measured_halves[half], metrics[half], gradients if half == 0 else None
                     )
                     for half in self.halves
@@ -174,7 +174,7 @@ class Trials:
         comparisons = Comparisons(self.tf)
 
         def call(inputs: Any) -> Any:
-            with self.library.under(self.sides.policies[0]):
+            with self.library.global_policy(self.sides.policies[0]):
                 self._structure = model_calls.call(self.reference, inputs)
             return comparisons.tensors(self._structure)
 
@@ -211,7 +211,7 @@ class Trials:
 
         def compare(inputs: Any, expected: Sequence[Any]) -> Any:
             comparisons = Comparisons(self.tf)
-            with self.library.under(self.sides.policies[1]):
+            with self.library.global_policy(self.sides.policies[1]):
                 outputs = comparisons.tensors(model_calls.call(model, inputs))
             numbers = comparisons.each(expected, outputs)
             if None in numbers or not numbers:
@@ -283,11 +283,11 @@ class Trials:
         if self.job["gradients"] is None:
             return None
         batches = [batch.tensors for batch in self.batches if batch.half == 0]
-        return backward.gradients(
+        return backward.compare_gradients(
             self.library, self.reference, model, batches, self.job["gradients"], step
         )
 
-    def _told(
+    def _half_json(
         self, measured: Measured, metrics: TaskMetrics | None, gradients: Any
     ) -> dict[str, Any]:
         """Return the measurements of one half as a run of a check, without calls of layers."""

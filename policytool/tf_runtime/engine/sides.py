@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls, rebuilt_model
-from ..library import Library, paths, takes
+from ..library import Library, has_argument, paths
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -162,7 +162,7 @@ class Sides:
         side = self.job[name]
         library = self.library(side["family"])
         ways = {"saved": self._saved, "config": self._built, "rebuilt": self._rebuilt}
-        with library.loading("the " + name, self.job["registered"]), library.under(
+        with library.loading("the " + name, self.job["registered"]), library.global_policy(
             side["policy"]
         ), library.scope():
             model = ways[side["how"]](library, side)
@@ -182,7 +182,7 @@ class Sides:
         library.tf.random.set_seed(seed)
         options = (
             {"safe_mode": not self.job["trust"]}
-            if takes(library.keras.models.model_from_json, "safe_mode")
+            if has_argument(library.keras.models.model_from_json, "safe_mode")
             else {}
         )
         model = library.keras.models.model_from_json(
@@ -212,6 +212,6 @@ class Sides:
     def _original(self, library: Library, side: Mapping[str, Any]) -> Any:
         path = side["path"]
         if path not in self._originals:
-            with library.under(side["policy_before"]):
+            with library.global_policy(side["policy_before"]):
                 self._originals[path] = library.load(path, compiled=False, trust=self.job["trust"])
         return self._originals[path]

@@ -16,7 +16,7 @@ import numpy as np
 from ..devices import TRACING
 from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
-from ..library import Refused, sentence, takes
+from ..library import Refused, has_argument, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -185,7 +185,7 @@ def _is_metric(value: Any) -> bool:
     return (
         inspect.isclass(value)
         and hasattr(value, "update_state")
-        and takes(value.update_state, "y_true")
+        and has_argument(value.update_state, "y_true")
     )
 
 
@@ -426,7 +426,7 @@ class TaskMetrics:
             raise
         except (Exception, SystemExit) as error:
             text = "{} {} failed for the {}: {}"
-            reason = user_functions.described(error)
+            reason = user_functions.describe_error(error)
             raise Refused(CODE, text.format(OPTION, self.task.name, side, reason)) from error
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "biuf":

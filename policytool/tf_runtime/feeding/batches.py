@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..library import Library
     from .recipes import Recipe
-    from .slots import Slot, Taken
+    from .slots import NestedSlots, Slot
 
 
 CONSTANT, EDGES = "constant", "edges"
@@ -208,7 +208,7 @@ class FedInputs:
     def add_extremes(self, beside: Sequence[ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
         self.extremes = list(beside)
-        self._tell()
+        self._update_report()
 
     def keep_extremes(self, kept: Sequence[ExtremeBatch], dropped: Sequence[ExtremeBatch]) -> None:
         """
@@ -216,7 +216,7 @@ class FedInputs:
         reference itself returns NaN or infinity.
         """
         self.extremes = list(kept)
-        self._tell()
+        self._update_report()
         for kind in KINDS:
             if any(kind in batch.kinds for batch in dropped):
                 self.told["notes"].append(
@@ -231,7 +231,7 @@ class FedInputs:
         """The random batches and the extra ones."""
         return [*self.batches, *(batch.tensors for batch in self.extremes)]
 
-    def _tell(self) -> None:
+    def _update_report(self) -> None:
         self.told["batches"] = len(self.batches) + len(self.extremes)
         self.told["extra"] = [
             kind for kind in KINDS if any(kind in batch.kinds for batch in self.extremes)
@@ -241,7 +241,7 @@ class FedInputs:
 class Feeder:
     """Makes the batches of one call."""
 
-    def __init__(self, library: Library, inputs: Taken, options: Mapping[str, Any]) -> None:
+    def __init__(self, library: Library, inputs: NestedSlots, options: Mapping[str, Any]) -> None:
         self.library = library
         self.inputs = inputs
         self.slots = inputs.slots
@@ -307,7 +307,9 @@ class Feeder:
                 lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
         others = [batch.tensors for batch in beside[:1]]
-        fed = self._fed(batches, "synthetic", hows, [recipe.range for recipe in recipes], others)
+        fed = self._fed_inputs(
+            batches, "synthetic", hows, [recipe.range for recipe in recipes], others
+        )
         fed.size, fed.recipes = size, list(recipes)
         if beside:
             fed.add_extremes(beside)
@@ -318,7 +320,7 @@ class Feeder:
         arrays, hows = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
         source = Source(self.wanted["file"], given_arrays.CODE, "the file")
-        return self._fed(self._cut(arrays, self.batch_size, source), "given", hows)
+        return self._fed_inputs(self._cut(arrays, self.batch_size, source), "given", hows)
 
     def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
         """
@@ -337,7 +339,7 @@ class Feeder:
             batches += self._cut(arrays, self.batch_size if sets_size else rows, batch.source)
         batches = batches[:most]
         self.batch_size = max(len(array) for batch in batches for array in batch if np.ndim(array))
-        return self._fed(batches, "given", hows)
+        return self._fed_inputs(batches, "given", hows)
 
     def _note_not_finite(self, arrays: Sequence[Any], who: str) -> None:
         spoilt = [
@@ -407,7 +409,7 @@ class Feeder:
             arrays.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
         return arrays
 
-    def _fed(
+    def _fed_inputs(
         self,
         batches: Sequence[Sequence[Any]],
         kind: str,

@@ -62,13 +62,15 @@ def elements_after(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sha
     if sizes is None or not arrays or any(array is None for array in arrays):
         return None
     try:
-        elements = _moved(layer, call, arrays, sizes)
+        elements = _move_elements(layer, call, arrays, sizes)
     except (IndexError, TypeError, ValueError):
         return None  # arguments of a kind that no array takes, such as tensors
     return elements if elements is not None and elements.shape == sizes else None
 
 
-def _moved(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sizes: tuple[int, ...]) -> Any:
+def _move_elements(
+    layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sizes: tuple[int, ...]
+) -> Any:
     (symbol, node), entry = call, facts(layer)
     moves = entry.get("moves")
     if moves == "joined" or symbol in _JOINING_OPS:

@@ -56,9 +56,9 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
         for place, slot in enumerate(inputs.slots)
     ]
     if options.get("like") is not None:
-        take_after(inputs.slots, options["like"])
+        copy_names_and_dtypes(inputs.slots, options["like"])
     feeder = Feeder(library, inputs, options)
-    if _is_given(options):
+    if _has_user_inputs(options):
         return feeder.given(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
@@ -89,7 +89,7 @@ def feed_signature(
         else FEW[:1]
     )
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
-    if _is_given(options):
+    if _has_user_inputs(options):
         return feeder.given(most[0])
     if len(most) == 1 and not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(most[0], SIZES[0])
@@ -114,10 +114,10 @@ def feed_known_signature(
     known = layers_reached_by_name(library, model)
     recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
     feeder = Feeder(library, inputs, options)
-    return feeder.given(recipes) if _is_given(options) else feeder.synthetic(recipes, size)
+    return feeder.given(recipes) if _has_user_inputs(options) else feeder.synthetic(recipes, size)
 
 
-def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
+def copy_names_and_dtypes(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
     """
     Set the dtypes of the slots to those of another model's inputs and, if any name differs, the
     names as well, in order.
@@ -137,7 +137,7 @@ def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None
         slot.dtype = dtypes[slot.name]
 
 
-def _is_given(options: Mapping[str, Any]) -> bool:
+def _has_user_inputs(options: Mapping[str, Any]) -> bool:
     return options["file"] is not None or options.get("function") is not None
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..facts import category, class_facts, facts, kinds, passes_values
+from ..facts import base_names, category, class_facts, facts, passes_values
 from ..library import paths
 from .element_paths import NOTHING, call_arguments, elements_after, elements_of_input, open_as_one
-from .slots import graph
+from .slots import functional_graph
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
@@ -55,7 +55,7 @@ _MASK = "mask"
 """What the names of the arguments contain that take masks: ``mask``, ``attention_mask``."""
 
 
-class Passed(NamedTuple):
+class PassedValues(NamedTuple):
     """How an input's values were changed on their way to a layer."""
 
     way: int
@@ -79,7 +79,7 @@ class Passed(NamedTuple):
         return self.scaling != (1.0, 0.0)
 
 
-class Reached:
+class ReachedLayer:
     """A layer that values of an input reach."""
 
     def __init__(
@@ -125,7 +125,7 @@ def has_statistics(layer: Any) -> bool:
     return "statistics" in facts(layer) and not getattr(layer, "invert", False)
 
 
-def ids(layer: Any) -> int | None:
+def count_ids(layer: Any) -> int | None:
     """
     Return the number of ids that a layer, or a layer within it, accepts; None if it accepts none.
     """
@@ -143,12 +143,12 @@ def _is_inverted(layer: Any) -> bool:
     return category(layer) == "lookup" and bool(getattr(layer, "invert", False))
 
 
-def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
+def layers_reached(library: Library, model: Any) -> list[list[ReachedLayer]] | None:
     """
     Return the layers that each input reaches, in the order of the model's inputs; None for a model
     without a graph of its calls.
     """
-    functional = graph(model)
+    functional = functional_graph(model)
     if functional is None:
         return None
     walk = _Walk(library, len(functional.inputs))
@@ -159,7 +159,7 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     walk.through(
         functional,
         [
-            {place: Passed(WHOLE, elements=input_elements)}
+            {place: PassedValues(WHOLE, elements=input_elements)}
             for place, input_elements in enumerate(elements)
         ],
     )
@@ -168,7 +168,7 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
 
 class _Walk:
     def __init__(self, library: Library, count: int) -> None:
-        self.found: list[list[Reached]] = [[] for _ in range(count)]
+        self.found: list[list[ReachedLayer]] = [[] for _ in range(count)]
         self.flatten = library.tf.nest.flatten
 
     def through(self, functional: Any, flows: Sequence[Flow]) -> list[Flow]:
@@ -181,14 +181,15 @@ class _Walk:
                     continue
                 tensors = self.flatten(node_inputs(node))
                 call_inputs = [
-                    _Given(flows_by_tensor.get(id(tensor), {}), tensor.shape) for tensor in tensors
+                    _CallInput(flows_by_tensor.get(id(tensor), {}), tensor.shape)
+                    for tensor in tensors
                 ]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
                 self.masks(
                     layer, [flows_by_tensor.get(id(tensor), {}) for tensor in self.masking(node)]
                 )
                 if any(call_input.flow for call_input in call_inputs):
-                    output_flows = self.out_of(
+                    output_flows = self.follow_layer(
                         layer, node, call_inputs, [tensor.shape for tensor in outputs]
                     )
                     flows_by_tensor.update(zip([id(tensor) for tensor in outputs], output_flows))
@@ -208,33 +209,33 @@ class _Walk:
         """Record that flows reach a layer as masks."""
         for flow in flows:
             for position, passed in flow.items():
-                self.found[position].append(Reached(layer, passed.way, None, is_mask=True))
+                self.found[position].append(ReachedLayer(layer, passed.way, None, is_mask=True))
 
-    def out_of(
-        self, layer: Any, node: Any, call_inputs: Sequence[_Given], shapes: Sequence[Any]
+    def follow_layer(
+        self, layer: Any, node: Any, call_inputs: Sequence[_CallInput], shapes: Sequence[Any]
     ) -> list[Flow]:
         """
         Record that flows reach a layer; return the flows of its outputs.
 
         :param shapes: the shapes of the layer's outputs
         """
-        inner = graph(layer)
+        inner = functional_graph(layer)
         if inner is not None and len(inner.inputs) == len(call_inputs):
             return self.through(inner, [call_input.flow for call_input in call_inputs])
         if facts(layer).get("wraps") == "steps":
-            return self.out_of(
+            return self.follow_layer(
                 layer.layer, None, [call_input.unfollowed() for call_input in call_inputs], shapes
             )
         flow = _joined([call_input.flow for call_input in call_inputs])
         symbol = _symbol(layer)
-        ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else ids(layer)
+        ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else count_ids(layer)
         is_inside = ranges is not None and not symbol and not takes_ids(layer)
         for position, passed in flow.items():
             if passed.is_scaled and (ranges is None or is_inside) and not has_statistics(layer):
                 continue  # other layers do not see the input's own range
             way = CHANGED if is_inside else passed.way
             self.found[position].append(
-                Reached(layer, way, ranges, passed.scaling, elements=passed.elements)
+                ReachedLayer(layer, way, ranges, passed.scaling, elements=passed.elements)
             )
         return [
             _followed(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
@@ -242,7 +243,7 @@ class _Walk:
         ]
 
 
-class _Given(NamedTuple):
+class _CallInput(NamedTuple):
     """A tensor that a node gets."""
 
     flow: Flow
@@ -255,7 +256,7 @@ class _Given(NamedTuple):
         sizes = open_as_one(self.shape)
         return None if sizes is None else np.full(sizes, NOTHING)
 
-    def unfollowed(self) -> _Given:
+    def unfollowed(self) -> _CallInput:
         """Return the same input without the places of its values."""
         return self._replace(
             flow={place: passed._replace(elements=None) for place, passed in self.flow.items()}
@@ -263,7 +264,7 @@ class _Given(NamedTuple):
 
 
 def _followed(
-    flow: Flow, layer: Any, call: tuple[str, Any], call_inputs: Sequence[_Given], shape: Any
+    flow: Flow, layer: Any, call: tuple[str, Any], call_inputs: Sequence[_CallInput], shape: Any
 ) -> Flow:
     """
     Return a flow with the places of its values in one output of a layer.
@@ -323,8 +324,8 @@ def _tensors(node: Any, name: str, older: str) -> Any:
     return getattr(node, older) if tensors is None else tensors
 
 
-def _joined(flows: Sequence[Flow]) -> dict[int, Passed]:
-    joined: dict[int, Passed] = {}
+def _joined(flows: Sequence[Flow]) -> dict[int, PassedValues]:
+    joined: dict[int, PassedValues] = {}
     for flow in flows:
         for position, passed in flow.items():
             other = joined.get(position, passed)
@@ -341,7 +342,7 @@ def _way(layer: Any, symbol: str) -> int | None:
         return WHOLE
     if facts(layer).get("cuts") or symbol in CUTTING_OPS:
         return PART
-    return CHANGED if symbol in CHANGING_OPS or "Lambda" in kinds(layer) else None
+    return CHANGED if symbol in CHANGING_OPS or "Lambda" in base_names(layer) else None
 
 
 def _symbol(layer: Any) -> str:
@@ -381,7 +382,7 @@ class Statistics(NamedTuple):
     """The layers that they are from."""
 
 
-def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | None:
+def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics | None:
     """
     Return the statistics of an input; None if no layer that its values reach has any.
 
@@ -410,7 +411,7 @@ def input_statistics(slot: Slot, reached: Sequence[Reached]) -> Statistics | Non
     return Statistics(mean, spread, tuple(names)) if names else None
 
 
-def _of_layer(slot: Slot, reached: Reached) -> tuple[Any, Any, Any] | None:
+def _of_layer(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
     """
     Return the means and standard deviations of a layer's input values, converted to the model's
     input, and the input's element to which each belongs; None for a layer without statistics.
@@ -443,7 +444,7 @@ def _array(value: Any) -> Any:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value).astype("float64")
 
 
-def _axis(reached: Reached, sizes: Sequence[int]) -> int:
+def _axis(reached: ReachedLayer, sizes: Sequence[int]) -> int:
     """
     Return the axis of a BatchNormalization's features, counting the batch as the first. If the
     shape of the layer's input is unknown, as in a TimeDistributed, the last axis is assumed.
@@ -509,7 +510,7 @@ def _activation(tensor: Any) -> str | None:
 
 
 def _is_passing(layer: Any) -> bool:
-    return passes_values(layer) or "Activation" in kinds(layer)
+    return passes_values(layer) or "Activation" in base_names(layer)
 
 
 def _own(layer: Any) -> str | None:

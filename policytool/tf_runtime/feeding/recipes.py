@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..facts import facts
-from ..library import Refused, below, paths
+from ..library import Refused, child_layers, paths
 from .reached_layers import (
     CHANGED,
     WHOLE,
-    Reached,
-    ids,
+    ReachedLayer,
+    count_ids,
     input_statistics,
     is_operation,
     layers_reached,
@@ -98,7 +98,7 @@ class Recipe:
 
 
 def recipe(
-    slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int | None = None
+    slot: Slot, reached: Sequence[ReachedLayer] | None, model: Any, few: int | None = None
 ) -> Recipe:
     """
     Return the recipe by which an input is drawn.
@@ -118,7 +118,7 @@ def recipe(
     return _padded(input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1)
 
 
-def _masked_value(slot: Slot, reached: Reached, *, sure: bool) -> float | None:
+def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | None:
     """
     Return the input value that a layer masks; None if it masks none, or gets changed values.
 
@@ -157,19 +157,19 @@ def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
     return recipe
 
 
-def _everything(model: Any) -> list[Reached]:
+def _everything(model: Any) -> list[ReachedLayer]:
     return (
         [
-            Reached(layer, CHANGED, ids(layer))
+            ReachedLayer(layer, CHANGED, count_ids(layer))
             for _, layer in paths(model)
-            if takes_ids(layer) or not below(layer)
+            if takes_ids(layer) or not child_layers(layer)
         ]
         if model is not None
         else []
     )
 
 
-def _of_dtype(slot: Slot, reached: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
+def _of_dtype(slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None) -> Recipe:
     """
     Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
     layers its inputs reach, else None.
@@ -196,7 +196,7 @@ def _of_dtype(slot: Slot, reached: Sequence[Reached], unknown: Any, few: int | N
     return recipe
 
 
-def _values(slot: Slot, reached: Sequence[Reached], few: int | None, *, sure: bool) -> Recipe:
+def _values(slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, sure: bool) -> Recipe:
     """Return the recipe for an input of numbers that are not IDs of a layer."""
     is_integer = "int" in slot.dtype
     lookup = _first(reached, vocabulary_dtype="int64")
@@ -218,7 +218,7 @@ def _values(slot: Slot, reached: Sequence[Reached], few: int | None, *, sure: bo
     )
 
 
-def _first(reached: Sequence[Reached], *properties: str, **values: str) -> Reached | None:
+def _first(reached: Sequence[ReachedLayer], *properties: str, **values: str) -> ReachedLayer | None:
     """Return the first layer with these facts that is not an inverted lookup, else None."""
     return next(
         (
@@ -232,7 +232,7 @@ def _first(reached: Sequence[Reached], *properties: str, **values: str) -> Reach
     )
 
 
-def _carries_ids(slot: Slot, reached: Reached) -> bool:
+def _carries_ids(slot: Slot, reached: ReachedLayer) -> bool:
     """
     Return whether a float input contains ids: before a custom class that embeds, only a sequence of
     single values does.
@@ -245,7 +245,7 @@ def _carries_ids(slot: Slot, reached: Reached) -> bool:
     )
 
 
-def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
+def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
     least = min(takers, key=lambda taker: taker.count or 0)
     count = least.count or 1
     scaled = [taker for taker in takers if taker.scaling != UNSCALED]
@@ -261,7 +261,7 @@ def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
     return recipe
 
 
-def _before_scaling(slot: Slot, taker: Reached) -> Recipe:
+def _before_scaling(slot: Slot, taker: ReachedLayer) -> Recipe:
     """Return what Rescaling layers make ids of."""
     count, (scale, offset) = taker.count or 1, taker.scaling
     ends = sorted(((0 - offset) / scale, (count - 1 - offset) / scale))
@@ -322,7 +322,7 @@ def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
     return recipe
 
 
-def _is_mask(slot: Slot, reached: Sequence[Reached]) -> bool:
+def _is_mask(slot: Slot, reached: Sequence[ReachedLayer]) -> bool:
     """
     Return whether an input is a mask, by its name or by the layer argument to which it is passed.
     Models are not made for masks of random bits or numbers.
@@ -343,7 +343,7 @@ def _numbers(layer: Any) -> Recipe:
     )
 
 
-def _words(reached: Sequence[Reached]) -> Recipe:
+def _words(reached: Sequence[ReachedLayer]) -> Recipe:
     """
     Draw words of a vocabulary: texts of several words if a layer splits texts, and also an unknown
     word if the layer accepts unknown words.
@@ -414,7 +414,7 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     return Recipe(text, draw, edges, constant=edges[1])
 
 
-def _learnt(slot: Slot, reached: Sequence[Reached]) -> Recipe | None:
+def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     """
     Draw from the mean and the variance that layers learnt; None if no layer has statistics of the
     input's values.
@@ -552,7 +552,7 @@ def sizes(specs: Sequence[Slot]) -> Iterator[int]:
     yield from SIZES if any(spec.is_open for spec in specs) else SIZES[:1]
 
 
-def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[Reached]]:
+def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[ReachedLayer]]:
     """Return the layers that each input of the model reaches, by name; empty if unknown."""
     try:
         slots = model_inputs(library, model).slots if model is not None else []

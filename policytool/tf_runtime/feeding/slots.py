@@ -49,7 +49,7 @@ class Slot:
         return batch if fixed is None and self.shape != [] else fixed or 1
 
 
-class Taken:
+class NestedSlots:
     """The inputs of a model as its call takes them."""
 
     def __init__(self, library: Library, nested: Any, slots: Sequence[Slot]) -> None:
@@ -64,7 +64,7 @@ class Taken:
         return self._nest.pack_sequence_as(self.nested, list(flat))
 
 
-def model_inputs(library: Library, model: Any) -> Taken:
+def model_inputs(library: Library, model: Any) -> NestedSlots:
     """
     Return the inputs of a model, in the order in which TensorFlow flattens them.
 
@@ -85,18 +85,18 @@ def model_inputs(library: Library, model: Any) -> Taken:
     for position, slot in enumerate(slots):
         if any(slot.name == other.name for other in slots[:position]):
             slot.name = "{}_{}".format(slot.name, position)
-    return Taken(library, nested, slots)
+    return NestedSlots(library, nested, slots)
 
 
-def signature_inputs(library: Library, signature: Any) -> Taken:
+def signature_inputs(library: Library, signature: Any) -> NestedSlots:
     """Return the inputs of a signature: a dict by name."""
     specs = dict(sorted(signature.structured_input_signature[1].items()))
-    return Taken(
+    return NestedSlots(
         library, specs, [_slot((name,), spec, alone=False) for name, spec in specs.items()]
     )
 
 
-def graph(model: Any) -> Any:
+def functional_graph(model: Any) -> Any:
     """
     Return the object with the nodes of a functional model or Sequential; None for other layers.
     """
@@ -127,7 +127,7 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
 
 
 def _declared(model: Any) -> Any:
-    functional = graph(model)
+    functional = functional_graph(model)
     if functional is None:
         return None
     for name in ("_inputs_struct", "_nested_inputs"):

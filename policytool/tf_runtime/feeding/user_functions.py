@@ -40,7 +40,9 @@ def load_function(option: str, name: str, directory: str) -> Callable[..., Any]:
         raise
     except (Exception, SystemExit) as error:
         text = "{} {}: the module {} cannot be imported: {}"
-        raise Refused(CODE, text.format(option, name, module_name, described(error))) from error
+        raise Refused(
+            CODE, text.format(option, name, module_name, describe_error(error))
+        ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
         text = "{} {}: the module {} has no function {}"
@@ -62,7 +64,7 @@ def working_in(directory: str) -> Iterator[None]:
         os.chdir(before)
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return what the user's code raised, and the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(("<", _HERE))]
@@ -157,7 +159,7 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        raise _refused(name, "raised {}", described(error)) from error
+        raise _refused(name, "raised {}", describe_error(error)) from error
 
 
 def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def _array(name: str, value: Any, source: Source) -> Any:
             source.name,
             _kind(value),
             name,
-            described(error),
+            describe_error(error),
         ) from error
     return array.astype("float32") if array.dtype.name in FLOAT32_DTYPES else array
 

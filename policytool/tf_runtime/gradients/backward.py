@@ -16,7 +16,14 @@ import numpy as np
 from .. import model_calls
 from ..library import KERAS3, Refused, sentence
 from . import losses
-from .training_step import FIELDS, Reducer, Step, merged, quiet, trainable
+from .training_step import (
+    FIELDS,
+    Reducer,
+    TrainingStep,
+    merge_reductions,
+    variables_to_train,
+    without_random_layers,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -113,7 +120,7 @@ _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (
 )
 
 
-def gradients(  # noqa: PLR0917  # two models, their inputs, the options and the progress callback
+def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options and the progress callback
     library: Library,
     reference: Any,
     candidate: Any,
@@ -130,7 +137,7 @@ def gradients(  # noqa: PLR0917  # two models, their inputs, the options and the
     targets.
     """
     step("tracing a backward step")
-    sides = [(model, trainable(library, model)) for model in (reference, candidate)]
+    sides = [(model, variables_to_train(library, model)) for model in (reference, candidate)]
     shapes = [[list(variable.raw.shape) for variable in variables] for _, variables in sides]
     if shapes[0] != shapes[1]:
         raise Refused("no-gradients", "the compared models have different trainable variables")
@@ -139,9 +146,11 @@ def gradients(  # noqa: PLR0917  # two models, their inputs, the options and the
     if not shapes[0]:
         return report
     with contextlib.ExitStack() as stack:
-        report["quiet"], _ = [stack.enter_context(quiet(model)) for model, _ in sides]
+        report["quiet"], _ = [
+            stack.enter_context(without_random_layers(model)) for model, _ in sides
+        ]
         try:
-            trials = _Trials(
+            trials = _ScaleTrials(
                 library,
                 sides,
                 [
@@ -188,7 +197,7 @@ def _own(library: Library, model: Any) -> list[str]:
     ]
 
 
-class _Trials:
+class _ScaleTrials:
     """What each loss scale that was tried gave."""
 
     def __init__(
@@ -208,7 +217,7 @@ class _Trials:
         """
         self.sides = sides
         self.reducer = Reducer(library)
-        forward = Step(library, *sides[0])
+        forward = TrainingStep(library, *sides[0])
         outputs = [forward.outputs(batch) for batch in batches]
         self.parts = _parts(library, sides[0][0], outputs[0], options)
         self.batches = self._prepared(batches, outputs, options["seed"])
@@ -239,7 +248,7 @@ class _Trials:
             batch_results = [self._measured(tensor, *batch) for batch in self.batches]
             table = batch_results[0][1]
             for _, more in batch_results[1:]:
-                table = merged(table, more)
+                table = merge_reductions(table, more)
             self.done[scale] = float(np.mean([loss for loss, _ in batch_results])), table
         return self.done[scale]
 
@@ -313,15 +322,15 @@ class _Trials:
     ) -> list[tuple[Any, Any, Any]]:
         nest = self.library.tf.nest
         self.plain, self.scaled = (
-            Step(self.library, model, variables) for model, variables in self.sides
+            TrainingStep(self.library, model, variables) for model, variables in self.sides
         )  # a function that failed once cannot be used again
         for side in (self.plain, self.scaled):
-            losses.compiled(self.library, side.model, outputs[0], self.parts)
+            losses.compile_losses(self.library, side.model, outputs[0], self.parts)
         prepared, values, unit_scale = [], [], self.library.tf.constant(1.0)
         for number, (batch, output) in enumerate(zip(batches, outputs)):
             random = np.random.RandomState(1000 * seed + number)
             targets = [
-                self.library.tf.constant(losses.drawn(part, tensor, random))
+                self.library.tf.constant(losses.draw_targets(part, tensor, random))
                 for part, tensor in zip(self.parts, nest.flatten(output))
             ]
             nested = nest.pack_sequence_as(output, targets)
@@ -334,7 +343,7 @@ class _Trials:
         return prepared
 
 
-def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
+def _scaled(trials: _ScaleTrials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
     """
     Try the scales that there are: none, the recorded one, a dynamic one, and those that a search
     asks for.

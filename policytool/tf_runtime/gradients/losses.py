@@ -69,7 +69,7 @@ class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands i
     """Why a recorded loss is not built, as a part of a sentence."""
 
 
-class Part:
+class OutputLossSpec:
     """The loss of one output of the model."""
 
     def __init__(self, output: str, weight: float | None = None) -> None:
@@ -103,7 +103,7 @@ class Part:
 
 def parts(
     library: Library, names: Sequence[str], outputs: Sequence[Any], options: Mapping[str, Any]
-) -> list[Part]:
+) -> list[OutputLossSpec]:
     """
     Return the loss of each output: the recorded loss if it can be built, else a substitute.
 
@@ -121,7 +121,7 @@ def parts(
         recorded, weights, why = [None] * count, [None] * count, str(error)
     output_parts = []
     for name, output, recorded_loss, weight in zip(names, outputs, recorded, weights):
-        part = Part(name, None if weight is None else float(weight))
+        part = OutputLossSpec(name, None if weight is None else float(weight))
         output_parts.append(part)
         if not output.dtype.is_floating:
             part.why = "the output is {}, which has no gradient".format(output.dtype.name)
@@ -129,19 +129,19 @@ def parts(
             substitute(library, part, why)
         elif recorded_loss is not None:  # an output that the recorded loss leaves out has none
             try:
-                part.take(*built(library, recorded_loss), "recorded")
+                part.take(*build_loss(library, recorded_loss), "recorded")
             except Unbuildable as error:
                 substitute(library, part, str(error))
     return output_parts
 
 
-def substitute(library: Library, part: Part, why: str) -> None:
+def substitute(library: Library, part: OutputLossSpec, why: str) -> None:
     """Let mean squared error stand in for the loss of an output."""
     part.take(getattr(library.keras.losses, SUBSTITUTE)(), SUBSTITUTE, "substitute")
     part.why = why
 
 
-def drawn(part: Part, output: Any, random: Any) -> Any:
+def draw_targets(part: OutputLossSpec, output: Any, random: Any) -> Any:
     """
     Return synthetic targets for an output, as NumPy has them; normal ones for what has no loss,
     which nothing looks at.
@@ -165,7 +165,9 @@ def drawn(part: Part, output: Any, random: Any) -> Any:
     return np.abs(values) if part.targets == "positive" else values
 
 
-def compiled(library: Library, model: Any, outputs: Any, parts: Sequence[Part]) -> None:
+def compile_losses(
+    library: Library, model: Any, outputs: Any, parts: Sequence[OutputLossSpec]
+) -> None:
     """
     Compile a model with its losses, and with an optimizer that is not used; ``outputs`` are the
     nested outputs of the model.
@@ -202,7 +204,7 @@ def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any)
     )  # what ``compute_loss`` is from TF 2.9 on
 
 
-def built(library: Library, recorded_loss: Any) -> tuple[Any, str]:
+def build_loss(library: Library, recorded_loss: Any) -> tuple[Any, str]:
     """
     Return a recorded loss, a function or an object, and its name.
 

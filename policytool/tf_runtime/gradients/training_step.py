@@ -80,7 +80,7 @@ class Variable:
         }
 
 
-def trainable(library: Library, model: Any) -> list[Variable]:
+def variables_to_train(library: Library, model: Any) -> list[Variable]:
     """
     Return the trainable variables of a model, each once, in the model's order, with the path of the
     innermost layer that owns it.
@@ -102,7 +102,7 @@ def trainable(library: Library, model: Any) -> list[Variable]:
     ]
 
 
-def flow(gradient: Any) -> str:
+def flow_dtype(gradient: Any) -> str:
     """
     Return the dtype in which a symbolic gradient was computed: what comes out of a cast from 16
     bits has the range of 16 bits.
@@ -210,7 +210,7 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
     return tf.stack([tf.cast(reduction, tf.float64) for reduction in reductions])
 
 
-def merged(first: Any, second: Any) -> Any:
+def merge_reductions(first: Any, second: Any) -> Any:
     """Return the reductions over the elements of two batches; the variables are the rows."""
     largest = [name.startswith("largest") for name in FIELDS]
     return np.where(largest, np.maximum(first, second), first + second)
@@ -237,7 +237,7 @@ _RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
 _GENERATORS = ("seed_generator", "_random_generator")
 
 
-class Step:
+class TrainingStep:
     """The loss of a model and its gradients, traced once for all scales."""
 
     def __init__(self, library: Library, model: Any, variables: Sequence[Variable]) -> None:
@@ -302,7 +302,7 @@ class Step:
             )  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
         gradients = tape.gradient(scaled, [variable.raw for variable in self.variables])
         for variable, gradient in zip(self.variables, gradients):
-            variable.flow = None if gradient is None else flow(gradient)
+            variable.flow = None if gradient is None else flow_dtype(gradient)
         vectors = [
             None if gradient is None else tf.reshape(tf.convert_to_tensor(gradient), [-1])
             for gradient in gradients
@@ -311,7 +311,7 @@ class Step:
 
 
 @contextlib.contextmanager
-def quiet(model: Any) -> Iterator[list[str]]:
+def without_random_layers(model: Any) -> Iterator[list[str]]:
     """
     Run the layers that draw random numbers as in inference within the context; yield their paths.
     """

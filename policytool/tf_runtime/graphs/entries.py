@@ -24,7 +24,7 @@ signatures.
 _ASSIGNING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
 
 
-def loaded(tf: Any, path: str, tags: Any) -> Any:
+def load_root(tf: Any, path: str, tags: Any) -> Any:
     """
     Return the root object of a SavedModel, with its tables initialised; it has to be held, because
     signatures do not keep their variables alive.
@@ -40,7 +40,7 @@ def loaded(tf: Any, path: str, tags: Any) -> Any:
         ) from error
 
 
-def named(tf: Any, root: Any) -> dict[str, Any]:
+def named_signatures(tf: Any, root: Any) -> dict[str, Any]:
     """
     Return the signatures by name; if there are none, the functions of the root object, each with
     its first trace that is not for training.
@@ -175,7 +175,7 @@ PREFERRED = "serving_default"
 """The signature that callers use unless they name another."""
 
 
-def groups(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
+def group_signatures(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     """
     Return the names in groups of signatures with the same graph, inputs, variables and outputs; the
     first of each stands for its group.
@@ -192,7 +192,7 @@ def _key(signature: Any) -> Any:
     Return a key that is equal for signatures that compute the same; None for a graph with loops of
     TF 1, whose ops have no order.
     """
-    graph_def = mixed_precision.inlined(signature, loops=False)
+    graph_def = mixed_precision.inline_functions(signature, loops=False)
     if mixed_precision.has_old_loops(graph_def):
         return None
     mixed_precision.sort(graph_def.node)

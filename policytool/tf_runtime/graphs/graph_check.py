@@ -55,13 +55,13 @@ def measure_graph(
     :raises Refused: if nothing can be measured.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
-    ignored = mixed_precision.undisturbed()
-    rewrites = mixed_precision.chosen(tf, options["policy"], options["device"])
+    ignored = mixed_precision.clear_environment()
+    rewrites = mixed_precision.choose_rewrites(tf, options["policy"], options["device"])
     kind, _, number = options["device"].partition(":")
     with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
         step("loading the graph")
-        root = entries.loaded(tf, path, options.get("tags"))
-        signatures = entries.named(tf, root)
+        root = entries.load_root(tf, path, options.get("tags"))
+        signatures = entries.named_signatures(tf, root)
         names = (
             sorted(signatures) if options.get("signatures") is None else list(options["signatures"])
         )
@@ -74,14 +74,14 @@ def measure_graph(
                 ),
             )
         runs = []
-        for name, *aliases in entries.groups(signatures, names):
+        for name, *aliases in entries.group_signatures(signatures, names):
             step("signature {}".format(name))
             state = entries.State(tf, signatures[name])
             runs.append(
                 {
                     "signature": name,
                     "aliases": aliases,
-                    **_told(
+                    **_measure_signature(
                         tf,
                         signatures[name],
                         state,
@@ -93,7 +93,7 @@ def measure_graph(
     return {"ignored": ignored, "signatures": runs}
 
 
-def _told(
+def _measure_signature(
     tf: Any,
     signature: Any,
     state: Any,
@@ -137,7 +137,7 @@ def _told(
     return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **report, **comparison}
 
 
-def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
+def _first_rewrite(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
     """
     Return a signature's graph, plain and rewritten, and the first rewrite that does not fail.
 
@@ -147,11 +147,11 @@ def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
     failed = []
     for rewrite in rewrites:
         for loops in (True, False):
-            plain = mixed_precision.inlined(signature, loops=loops)
+            plain = mixed_precision.inline_functions(signature, loops=loops)
             try:
                 return (
                     plain,
-                    mixed_precision.rewritten(plain, mixed_precision.names(signature), rewrite),
+                    mixed_precision.apply_rewrite(plain, mixed_precision.names(signature), rewrite),
                     rewrite,
                 )
             except Refused as error:
@@ -169,16 +169,16 @@ class _Pair:
     def __init__(self, tf: Any, signature: Any, rewrites: Sequence[Any], state: Any) -> None:
         self.tf = tf
         self.signature = signature
-        self.plain, self.other, self.rewrite = _both(signature, rewrites)
+        self.plain, self.other, self.rewrite = _first_rewrite(signature, rewrites)
         emulated = (
-            mixed_precision.converted(
+            mixed_precision.float16_ops(
                 tf, self.plain, mixed_precision.names(signature), self.rewrite
             )
             if self.rewrite.emulates
             else None
         )
         self.changes = scopes.Changes(self.plain, self.other, emulated)
-        self.kept = scopes.kept(
+        self.kept = scopes.kept_scopes(
             self.plain,
             [tensor.op.name for _, tensor in entries.inputs(signature)],
             self.changes.names,
@@ -202,7 +202,7 @@ class _Pair:
             op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")
         ]
         return op_placement.missing_kernels(
-            self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None
+            self.tf, operations, kind, lambda name: scopes.path(scopes.imported_name(name)) or None
         )
 
     def compared(self, fed: FedInputs) -> dict[str, Any]:
@@ -243,25 +243,25 @@ class _Pair:
         graph = tf.compat.v1.get_default_graph()
         input_values = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
         captured = {name: graph.capture(tensor) for name, tensor in self.state.read.items()}
-        ops = self._imported(graph, self.plain, {**input_values, **captured}, REFERENCE)
+        ops = self._import_graph(graph, self.plain, {**input_values, **captured}, REFERENCE)
         inner = scopes.within(ops)
         shared = {
-            scopes.own(op.outputs[0].name): op.outputs[0]
+            scopes.imported_name(op.outputs[0].name): op.outputs[0]
             for op in ops
             if op.type.startswith(_RANDOM) and op.outputs and not inner[op.name]
         }
         copied = {name: graph.capture(tensor) for name, tensor in self.state.copied.items()}
-        self._imported(
+        self._import_graph(
             graph, self.other, {**input_values, **captured, **copied, **shared}, CANDIDATE
         )
-        watched = scopes.watched(
+        watched = scopes.watched_tensors(
             ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
         )
         vectors, values, sources = [], [], []
         comparisons = Comparisons(tf)
         self.calls, self.outputs = [], []
         for (scope, reference), depth in zip(watched, scopes.depth_of(ops, watched)):
-            name = scopes.own(reference.name)
+            name = scopes.imported_name(reference.name)
             candidate = graph.get_tensor_by_name(
                 CANDIDATE + "/" + self.changes.rounded.get(name, name)
             )
@@ -281,7 +281,7 @@ class _Pair:
         _keep_in_step(sources, [vector.op for vector in vectors])
         return [tf.stack(vectors), *values]
 
-    def _imported(
+    def _import_graph(
         self, graph: Any, graph_def: Any, input_map: Mapping[str, Any], name: str
     ) -> list[Any]:
         self.tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=name)

@@ -56,7 +56,7 @@ _CAPABILITY = "8.0"
 _NUMBERS = itertools.count()
 
 
-def optimised(graph_def: Any, kept: Sequence[str], option: str, device: str = CPU) -> Any:
+def run_pass(graph_def: Any, kept: Sequence[str], option: str, device: str = CPU) -> Any:
     """
     Return a graph after one pass.
 
@@ -86,7 +86,7 @@ def optimised(graph_def: Any, kept: Sequence[str], option: str, device: str = CP
     )
 
 
-def knows(option: str) -> bool:
+def has_pass(option: str) -> bool:
     """Return whether this release has heard of a pass; it may be built without it nonetheless."""
     return (
         option
@@ -94,7 +94,7 @@ def knows(option: str) -> bool:
     )
 
 
-def inlined(function: Any, *, loops: bool) -> Any:
+def inline_functions(function: Any, *, loops: bool) -> Any:
     """
     Return the graph of a concrete function with the functions that it calls inlined; its variables
     stay inputs.
@@ -112,7 +112,7 @@ def inlined(function: Any, *, loops: bool) -> Any:
         for node in nodes(graph_def):
             if _LOWERED in node.attr:
                 node.attr[_LOWERED].b = False
-    return optimised(graph_def, names(function), _INLINING)
+    return run_pass(graph_def, names(function), _INLINING)
 
 
 def names(function: Any) -> list[str]:
@@ -265,7 +265,7 @@ class Rewrite:
         return self.option == EMULATED
 
 
-def undisturbed() -> list[str]:
+def clear_environment() -> list[str]:
     """
     Remove the environment variables by which a user changes a pass, and return their names:
     TensorFlow's default behavior is measured.
@@ -276,7 +276,7 @@ def undisturbed() -> list[str]:
     return names
 
 
-def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
+def choose_rewrites(tf: Any, policy: str, device: str) -> list[Rewrite]:
     """
     Return the passes that rewrite to a policy for a device (``cpu``, ``gpu:0``), the best first.
 
@@ -308,14 +308,14 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
     return rewrites
 
 
-def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
+def apply_rewrite(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
     """
     Return a graph after the pass; ``kept`` are the names of tensors whose ops stay as they are.
 
     :raises Refused: where the pass itself fails.
     """
     try:
-        return optimised(graph_def, kept, rewrite.option, rewrite.device)
+        return run_pass(graph_def, kept, rewrite.option, rewrite.device)
     except Exception as error:  # whatever C++ raises through the bindings
         text = "the TensorFlow pass {} fails on this graph ({})"
         if rewrite.emulates and has_old_loops(graph_def):
@@ -326,7 +326,7 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
         raise Refused("rewrite-failed", text.format(rewrite.option, sentence(error))) from error
 
 
-def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> frozenset[str]:
+def float16_ops(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> frozenset[str]:
     """
     Return the names of the ops with float outputs that the emulating pass runs in float16.
 
@@ -348,7 +348,7 @@ def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) ->
         node = probed.node.add(name="policytool_probe/" + name, op="Identity", input=[name])
         node.attr["T"].type = tf.float32.as_datatype_enum
         probes[node.name] = name
-    rewritten_graph = rewritten(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
+    rewritten_graph = apply_rewrite(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
     return frozenset(
         probes[node.name]
         for node in rewritten_graph.node
@@ -358,7 +358,9 @@ def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) ->
 
 def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
     if policy == BFLOAT16:
-        known = [name for name in ONEDNN if knows(name)]  # the second is another name of the first
+        known = [
+            name for name in ONEDNN if has_pass(name)
+        ]  # the second is another name of the first
         return [
             Rewrite(name, CPU, "TensorFlow's rewrite for CPUs with oneDNN") for name in known[:1]
         ]
@@ -375,7 +377,7 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
     Return whether the pass rewrites a small graph to 16 bits, and not only its matrix products,
     which is all that it does without kernels for its device.
     """
-    if not knows(rewrite.option):
+    if not has_pass(rewrite.option):
         return False
     with tf.Graph().as_default() as graph:
         placeholder = tf.compat.v1.placeholder(tf.float32, [4, 4], name="x")
@@ -383,7 +385,7 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
         between = tf.nn.relu(tf.matmul(placeholder, weights))
         tf.identity(tf.matmul(between, weights), name="y")
     try:
-        rewritten_graph = optimised(
+        rewritten_graph = run_pass(
             graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device
         )
     except Exception:

@@ -147,7 +147,7 @@ class Changes:
         }
 
 
-def kept(
+def kept_scopes(
     graph_def: Any, placeholders: Iterable[str], changed: AbstractSet[str]
 ) -> list[dict[str, Any]]:
     """
@@ -181,7 +181,7 @@ def kept(
     ]
 
 
-def watched(
+def watched_tensors(
     ops: Sequence[Any],
     input_tensors: Iterable[Any],
     changed: AbstractSet[str],
@@ -202,8 +202,8 @@ def watched(
     fed = _downstream(ops, input_tensors)
     tensors_by_scope: dict[str, Any] = {}
     for op in ops:
-        scope = path(own(op.name), loop=op.type in LOOPS) or (
-            alone(op.name) if op.name in changed else ""
+        scope = path(imported_name(op.name), loop=op.type in LOOPS) or (
+            unscoped_name(op.name) if op.name in changed else ""
         )
         if not scope or op.type in MOVES or op.name not in fed or inner[op.name]:
             continue
@@ -214,7 +214,7 @@ def watched(
                 else []
             )
             if users and (
-                op.name in changed or any(path(own(user.name)) != scope for user in users)
+                op.name in changed or any(path(imported_name(user.name)) != scope for user in users)
             ):
                 tensors_by_scope.pop(scope, None)
                 tensors_by_scope[scope] = tensor
@@ -235,7 +235,7 @@ def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> l
     nearest: dict[str, list[int]] = {"": []}
     after = 0
     for op in ops:
-        scope = path(own(op.name)) or alone(op.name)
+        scope = path(imported_name(op.name)) or unscoped_name(op.name)
         if scope not in nearest:
             common = [_common(scope, watched_scope) for watched_scope, _ in scoped_tensors]
             most = max(common, default=0)
@@ -270,17 +270,17 @@ def within(ops: Sequence[Any]) -> dict[str, bool]:
     return {name: bool(loops[name] or branches[name]) for name in loops}
 
 
-def own(name: str) -> str:
+def imported_name(name: str) -> str:
     """Return an op's name in the imported graph."""
     return name.partition("/")[2]
 
 
-def alone(name: str) -> str:
+def unscoped_name(name: str) -> str:
     """
     Return the scope that is used for an op outside all scopes: its name in the imported graph,
     without the names of function calls.
     """
-    return path(own(name), loop=True)
+    return path(imported_name(name), loop=True)
 
 
 def _common(scope: str, other: str) -> int:

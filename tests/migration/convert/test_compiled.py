@@ -18,7 +18,7 @@ from policytool.migration.convert.architecture import walk
 from policytool.migration.convert.compiled import Compiled, compile_config, losses
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
-    for_target,
+    optimizer_for_target,
     serialize,
 )
 from policytool.migration.convert.rewrites import ConversionContext
@@ -244,7 +244,7 @@ def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
     scaled = ConvertedOptimizer(
         class_name=name, config={}, style=Style.KERAS3, scale=Dynamic(), wrapped=True
     )
-    found = serialize(for_target(scaled, target, log), target, log)
+    found = serialize(optimizer_for_target(scaled, target, log), target, log)
     assert isinstance(found, dict)
     config = found["config"]
     assert isinstance(config, dict)
@@ -270,4 +270,4 @@ def test_functions_are_called_what_a_target_calls_them(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
     """A name that HDF5's loader finds is written; None where it finds none."""
-    assert losses.name_in(Target(loader=loader, container="h5"), kind, given) == expected
+    assert losses.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected

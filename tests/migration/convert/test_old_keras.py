@@ -18,7 +18,7 @@ from policytool.formats.document import Tensor
 from policytool.formats.edits import Assembly, Placement
 from policytool.formats.placed_values import stored_blocks
 from policytool.migration.convert import arguments, decoding
-from policytool.migration.convert.architecture import Recipe, Thing, Unit, walk
+from policytool.migration.convert.architecture import Recipe, SerializedObject, Unit, walk
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, keras1
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
@@ -99,9 +99,9 @@ def test_a_convolution_of_keras_1_has_the_keys_of_keras_2(tmp_path: Path) -> Non
         "use_bias": True,
     }
     penalty, constraint = unit.config["kernel_regularizer"], unit.config["kernel_constraint"]
-    assert isinstance(penalty, Thing)
+    assert isinstance(penalty, SerializedObject)
     assert penalty.config == {"l1": 0.0, "l2": 0.5}
-    assert isinstance(constraint, Thing)
+    assert isinstance(constraint, SerializedObject)
     assert constraint.config == {"max_value": 2, "axis": 0}
     assert root.network is not None
     assert root.network.units[0].config["batch_shape"] == [None, 8, 8, 2]

@@ -20,10 +20,10 @@ from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (
-    LOST,
+    LOST_STATE,
     REFUSALS,
     TrainingEvidence,
-    first,
+    first_matching_row,
 )
 from policytool.model.compatibility.training_verdicts import verdict
 from policytool.model.model import Outcome
@@ -144,7 +144,7 @@ def test_lost_state_is_what_the_real_loaders_lost() -> None:
         found = _evidence(_document(file, migrated=False))
         for loader, outcome in _by_loader(row["state"]).items():
             if loader in LOADERS:
-                said = first(LOST, found, loader)
+                said = first_matching_row(LOST_STATE, found, loader)
                 loses = outcome in LOSING or (outcome == "empty" and "legacy" in file)
                 lost += loses
                 if loses != (said is not None):
@@ -162,7 +162,7 @@ def test_every_row_applies_to_some_fixture() -> None:
     A row whose mark no fixture shows was not measured; what other losses show is tried below, what
     other optimizers show in tests/compat/test_compiled.py.
     """
-    unseen = [*REFUSALS, *LOST]
+    unseen = [*REFUSALS, *LOST_STATE]
     for name in RECORDS:
         for file, row in _record(name).items():
             if "compiled" in row:
@@ -281,7 +281,7 @@ def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # 
     found = replace(
         found,
         optimizer={"class_name": "Custom>Nadam", "config": {"name": "Nadam", "jit_compile": True}},
-        placed=found.placed if trained else storage.NOTHING,
+        placed=found.placed if trained else storage.NO_VARIABLES,
     )
     assert (verdict(found, "tf_keras2.21").reason is None) is trained
 

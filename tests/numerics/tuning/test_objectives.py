@@ -20,12 +20,12 @@ from policytool.numerics.tuning.objectives import (
     objective,
     objective_excess,
 )
-from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances, parse_tolerance
+from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers import example_checks
 from tests.helpers.example_checks import changes, output, run
 
-GIVEN = (GivenTolerance(pattern=None, value=0.01),)
+GIVEN = (ToleranceOption(pattern=None, value=0.01),)
 
 
 def errors(*found: float, **along: Any) -> Any:
@@ -157,7 +157,7 @@ def test_gradients_that_are_never_finite_break_the_objective() -> None:
 def test_defaults() -> None:
     """A tolerance where nothing else is asked for, and for outputs that no pattern names."""
     assert objective().tolerances == Tolerances(
-        given=(GivenTolerance(pattern=None, value=TOLERANCE),)
+        given=(ToleranceOption(pattern=None, value=TOLERANCE),)
     )
     assert objective(agreement=0.9).tolerances is None
     named = objective((parse_tolerance("y=0.5"),)).tolerances

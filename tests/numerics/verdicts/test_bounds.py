@@ -75,7 +75,7 @@ def test_how_many_samples_would_decide(changed: int, samples: int, expected: int
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )
-    found = safety.needed(samples, lambda times: safety.of_shares(seen, times).upper, 0.01)
+    found = safety.samples_needed(samples, lambda times: safety.of_shares(seen, times).upper, 0.01)
     assert found == expected
     if found is not None:
         enough = safety.of_shares(seen, (found + 5) / samples)

@@ -9,7 +9,7 @@ import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.safety import Rule
+from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances, judge_run, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
@@ -115,10 +115,14 @@ def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
     """It is wrong usage where none of them has it."""
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(
-        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("lowered=0.1"),)), Rule())
+        answers.runs_from_json(
+            both, Tolerances(given=(parse_tolerance("lowered=0.1"),)), SafetyRule()
+        )
     ) == len(both)
     with pytest.raises(UsageError, match="matches no output"):
-        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("other=0.1"),)), Rule())
+        answers.runs_from_json(
+            both, Tolerances(given=(parse_tolerance("other=0.1"),)), SafetyRule()
+        )
 
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
@@ -126,6 +130,6 @@ def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
     (found,) = answers.runs_from_json(
         [of_signature("scores", missing=True)],
         Tolerances(given=(parse_tolerance("scores=0.1"),)),
-        Rule(),
+        SafetyRule(),
     )
     assert [one.type for one in found.missing] == ["Svd"]

@@ -105,7 +105,9 @@ def decided(
     trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
 ) -> LossScaleDecision:
     """Return what is decided of an answer."""
-    return loss_scales.decision(gradients.gradients_from_json(answer(trials, recorded, **more)))
+    return loss_scales.loss_scale_decision(
+        gradients.gradients_from_json(answer(trials, recorded, **more))
+    )
 
 
 FIXED: Final = {"kind": "fixed", "value": 128.0}
@@ -282,7 +284,7 @@ def test_what_no_scale_fixes_is_said(
     """The reference, the loss, or the gradients are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
-    made = loss_scales.decision(gradients.gradients_from_json(found))
+    made = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
     assert made.need is ScaleNeed.NOT_FINITE
     assert not made.matters
     assert made.sentences[0].startswith(told)
@@ -398,7 +400,7 @@ def measurements(draw: st.DrawFn) -> Gradients:
 @given(measurements())
 def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
     """And it is in the range; dropping what the file does not record does not matter."""
-    made = loss_scales.decision(found)
+    made = loss_scales.loss_scale_decision(found)
     assert (made.suggested is not None) == (made.need is ScaleNeed.SCALE)
     assert found.workable is not None
     assert made.suggested is None or found.workable[0] <= made.suggested <= found.workable[1]
@@ -412,7 +414,7 @@ def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
     same = tuple(
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
-    made = loss_scales.decision(dataclasses.replace(found, trials=same))
+    made = loss_scales.loss_scale_decision(dataclasses.replace(found, trials=same))
     assert made.need is ScaleNeed.NONE
     assert not made.matters
 

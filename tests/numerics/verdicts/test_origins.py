@@ -164,7 +164,7 @@ def test_layers_are_ranked_by_what_they_lose() -> None:
         traced("net/a", begun=0, isolated=0.01),
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
     )
-    assert origins.by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
+    assert origins.units_by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
 
 
 def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:

@@ -16,8 +16,8 @@ from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import (
     OutputFacts,
     losses_by_output,
-    named_kinds,
-    readings,
+    parse_output_kinds,
+    possible_readings,
 )
 from policytool.support.errors import UsageError
 from policytool.support.text import codec
@@ -202,7 +202,9 @@ def test_kinds_are_recognised(
 ) -> None:
     """By activation, loss, shape and values."""
     facts = OutputFacts(shape=(None, *values.shape[1:]), activation=activation, loss=loss)
-    assert list(readings(facts, changes(values, values))) == [frozenset(one) for one in expected]
+    assert list(possible_readings(facts, changes(values, values))) == [
+        frozenset(one) for one in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ def test_losses_of_files_are_read(recorded: object, expected: dict[str, str]) ->
 
 def test_kinds_that_the_user_names() -> None:
     """Other words are an error."""
-    assert named_kinds(["y=classes", "a=b=mask"]) == {
+    assert parse_output_kinds(["y=classes", "a=b=mask"]) == {
         "y": OutputKind.CLASSES,
         "a=b": OutputKind.MASK,
     }
     for text in ("classes", "y=class"):
         with pytest.raises(UsageError, match="must be NAME=KIND"):
-            named_kinds([text])
+            parse_output_kinds([text])
 
 
 LABELLED = OutputMetric(
@@ -268,7 +270,7 @@ def test_labels_decide_for_numbers_and_count_for_all(
     metric = TaskMetric(
         name="accuracy", higher_is_better=True, outputs=(replace(LABELLED, bounds=bounds),)
     )
-    (found,) = safety.answer_outputs([output], safety.Rule(kinds={"y": kind}), metric)
+    (found,) = safety.answer_outputs([output], safety.SafetyRule(kinds={"y": kind}), metric)
     assert found.answer is expected
     assert found.deciding is not None
     assert found.deciding.kind is kind
@@ -319,7 +321,7 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
         higher_is_better=False,
         outputs=(replace(LABELLED, drop=drop, bounds=bounds, passed=False),),
     )
-    rule = safety.Rule(kinds={"y": OutputKind.REGRESSION})
+    rule = safety.SafetyRule(kinds={"y": OutputKind.REGRESSION})
     (found,) = safety.answer_outputs([output], rule, metric)
     assert found.answer is (expected or Answer.UNDECIDED)
     assert found.why is (None if expected else Open.BETWEEN)
@@ -331,7 +333,7 @@ def test_a_metric_is_of_its_own_outputs() -> None:
     outputs = [checked_output(name, one, -one) for name in ("a", "b", "c")]
     labelled = replace(LABELLED, output=None, names=("a", "b"), bounds=(0.0, 0.001))
     metric = TaskMetric(name="mine", higher_is_better=True, outputs=(labelled,))
-    rule = safety.Rule(kinds=dict.fromkeys("abc", OutputKind.REGRESSION))
+    rule = safety.SafetyRule(kinds=dict.fromkeys("abc", OutputKind.REGRESSION))
     found = safety.answer_outputs(outputs, rule, metric)
     assert [one.answer for one in found] == [Answer.SAFE, Answer.SAFE, Answer.NOT_SAFE]
 
@@ -345,5 +347,5 @@ def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
             higher_is_better=True,
             outputs=(replace(LABELLED, bounds=(0.0, 0.0)),),
         )
-        (found,) = safety.answer_outputs([output], safety.Rule(), metric)
+        (found,) = safety.answer_outputs([output], safety.SafetyRule(), metric)
         assert found.answer is Answer.UNDECIDED

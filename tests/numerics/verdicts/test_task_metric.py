@@ -11,9 +11,9 @@ import pytest
 from policytool.numerics.check_sides import UserFunction
 from policytool.numerics.verdicts.task_metric import (
     MAX_DROP,
-    WantedMetric,
+    MetricOptions,
     metric_from_json,
-    wanted_metric,
+    metric_options,
 )
 from policytool.support.errors import UsageError
 
@@ -104,14 +104,14 @@ def test_no_values_are_no_metric() -> None:
 
 def test_a_metric_has_a_name_or_is_a_function() -> None:
     """Of the library or of the user."""
-    assert wanted_metric(LABELS, "auc", None, has_inputs=True) == WantedMetric(
+    assert metric_options(LABELS, "auc", None, has_inputs=True) == MetricOptions(
         labels=LABELS, metric="auc"
     )
-    found = wanted_metric(LABELS, "my.metrics:top_5", 0.5, has_inputs=True)
+    found = metric_options(LABELS, "my.metrics:top_5", 0.5, has_inputs=True)
     assert found is not None
     assert found.metric == UserFunction(module="my.metrics", name="top_5")
     assert found.max_drop == 0.5
-    assert wanted_metric(None, None, None, has_inputs=False) is None
+    assert metric_options(None, None, None, has_inputs=False) is None
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_what_makes_no_sense_is_a_usage_error(
 ) -> None:
     """With the option to add or to change."""
     with pytest.raises(UsageError) as caught:
-        wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
+        metric_options(labels, metric, max_drop, has_inputs=has_inputs)
     assert told in str(caught.value)
     assert len(str(caught.value)) < 300

@@ -56,7 +56,7 @@ def requests(windows: RangeWindows, reads: Iterable[Part]) -> list[Part]:
                 start = before[1]
                 continue
             after = held[index][0] if index < len(held) else SIZE
-            gap = Gap(start=before[1], stop=after, held_before=before[1] - before[0])
+            gap = Gap(start=before[1], stop=after, bytes_before=before[1] - before[0])
             window = windows.window(start, place + size, gap)
             assert gap.start <= window[0] <= start
             assert min(gap.stop, place + size) <= window[1] <= gap.stop

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError
 from policytool.support.text import protobuf_splice
-from policytool.support.text.protobuf_splice import Span, Splice, WireError, varint
+from policytool.support.text.protobuf_splice import Span, Splice, WireError, encode_varint
 from tests.helpers.marks import THOROUGH
 
 Tree = list["tuple[int, bytes | int | Tree]"]
@@ -17,13 +17,13 @@ Tree = list["tuple[int, bytes | int | Tree]"]
 
 def delimited(number: int, value: bytes) -> bytes:
     """Return a length-delimited field."""
-    return varint(number << 3 | 2) + varint(len(value)) + value
+    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
 
 
 def serialised(tree: Tree) -> bytes:
     """Return a message of fields: bytes, numbers, and messages."""
     return b"".join(
-        varint(number << 3) + varint(value)
+        encode_varint(number << 3) + encode_varint(value)
         if isinstance(value, int)
         else delimited(number, value if isinstance(value, bytes) else serialised(value))
         for number, value in tree
@@ -68,10 +68,10 @@ def test_a_value_is_replaced_with_the_lengths_around_it(
 
     data = message(b"o" * old, b"other")
     graph = next(protobuf_splice.spans(data, 2))
-    objects = protobuf_splice.the_span(data, 7, graph)
+    objects = protobuf_splice.single_span(data, 7, graph)
     assert objects is not None
     one, two = protobuf_splice.spans(data, 1, objects)
-    leaves = [protobuf_splice.the_span(data, 3, node) for node in (one, two)]
+    leaves = [protobuf_splice.single_span(data, 3, node) for node in (one, two)]
     assert leaves[0] is not None
     assert leaves[1] is not None
     changes: dict[tuple[Span, ...], bytes] = {
@@ -99,7 +99,7 @@ def test_any_bytes_are_a_message_or_told_to_be_none(data: bytes) -> None:
 @given(st.integers(min_value=0, max_value=2**64 - 1))
 def test_numbers_are_read_as_they_are_written(number: int) -> None:
     """A varint is read back."""
-    (field,) = protobuf_splice.fields(varint(1 << 3) + varint(number))
+    (field,) = protobuf_splice.fields(encode_varint(1 << 3) + encode_varint(number))
     assert field.value == number
 
 
@@ -125,24 +125,30 @@ def test_a_value_that_stands_twice_is_not_replaced() -> None:
     data = delimited(7, b"a") + delimited(7, b"b")
     assert [data[span.start : span.end] for span in protobuf_splice.spans(data, 7)] == [b"a", b"b"]
     with pytest.raises(WireError, match="occurs 2 times"):
-        protobuf_splice.the_span(data, 7)
+        protobuf_splice.single_span(data, 7)
     with pytest.raises(WireError, match="is a number"):
         list(protobuf_splice.spans(b"\x38\x01", 7))
-    assert protobuf_splice.the_span(data, 6) is None
+    assert protobuf_splice.single_span(data, 6) is None
 
 
 def test_fixed_numbers_are_passed_over() -> None:
     """Fields of four and eight bytes have no length."""
-    data = varint(1 << 3 | 5) + b"abcd" + varint(2 << 3 | 1) + b"abcdefgh" + delimited(3, b"x")
+    data = (
+        encode_varint(1 << 3 | 5)
+        + b"abcd"
+        + encode_varint(2 << 3 | 1)
+        + b"abcdefgh"
+        + delimited(3, b"x")
+    )
     assert [field.number for field in protobuf_splice.fields(data)] == [1, 2, 3]
-    assert protobuf_splice.the_span(data, 3) == Span(len(data) - 2, len(data) - 1, len(data))
+    assert protobuf_splice.single_span(data, 3) == Span(len(data) - 2, len(data) - 1, len(data))
 
 
 def test_nothing_to_change_is_no_splice() -> None:
     """And a value of the same length leaves the lengths as they are."""
     data = delimited(2, delimited(3, b"abc"))
     outer = next(protobuf_splice.spans(data, 2))
-    inner = protobuf_splice.the_span(data, 3, outer)
+    inner = protobuf_splice.single_span(data, 3, outer)
     assert inner is not None
     assert protobuf_splice.splices({}) == []
     assert protobuf_splice.splices({(outer, inner): b"xyz"}) == [

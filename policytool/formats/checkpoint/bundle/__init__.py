@@ -158,7 +158,7 @@ def open_bundle(prefix: AnyPath) -> Bundle:
             if parts:
                 partitioned[key] = parts
         for key, parts in partitioned.items():
-            entries[key] = _entries.whole(entries[key], key, parts, slices)
+            entries[key] = _entries.assembled_entry(entries[key], key, parts, slices)
         _check_places(_stored_entries(entries.values()))
         entries_by_name = {key.decode("utf-8"): entry for key, entry in entries.items()}
     except ValueError as error:
@@ -182,7 +182,7 @@ def _content(path: AnyPath) -> bytes:
             "foreign", f"{path.name} is not a file; expected the index of a checkpoint"
         ) from error
     except opening.TooLargeError as error:
-        raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
+        raise BundleError("checkpoint-limit", f"{path.name} has {error.excess}") from error
     if problem := failed_download(data[:4096]):
         raise BundleError(problem[0], f"{path.name} {problem[1]}")
     return data

@@ -149,7 +149,7 @@ def parse(
     return entry, tuple(_extents(entry, slice_message) for slice_message in message.slices)
 
 
-def whole(
+def assembled_entry(
     entry: Entry,
     key: bytes,
     slices: Iterable[tuple[tuple[int, int], ...]],

@@ -110,14 +110,14 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
             if last is not None and key <= last:
                 raise ValueError("its keys are not sorted")
             if count > most or keys > largest:
-                raise _beyond(name, count, keys)
+                raise _limit_error(name, count, keys)
             last = key
             yield key, value
         if keys > largest:  # blocks may be empty
-            raise _beyond(name, count, keys)
+            raise _limit_error(name, count, keys)
 
 
-def _beyond(name: str, count: int, keys: int) -> BundleError:
+def _limit_error(name: str, count: int, keys: int) -> BundleError:
     if excess := limits.CHECKPOINT_ENTRIES.exceeded_message(count, counting=True):
         return BundleError("checkpoint-limit", f"{name} has {excess}")
     return BundleError(

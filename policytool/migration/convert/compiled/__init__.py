@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Placement
 from policytool.migration.convert.architecture import references
 from policytool.migration.convert.compiled import losses, optimizer
-from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
-from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError
+from policytool.migration.convert.compiled.losses import LossWriter, UnsupportedLossError
+from policytool.migration.convert.compiled.optimizer import (
+    ConvertedOptimizer,
+    UnsupportedOptimizerError,
+)
 from policytool.migration.convert.variables import stored_dtype
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import Style
@@ -87,8 +90,8 @@ def compile_config(
         return Compiled()
     try:
         source = optimizer.read(context, place[1])
-        new_optimizer = optimizer.for_target(source, target, log)
-    except LostError as error:
+        new_optimizer = optimizer.optimizer_for_target(source, target, log)
+    except UnsupportedOptimizerError as error:
         log.caution(
             "training-lost",
             None,
@@ -160,7 +163,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
     target, log = context.target, context.log
     try:
         loss = LossWriter(target, log, losses.LOSSES).loss(source_config.get("loss"))
-    except LeftOutError as error:
+    except UnsupportedLossError as error:
         log.caution(
             "loss-lost",
             None,
@@ -263,7 +266,7 @@ def _state(
             for variable in _with_stored_dtypes(variables, target)
         )
     variables = _with_stored_dtypes(variables, target)
-    return _in_archive(new_optimizer, stored, variables, target)
+    return _archive_placements(new_optimizer, stored, variables, target)
 
 
 def _with_stored_dtypes(variables: Sequence[Placement], target: Target) -> list[Placement]:
@@ -311,7 +314,7 @@ def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> l
     return list(once.values())
 
 
-def _in_archive(
+def _archive_placements(
     new_optimizer: ConvertedOptimizer,
     stored: OptimizerState,
     variables: Sequence[Placement],

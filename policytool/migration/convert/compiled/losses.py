@@ -39,7 +39,7 @@ CLASSES: Final = {
 """The classes of functions whose names are not those of the class in snake case."""
 
 
-def name_in(target: Target, kind: str, name: str) -> str | None:
+def name_in_target(target: Target, kind: str, name: str) -> str | None:
     """
     Return a name by which a target finds a function: ``name``, else one of its aliases; None if the
     target finds none of them.
@@ -49,7 +49,7 @@ def name_in(target: Target, kind: str, name: str) -> str | None:
         (
             candidate
             for candidate in (name, *family)
-            if training_names.finds(target.loader, target.container, kind, candidate)
+            if training_names.resolves_name(target.loader, target.container, kind, candidate)
         ),
         None,
     )
@@ -111,7 +111,7 @@ given the loss.
 _UNREDUCED: Final = "none"
 
 
-class LeftOutError(Exception):
+class UnsupportedLossError(Exception):
     """A loss or a metric that the target cannot be told; the message says why."""
 
 
@@ -142,7 +142,7 @@ class LossWriter:
             return [self.loss(item) for item in value]
         if isinstance(value, dict) and keras_objects.class_of(value) is None:
             return {key: self.loss(item) for key, item in value.items()}
-        return None if value is None else self._one(value)
+        return None if value is None else self._loss_or_metric(value)
 
     def metrics(self, value: Json) -> Json:
         """
@@ -156,8 +156,8 @@ class LossWriter:
         if value is None:
             return None
         try:
-            return self._one(value)
-        except LeftOutError as error:
+            return self._loss_or_metric(value)
+        except UnsupportedLossError as error:
             self.told.caution(
                 "metric-lost",
                 None,
@@ -165,21 +165,23 @@ class LossWriter:
             )
             return None
 
-    def _one(self, value: Json) -> Json:
+    def _loss_or_metric(self, value: Json) -> Json:
         if isinstance(value, str):
-            return self._spell_function(value, value)
+            return self._function(value, value)
         serialized = keras_objects.read(value)
         if serialized is None:
-            raise LeftOutError(f"no release recognizes the {self.word} {display_value(value)}")
+            raise UnsupportedLossError(
+                f"no release recognizes the {self.word} {display_value(value)}"
+            )
         class_name, config = serialized.class_name, serialized.config
         if class_name == keras_objects.FUNCTION:
-            return self._spell_function(str(config), str(config))
+            return self._function(str(config), str(config))
         if (
             not isinstance(config, dict)
             or ">" in class_name
             or ">" in (serialized.registered_name or "")
         ):
-            raise LeftOutError(
+            raise UnsupportedLossError(
                 f"the {self.word} {class_name} is custom and cannot be loaded without "
                 "custom_objects"
             )
@@ -190,9 +192,9 @@ class LossWriter:
     def _unwrap_function(self, config: dict[str, Json]) -> Json:
         """Return a function that Keras 2 wrapped."""
         function, name = str(keras_objects.name_of(config.get("fn"))), config.get("name")
-        return self._spell_function(function, name if isinstance(name, str) else function)
+        return self._function(function, name if isinstance(name, str) else function)
 
-    def _spell_function(self, function: str, name: str) -> Json:
+    def _function(self, function: str, name: str) -> Json:
         """
         Return a function as the target writes it. A metric keeps its name in reports if the target
         can represent it by a class.
@@ -202,13 +204,13 @@ class LossWriter:
             return function
         if is_known(self.kind, function):
             return self._object(function, {})
-        alias = name_in(self.target, self.kind, function)
+        alias = name_in_target(self.target, self.kind, function)
         if self.kind == METRICS and alias != name:
             class_name = class_of(self.target, self.kind, function)
             if class_name is not None:
                 return self._object(class_name, {"name": name})
         if alias is None:
-            raise LeftOutError(
+            raise UnsupportedLossError(
                 f"{self.target.name} has no {self.word} named {function}, and cannot load it "
                 "through custom_objects"
             )
@@ -228,7 +230,7 @@ class LossWriter:
                 if is_known(self.kind, class_name)
                 else "cannot find a Keras class named"
             )
-            raise LeftOutError(
+            raise UnsupportedLossError(
                 f"{self.target.name} {whose} {class_name}, which the model uses as a {self.word}"
             )
         target_config: dict[str, Json] = {}
@@ -238,7 +240,7 @@ class LossWriter:
             elif key in taken and key not in _SAID_ELSEWHERE:
                 target_config[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
-                raise LeftOutError(
+                raise UnsupportedLossError(
                     f"{self.target.name} cannot represent {key}={display_value(value)} of the "
                     f"{self.word} {class_name}"
                 )
@@ -252,7 +254,7 @@ class LossWriter:
         if value in (None, _UNREDUCED):
             return _UNREDUCED
         if value != "sum" and not self.target.is_keras3:
-            raise LeftOutError(
+            raise UnsupportedLossError(
                 f"{self.target.name} does not support the reduction {display_value(value)} of the "
                 f"loss {class_name}"
             )

@@ -79,7 +79,7 @@ _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 
 
-class LostError(Exception):
+class UnsupportedOptimizerError(Exception):
     """An optimizer that the target cannot have; the message says why."""
 
 
@@ -102,9 +102,11 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
         stored_optimizer = optimizer_variables.read_optimizer(context.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
-        raise LostError(f"no release writes optimizers in this format: {error}") from error
+        raise UnsupportedOptimizerError(
+            f"no release writes optimizers in this format: {error}"
+        ) from error
     if stored_optimizer is None:
-        raise LostError("the file contains no optimizer")
+        raise UnsupportedOptimizerError("the file contains no optimizer")
     wrapped = optimizer_config.is_wrapped(value)
     if (
         not wrapped
@@ -128,7 +130,9 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
     )
 
 
-def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> ConvertedOptimizer:
+def optimizer_for_target(
+    optimizer: ConvertedOptimizer, target: Target, log: Log
+) -> ConvertedOptimizer:
     """
     Return the optimizer with the keys that a target accepts. Changes that affect training are
     logged as warnings.
@@ -137,7 +141,7 @@ def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Conve
     """
     style = _style(optimizer, target)
     if not known_arguments.is_known(_KIND, optimizer.class_name):
-        raise LostError(
+        raise UnsupportedOptimizerError(
             f"the optimizer {optimizer.class_name} is custom and cannot be loaded without "
             "custom_objects"
         )
@@ -155,13 +159,18 @@ def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Conve
     config.pop("loss_scale_factor", None)
     objection = known_arguments.objection(judge, _KIND, optimizer.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
-        raise LostError(f"{target.name} does not have the optimizer {optimizer.class_name}")
+        raise UnsupportedOptimizerError(
+            f"{target.name} does not have the optimizer {optimizer.class_name}"
+        )
     if (
         target.is_keras3
         and target.container == "h5"
-        and target.loader in known_arguments.may_fail(_KIND, optimizer.class_name, module=False)
+        and target.loader
+        in known_arguments.unreliable_loaders(_KIND, optimizer.class_name, module=False)
     ):
-        raise LostError(f"{target.name} cannot load {optimizer.class_name} from HDF5")
+        raise UnsupportedOptimizerError(
+            f"{target.name} cannot load {optimizer.class_name} from HDF5"
+        )
     refused = (
         {*objection.refused, *(key for key, _ in objection.values)}
         if objection is not None
@@ -176,7 +185,7 @@ def for_target(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Conve
     )
     refused |= set(shared.refused) if shared is not None else set()
     for key in sorted(refused):
-        _leave_out(optimizer, key, config.pop(key), target, log)
+        _warn_of_omitted_argument(optimizer, key, config.pop(key), target, log)
     if style is Style.NEW:
         config |= {"jit_compile": False, "is_legacy_optimizer": False}
     scale = optimizer.scale
@@ -307,12 +316,14 @@ def _schedule(value: Json, target: Target) -> Json:
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
     taken = losses.schedule_arguments(target, class_name)
     if taken is None or not isinstance(settings, dict):
-        raise LostError(f"{target.name} does not have the learning-rate schedule {class_name}")
+        raise UnsupportedOptimizerError(
+            f"{target.name} does not have the learning-rate schedule {class_name}"
+        )
     refused = [
         key for key, item in settings.items() if key not in taken and item not in (None, 0, 0.0)
     ]
     if refused:
-        raise LostError(
+        raise UnsupportedOptimizerError(
             f"the learning-rate schedule {class_name} uses {', '.join(refused)}, which "
             f"{target.name} cannot represent"
         )
@@ -326,7 +337,7 @@ def _schedule(value: Json, target: Target) -> Json:
     return keras_objects.short(class_name, config)
 
 
-def _leave_out(
+def _warn_of_omitted_argument(
     optimizer: ConvertedOptimizer, key: str, value: Json, target: Target, log: Log
 ) -> None:
     if (
@@ -376,14 +387,14 @@ def place_state(
         )
     shapes = [weight.shape for weight in weights]
     return [
-        _once(optimizer, stored_state, position)
+        _single_variable(optimizer, stored_state, position)
         if position.weight is None
         else _slot(optimizer, stored_state, weights[position.weight], position)
         for position in positions(optimizer, shapes, release, is_wrapped=optimizer.wrapped)
     ]
 
 
-def _once(
+def _single_variable(
     optimizer: ConvertedOptimizer, stored_state: OptimizerState, position: Position
 ) -> Placement:
     if position.kind == RATE:

@@ -430,7 +430,7 @@ def read_masks(
 
     :param input_masks: the mask of each input; None for an input without a mask
     """
-    subset = _subset(input_masks)
+    subset = _masked_inputs(input_masks)
     may_read = rule is None or bool(rule.reads and subset in rule.errors)
     if not may_read and rule is not None and subset not in rule.reads:
         return frozenset()
@@ -441,7 +441,7 @@ def read_masks(
 
 def fails(rule: MaskRule | None, input_masks: Sequence[Mask | None]) -> bool:
     """Return whether calling a layer on such masks fails, except for some input sizes."""
-    return rule is not None and any(input_masks) and _subset(input_masks) in rule.errors
+    return rule is not None and any(input_masks) and _masked_inputs(input_masks) in rule.errors
 
 
 def output_masks(
@@ -459,7 +459,7 @@ def output_masks(
     """
     if not any(input_masks):
         return [None]
-    outputs = ("other",) if words is None else words.get(_subset(input_masks), ("none",))
+    outputs = ("other",) if words is None else words.get(_masked_inputs(input_masks), ("none",))
     return [
         _output_mask(word, (*call, output), inputs, input_masks, table)
         for output, word in enumerate(outputs)
@@ -493,7 +493,7 @@ def _output_mask(
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
 
 
-def _subset(input_masks: Sequence[Mask | None]) -> str:
+def _masked_inputs(input_masks: Sequence[Mask | None]) -> str:
     """
     Return which inputs are masked in the rules' notation, a digit per input; more than three inputs
     are written as three.

@@ -141,7 +141,7 @@ class _Differences:
             return _NOWHERE
         if unit.role is Role.OPERATION and unit.class_name == "Where":
             arguments = self._without_selected(list(arguments.values()))
-        places = {name: _at(value, known) for name, value in arguments.items()}
+        places = {name: _differing_places(value, known) for name, value in arguments.items()}
         first, *others = places.values() or (_NOWHERE,)
         everything = first.union(*others)
         if not everything:
@@ -209,7 +209,7 @@ class _Differences:
         )
 
 
-def _at(value: Argument, known: TensorValues[Differing]) -> Differing:
+def _differing_places(value: Argument, known: TensorValues[Differing]) -> Differing:
     """Return where the tensors in an argument differ."""
     return _NOWHERE.union(*(known.of(tensor) or _NOWHERE for tensor in tensors(value)))
 

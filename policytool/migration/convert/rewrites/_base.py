@@ -172,25 +172,27 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         names = {member.name for member in network.units}
         splits = {}
         for member in network.units:
-            member_split = _through(member, split)
+            member_split = _split_in_wrapper(member, split)
             if member_split is not None and (member_split.fits_a_chain or not network.is_chain):
                 splits[member.name] = _with_unique_names(member_split, names)
         if not splits:
             return unit
         return replace(
             unit,
-            network=_chain(network, splits) if network.is_chain else _functional(network, splits),
+            network=_split_chain(network, splits)
+            if network.is_chain
+            else _split_functional(network, splits),
         )
 
     return map_units(root, change)
 
 
-def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
+def _split_in_wrapper(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
     """Return the split of a layer, or of a TimeDistributed around the layer."""
     inner = unit.config.get("layer")
     if unit.class_name != _TIME_DISTRIBUTED or not isinstance(inner, Unit):
         return split(unit)
-    inner_split = _through(inner, split)
+    inner_split = _split_in_wrapper(inner, split)
     if inner_split is None:
         return None
     around = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
@@ -224,7 +226,7 @@ def _with_unique_names(split: Split, names: set[str]) -> Split:
     )
 
 
-def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
+def _split_chain(network: Network, splits: Mapping[str, Split]) -> Network:
     units: list[Unit] = []
     for unit in network.units:
         split = splits.get(unit.name)
@@ -232,7 +234,7 @@ def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
     return replace(network, units=tuple(units))
 
 
-def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
+def _split_functional(network: Network, splits: Mapping[str, Split]) -> Network:
     def redirect(reference: Reference) -> Reference:
         split = splits.get(reference.layer)
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import (
     Network,
     Role,
-    Thing,
+    SerializedObject,
     Unit,
     function_name,
     map_units,
@@ -235,7 +235,7 @@ def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) ->
     ):
         return None
     activation = unit.config["activation"]
-    if isinstance(activation, Unit | Thing) and function_name(activation) is None:
+    if isinstance(activation, Unit | SerializedObject) and function_name(activation) is None:
         return _layer_apart(unit, activation, context)
     name = function_name(activation)
     if name == _HARD and context.crosses:
@@ -245,12 +245,14 @@ def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) ->
     return _other_layer(unit, name, context, masks=masks)
 
 
-def _layer_apart(unit: Unit, activation: Unit | Thing, context: ConversionContext) -> Split | None:
+def _layer_apart(
+    unit: Unit, activation: Unit | SerializedObject, context: ConversionContext
+) -> Split | None:
     """
     Return a layer whose activation is a layer, as two: writers differ in how they say it, and most
     loaders do not read it.
     """
-    if isinstance(activation, Thing) and (
+    if isinstance(activation, SerializedObject) and (
         activation.package is not None
         or not known_arguments.is_known("layers", activation.class_name)
     ):

@@ -18,7 +18,7 @@ from policytool.migration.convert.architecture import (
     ObjectKind,
     Recipe,
     Role,
-    Thing,
+    SerializedObject,
     Unit,
     map_units,
 )
@@ -307,7 +307,7 @@ _SEQUENCE_PADS: Final = ("left_pad", "right_pad")
 _IMAGE_PADS: Final = ("top_pad", "bottom_pad", "left_pad", "right_pad")
 
 
-def _penalty(key: str, value: Mapping[str, Value]) -> Thing | None:
+def _penalty(key: str, value: Mapping[str, Value]) -> SerializedObject | None:
     """
     Return a regulariser or constraint of Keras 1, which stands as its name beside its arguments;
     None for one that is gone.
@@ -321,13 +321,13 @@ def _penalty(key: str, value: Mapping[str, Value]) -> Thing | None:
             str(name)
         )
         return (
-            Thing(kind=ObjectKind.CONSTRAINT, class_name=constraint, config=kept)
+            SerializedObject(kind=ObjectKind.CONSTRAINT, class_name=constraint, config=kept)
             if constraint is not None
             else None
         )
     if name not in {"WeightRegularizer", "ActivityRegularizer", "L1L2Regularizer", "L1L2"}:
         return None
-    return Thing(
+    return SerializedObject(
         kind=ObjectKind.REGULARIZER,
         class_name="L1L2",
         config={"l1": value.get("l1", 0.0), "l2": value.get("l2", 0.0)},
@@ -605,4 +605,4 @@ def _initializer(unit: Unit, name: str, context: ConversionContext) -> Value:
         )
         return name
     class_name, config = INITIALIZERS[name]
-    return Thing(kind=ObjectKind.INITIALIZER, class_name=class_name, config=dict(config))
+    return SerializedObject(kind=ObjectKind.INITIALIZER, class_name=class_name, config=dict(config))

@@ -11,7 +11,7 @@ from policytool.migration.convert.architecture import (
     ObjectKind,
     Recipe,
     Role,
-    Thing,
+    SerializedObject,
     Unit,
     argument_names,
     is_attention,
@@ -116,7 +116,7 @@ def _initializer(value: Value) -> Value:
     anyway; any other value as it is.
     """
     if (
-        not isinstance(value, Thing)
+        not isinstance(value, SerializedObject)
         or value.kind is not ObjectKind.INITIALIZER
         or isinstance(value.config, str | None)
     ):
@@ -231,7 +231,7 @@ def _to_keras3(unit: Unit, call: Call, context: ConversionContext) -> Call:
         key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)
     }
     first = call.args[0] if call.args else None
-    _tell_training(unit, kwargs, context)
+    _log_training_argument(unit, kwargs, context)
     if is_attention(unit) and len(call.args) == 1 and VALUE in kwargs:
         return Call(args=(*call.args, kwargs.pop(VALUE)), kwargs=kwargs)
     if (
@@ -265,7 +265,9 @@ def _to_keras3(unit: Unit, call: Call, context: ConversionContext) -> Call:
     return Call(args=(first[0],), kwargs={STATE: states, **kwargs})
 
 
-def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], context: ConversionContext) -> None:
+def _log_training_argument(
+    unit: Unit, kwargs: Mapping[str, Argument], context: ConversionContext
+) -> None:
     """
     Refuse a call with ``training=True``, and warn of one with ``training=False``: Keras 3 ignores
     the argument.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import ObjectKind, Thing, Unit, map_units
+from policytool.migration.convert.architecture import ObjectKind, SerializedObject, Unit, map_units
 from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
@@ -184,7 +184,7 @@ def initializers(root: Unit, context: ConversionContext) -> Unit:
 def _renamed_initializer(value: Value, target: Target) -> Value:
     """Return an initialiser by the name that the target knows; anything else as it is."""
     if (
-        not isinstance(value, Thing)
+        not isinstance(value, SerializedObject)
         or value.kind is not ObjectKind.INITIALIZER
         or value.package is not None
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Thing, Unit, map_units
+from policytool.migration.convert.architecture import SerializedObject, Unit, map_units
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.model.model import Source
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
@@ -80,7 +80,7 @@ def _without_default(unit: Unit, context: ConversionContext) -> Unit:
     """
     quantization = unit.config.get(_QUANTISATION)
     if (
-        not isinstance(quantization, Thing)
+        not isinstance(quantization, SerializedObject)
         or isinstance(quantization.config, str | None)
         or context.target.after(_NOT_CONFIGURING)
     ):
@@ -101,7 +101,7 @@ def _without_default(unit: Unit, context: ConversionContext) -> Unit:
 
 def _is_default(value: Value) -> bool:
     return value is None or (
-        isinstance(value, Thing)
+        isinstance(value, SerializedObject)
         and value.class_name == "AbsMaxQuantizer"
         and value.config == _ABS_MAX
     )
@@ -132,7 +132,7 @@ def _convert(unit: Unit, context: ConversionContext) -> Unit:
             "its policy map assigns no policy and is omitted; the global policy still applies",
         )
         return unit.with_config(dtype=None)
-    policy, inner = _of(unit.site, context.loaded)
+    policy, inner = _policies_of(unit.site, context.loaded)
     if policy is None:
         context.log.refuse(
             "policy",
@@ -158,7 +158,7 @@ def _convert(unit: Unit, context: ConversionContext) -> Unit:
     return unit.with_config(dtype=policy)
 
 
-def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str, ...]]:
+def _policies_of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str, ...]]:
     """
     Return the policy of a layer, and the names of the policies of the layers that it creates.
     """

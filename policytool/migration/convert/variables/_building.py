@@ -145,7 +145,7 @@ class Sources:
                 tensors[_key(known, within, name)] = tensor
         return tensors
 
-    def of_archive(self) -> Mapping[Key, Tensor]:
+    def archive_tensors(self) -> Mapping[Key, Tensor]:
         """
         Return all tensors of an archive that are not the optimizer's, by where they are in it.
         """
@@ -156,7 +156,7 @@ class Sources:
             and not any(seed in part for part in tensor.path for seed in _SEEDS)
         }
 
-    def of_twin(self, site: int) -> Mapping[Key, Tensor]:
+    def shared_layer_tensors(self, site: int) -> Mapping[Key, Tensor]:
         """
         Return the tensors of a shared layer that a Keras 3 archive stores in another model of the
         same file: Keras 3 writes the variables of a shared layer only once.
@@ -436,11 +436,11 @@ class HolderBuilder:
             return tuple(stored for stored in state_variables if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
         if self._is_read_whole(unit):
-            pool |= self.sources.of_archive()
+            pool |= self.sources.archive_tensors()
         elif unit.site is not None:
             pool |= self.sources.of(unit.site)
         if not pool and unit.site is not None and self.context.from_keras3:
-            pool |= self.sources.of_twin(unit.site)
+            pool |= self.sources.shared_layer_tensors(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
             expected_slots: tuple[VariableSlot, ...] | None = ()
         else:

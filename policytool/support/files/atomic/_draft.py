@@ -224,7 +224,9 @@ class DirectoryDraft(Publishable):
             for new_path in (*(Path(parent, name) for name in names), Path(parent)):
                 if not new_path.is_symlink():
                     with _copying.open_descriptor(new_path, os.O_RDONLY) as descriptor:
-                        _copying.copy_attributes(_twin(new_path, path, like or path), descriptor)
+                        _copying.copy_attributes(
+                            _attribute_source(new_path, path, like or path), descriptor
+                        )
                         _copying.sync(descriptor)
         return path
 
@@ -233,7 +235,7 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _twin(new_path: Path, directory: Path, like: Path) -> Path | None:
+def _attribute_source(new_path: Path, directory: Path, like: Path) -> Path | None:
     """
     Return the path whose attributes a new path gets: the same path in ``like``, or one of the same
     kind.

@@ -50,7 +50,7 @@ def place_file(
     :raises OSError: if the system fails.
     """
     placed, original = os.lstat(new), _Original(target, backup)
-    with _taking_back(lambda: original.restore(placed), target, backup):
+    with _rollback_on_failure(lambda: original.restore(placed), target, backup):
         if overwrite or backup is not None:
             original.keep(overwrite=overwrite)
             check()
@@ -88,7 +88,7 @@ def place_directory(
         if _exists(older) and not _exists(aside):
             older.rename(aside)
 
-    with _taking_back(restore, target, aside if original else None):
+    with _rollback_on_failure(restore, target, aside if original else None):
         if original is not None:
             _refuse(target, unless=overwrite or backup is not None)
             _refuse(aside, unless=overwrite or not _exists(aside))
@@ -166,7 +166,9 @@ class _Original:
 
 
 @contextlib.contextmanager
-def _taking_back(restore: Callable[[], None], target: Path, backup: Path | None) -> Iterator[None]:
+def _rollback_on_failure(
+    restore: Callable[[], None], target: Path, backup: Path | None
+) -> Iterator[None]:
     """Bring new names to the disk; if that, or giving them, fails or is interrupted, restore."""
     try:
         yield

@@ -405,7 +405,7 @@ def masks(root: Unit, context: ConversionContext) -> Unit:
         return root
     target, table = context.target.release, MaskTable()
     needed = MaskFlow(root.network, context.source_release, table, is_source=True).used
-    result = _with_unattended(root, needed, context, table)
+    result = _with_fully_masked_results(root, needed, context, table)
     result, merged = with_merged_values(result, needed, target, table)
     needed = _without(needed, merged)
     result, needed = _with_softmaxes(root, result, needed, context, table)
@@ -420,11 +420,11 @@ def masks(root: Unit, context: ConversionContext) -> Unit:
         if unit.network is not None:
             continue  # a layer in it is refused
         context.log.refuse("mask", unit, _refusal(unit, had, has, context))
-    _tell_changes(root, result, context)
+    _log_changes(root, result, context)
     return _without_unused(result)
 
 
-def _with_unattended(
+def _with_fully_masked_results(
     root: Unit,
     needed: Mapping[CallKey, Used],
     context: ConversionContext,
@@ -439,7 +439,7 @@ def _with_unattended(
         return result
     releases = (context.source_release, context.target.release)
     source_results: dict[CallKey, str | None] = {
-        (scope, unit.name, 0): _given_unattended(
+        (scope, unit.name, 0): _fully_masked_result(
             root, scope, unit, needed[scope, unit.name, 0], context
         )
         for scope, unit in differing_attentions(root.network, needed, releases, table)
@@ -482,7 +482,7 @@ def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[
     return {key: frozenset() if key in calls else masks for key, masks in needed.items()}
 
 
-def _given_unattended(
+def _fully_masked_result(
     root: Unit, scope: Scope, unit: Unit, masks: Used, context: ConversionContext
 ) -> str | None:
     """
@@ -589,7 +589,7 @@ def _words(masks: Used) -> str:
     return f"{len(masks)} of its inputs" if len(masks) > 1 else "its input"
 
 
-def _tell_changes(before: Unit, after: Unit, context: ConversionContext) -> None:
+def _log_changes(before: Unit, after: Unit, context: ConversionContext) -> None:
     """Log the layers whose calls have changed, with the reason for their masks."""
     old = {(unit.path, unit.name): unit for unit in walk(before) if unit.role is not Role.OPERATION}
     for unit in walk(after):

@@ -30,7 +30,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     LAMBDA,
     SLICING,
     OperationBuilder,
-    UnsayableError,
+    UnsupportedOperationError,
 )
 from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, of_network
 from policytool.model.calls import Call, Reference
@@ -193,7 +193,7 @@ def _convert(
         builder = OperationBuilder(unit, names)
         try:
             result = _put(builder, unit, call, dtypes, context)
-        except UnsayableError as error:
+        except UnsupportedOperationError as error:
             context.log.refuse("operation", unit, f"{unit.path} {error}")
             return (unit,)
         units_per_call.append(_last_named(builder.added, result, unit.name))

@@ -25,7 +25,7 @@ LAMBDA: Final = "TFOpLambda"
 SLICING: Final = "SlicingOpLambda"
 
 
-class UnsayableError(ValueError):
+class UnsupportedOperationError(ValueError):
     """
     What the other side has no words for; the message ends a sentence that begins with the layer.
     """
@@ -121,17 +121,17 @@ _SPEC: Final = "slice_spec"
 _BOUNDS: Final = ("start", "stop", "step")
 
 
-def put3(builder: OperationBuilder, call: Call) -> Reference:
+def put_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
     """
     Add the operation that takes what a slicing layer takes.
 
     :raises UnsayableError: for an index that is a tensor
     """
     if _SPEC not in call.kwargs or not isinstance(call.args[0], Reference):
-        raise UnsayableError("slices a tensor, but the file does not contain the slice")
+        raise UnsupportedOperationError("slices a tensor, but the file does not contain the slice")
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "uses a tensor as the index of a slice, which Keras 3 configs cannot represent"
         )
     key: Argument = (
@@ -153,10 +153,12 @@ def _index3(item: Argument) -> Argument:
         or isinstance(item, Slice)
     ):
         return item
-    raise UnsayableError("slices a tensor with a mask or a list, which Keras 3 reads differently")
+    raise UnsupportedOperationError(
+        "slices a tensor with a mask or a list, which Keras 3 reads differently"
+    )
 
 
-def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
+def put_keras2_slicing(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     """
     Add the slicing layer that takes what ``GetItem`` takes.
 
@@ -166,19 +168,19 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     arguments = (*call.args, *call.kwargs.values())
     expected = 2
     if len(arguments) != expected or not isinstance(arguments[0], Reference):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "slices a value that is not a tensor in the graph; policytool does not convert this"
         )
     key = arguments[1]
     if any(True for _ in references(key)):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "uses a tensor as the index of a slice; policytool does not convert this"
         )
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis
         for item in (key if isinstance(key, list | tuple) else (key,))
     ):
-        raise UnsayableError("uses an ellipsis in a slice, which TF 2.4 cannot read")
+        raise UnsupportedOperationError("uses an ellipsis in a slice, which TF 2.4 cannot read")
     spec: Argument = (
         [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
     )
@@ -190,6 +192,6 @@ def _index2(item: Argument) -> Argument:
         return item if item.ellipsis else {key: getattr(item, key) for key in _BOUNDS}
     if item is None or (isinstance(item, int) and not isinstance(item, bool)):
         return item
-    raise UnsayableError(
+    raise UnsupportedOperationError(
         "slices a tensor with a mask or an array, which Keras 2 configs cannot represent"
     )

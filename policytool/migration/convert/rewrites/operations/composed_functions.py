@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites.operations._building import UnsayableError
+from policytool.migration.convert.rewrites.operations._building import UnsupportedOperationError
 from policytool.migration.convert.tensor_facts import module_of
 from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 def _number(config: Mapping[str, Value], key: str, default: float | None = None) -> float:
     value = config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnsayableError(f"has a {key} that is not a number; policytool does not convert this")
+        raise UnsupportedOperationError(
+            f"has a {key} that is not a number; policytool does not convert this"
+        )
     return float(value)
 
 
@@ -156,7 +158,7 @@ def put_composed(
     if compose is None:
         return None
     if not isinstance(first, Reference) or dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies {unit.class_name} to an input that is not a float tensor; "
             "policytool does not convert this"
         )
@@ -182,7 +184,9 @@ def _vector_norm(
 ) -> Reference:
     """Return a norm of vectors of another order than 2, or an infinite one."""
     if isinstance(order, bool) or not isinstance(order, int | float) or order == 0:
-        raise UnsayableError(f"computes a norm of order {order}; policytool does not convert this")
+        raise UnsupportedOperationError(
+            f"computes a norm of order {order}; policytool does not convert this"
+        )
     sizes = builder.function("math.abs", tensor)
     if order in _INFINITIES:
         return _reduce(builder, _INFINITIES[order], sizes, axis, keepdims=keepdims)
@@ -197,7 +201,9 @@ def _whole(value: Value) -> Argument:
         return value
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return [item for item in value if isinstance(item, int)]
-    raise UnsayableError("has an argument that is not an integer; policytool does not convert this")
+    raise UnsupportedOperationError(
+        "has an argument that is not an integer; policytool does not convert this"
+    )
 
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
@@ -226,7 +232,7 @@ def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) 
     along_one = isinstance(axis, int) or (isinstance(axis, list) and len(axis) == 1)
     keepdims = unit.config.get("keepdims") is True
     if order is not None and not along_one:
-        raise UnsayableError("computes a matrix norm; policytool does not convert this")
+        raise UnsupportedOperationError("computes a matrix norm; policytool does not convert this")
     if order not in {None, _EUCLIDEAN}:
         return _vector_norm(builder, tensor, order, axis, keepdims=keepdims)
     total = _sum_of_squares(builder, tensor, axis, keepdims=keepdims)
@@ -270,7 +276,7 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
         or not isinstance(fill_dtype, str)
         or fill_dtype == "bool"
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"fills a tensor of dtype {fill_dtype} with a value of a different dtype"
         )
     zeros = builder.function("zeros_like", tensor, {"dtype": fill_dtype})
@@ -286,7 +292,7 @@ def _pool(function: str) -> Compose:
         size, strides = config.get("pool_size"), config.get("strides")
         padding = config.get("padding", "valid")
         if config.get("data_format") == "channels_first" or not isinstance(padding, str):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 "pools with channels_first data, which TensorFlow does not support on CPUs"
             )
         arguments: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
@@ -317,7 +323,9 @@ def _resize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str
         or config.get("data_format") == "channels_first"
         or not isinstance(method, str)
     ):
-        raise UnsayableError("resizes images with options that tf.image.resize does not have")
+        raise UnsupportedOperationError(
+            "resizes images with options that tf.image.resize does not have"
+        )
     antialias = config.get("antialias") is True
     resized = builder.function(
         "image.resize",
@@ -371,7 +379,7 @@ def put_einsum(
     tensors = [operand for operand in call.args if isinstance(operand, Reference)]
     kinds = {dtypes.of(operand) for operand in tensors}
     if len(kinds) != 1 or not kinds <= set(names_of_dtypes.FLOATS):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "is an Einsum of tensors that do not share a float dtype, which "
             "policytool does not convert"
         )
@@ -383,7 +391,7 @@ def put_einsum(
         or len(tensors) not in (1, 2)
         or any(len(set(part)) != len(part) for part in (*letters, result))
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"is an Einsum with the equation {equation}, which policytool cannot convert to a "
             "product"
         )
@@ -409,7 +417,7 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
     if max(len(gone), len(left), len(right)) <= 1:
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "is an Einsum with batch axes that is not a plain matrix product; policytool does not "
             "convert this"
         )
@@ -455,7 +463,7 @@ def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     :raises UnsayableError: if it does not have exactly these axes
     """
     if set(letters) != set(term.letters):
-        raise UnsayableError("is an Einsum whose result has an axis that no input has")
+        raise UnsupportedOperationError("is an Einsum whose result has an axis that no input has")
     if letters == term.letters:
         return term
     order = [term.letters.index(letter) for letter in letters]

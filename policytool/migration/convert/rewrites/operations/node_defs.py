@@ -21,7 +21,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     FLOAT32,
     LAMBDA,
     SLICING,
-    UnsayableError,
+    UnsupportedOperationError,
 )
 from policytool.model.calls import Call, Reference, Slice
 from policytool.releases import dtypes as names_of_dtypes
@@ -289,7 +289,7 @@ def modernize(network: Network) -> tuple[Network, dict[str, str]]:
             units[unit.name] = (
                 _op_layer(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
             )
-        except UnsayableError as error:
+        except UnsupportedOperationError as error:
             units[unit.name], reasons[unit.name] = unit, str(error)
     modern_network = replace(network, units=tuple(units.values()))
     return _without_packs(modern_network, frozenset(packed)), reasons
@@ -317,7 +317,7 @@ def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
             unit, class_name=SLICING, config={**config, "function": _building.FUNCTION}, calls=calls
         )
     if op not in OPS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls the TensorFlow op {op}, for which no Keras 3 operation is known"
         )
     calls = tuple(_call_of(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
@@ -364,7 +364,7 @@ def _value(key: str, value: Mapping[str, Value]) -> Argument:
         return [int(str(item)) for item in numbers] if isinstance(numbers, list) else None
     if "b" in value:
         return value["b"] is True
-    raise UnsayableError(
+    raise UnsupportedOperationError(
         f"has an attribute {key} that is not a number, text, type or list of numbers"
     )
 
@@ -373,7 +373,7 @@ def _text(encoded: str) -> str:
     try:
         return base64.b64decode(encoded, validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise UnsayableError("has an attribute that is not text") from error
+        raise UnsupportedOperationError("has an attribute that is not text") from error
 
 
 def _inputs(unit: Unit, call: Call) -> list[Argument]:
@@ -402,7 +402,7 @@ def _call_of(
     if REST in known.inputs:
         inputs = [inputs[: len(inputs) - named], *inputs[len(inputs) - named :]]
     if len(inputs) != len(known.inputs):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls the op {op} with {len(inputs)} inputs instead of {len(known.inputs)}"
         )
     arguments = dict(zip(known.inputs, inputs, strict=True))
@@ -413,7 +413,7 @@ def _call_of(
         if attribute in known.attributes:
             arguments[known.attributes[attribute]] = value
         elif attribute in known.needed and value != known.needed[attribute]:
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"calls the op {op} with {attribute}={value}, which no Keras 3 operation supports"
             )
         elif attribute not in known.needed and not (
@@ -422,14 +422,16 @@ def _call_of(
             or attribute.startswith("T")
             or value in _TYPES.values()
         ):
-            raise UnsayableError(f"calls the op {op} with {attribute}, whose meaning is unknown")
+            raise UnsupportedOperationError(
+                f"calls the op {op} with {attribute}, whose meaning is unknown"
+            )
     return Call(args=(first,), kwargs={**arguments, **known.said})
 
 
 def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:
     """Return a call that cuts out a part, whose bounds have to be constants."""
     if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls the op {op} with tensors as bounds, which Keras 3 configs cannot represent"
         )
     if op == "Slice":

@@ -8,7 +8,7 @@ from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import _building, composed_functions
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
-    UnsayableError,
+    UnsupportedOperationError,
 )
 from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import (
@@ -78,7 +78,7 @@ def put(
         or dtypes.of(source) not in names_of_dtypes.FLOATS
         or dtype not in names_of_dtypes.FLOATS
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {unit.class_name}, for which {release_name(loader)} has no "
             "layer"
         )
@@ -96,9 +96,9 @@ def _put(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     if unit.class_name == "GetItem":
-        return _building.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
+        return _building.put_keras2_slicing(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "swaps axes of a tensor of unknown rank; policytool does not convert this"
         )
     if unit.class_name == composed_functions.CLASS_NAME:
@@ -109,18 +109,18 @@ def _put(
         return composed
     row = called_class(unit).row
     if row is None:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {unit.class_name}, for which no TensorFlow function is known"
         )
     function = row.functions[0]
     if not keras_operations.resolves(loader, function):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {unit.class_name}, but {release_name(loader)} cannot find "
             f"tf.{function}"
         )
     arguments = named_arguments_of_operation(row, unit.config, call)
     if arguments is None:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {unit.class_name} with arguments that tf.{function} does "
             "not support"
         )
@@ -137,7 +137,7 @@ def _judge_rest(row: OperationRow, unit: Unit) -> None:
     known = {pair.keras3 for pair in row.pairs if pair.place is Place.CONFIG}
     for key, value in unit.config.items():
         if key not in known and (latest is None or latest.config.get(key) != value):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"applies the operation {unit.class_name} with {key}, which "
                 f"tf.{row.functions[0]} does not support"
             )
@@ -154,9 +154,11 @@ def _call(
     dtype = of_tensors(row, arguments, dtypes.of)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
-        raise UnsayableError(f"applies the operation {row.op} to tensors of unknown dtype")
+        raise UnsupportedOperationError(
+            f"applies the operation {row.op} to tensors of unknown dtype"
+        )
     if row.floats and dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {row.op} to {dtype} tensors, for which tf.{function} returns "
             "different results"
         )
@@ -198,7 +200,7 @@ def _function(
             )
             and dtype not in {*_OF_NUMBERS, None}
         ):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"applies the operation {row.op} to a number and {dtype} tensors, which "
                 "Keras 2 cannot read"
             )
@@ -212,7 +214,7 @@ def _function(
             "math.add", builder.function("math.negative", values[others[0]]), {"y": front}
         )
     if dtype not in _OF_NUMBERS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {row.op} to a number and {dtype} tensors, which Keras 2 "
             "cannot read"
         )
@@ -241,7 +243,7 @@ def _tensor(
         return value.value
     if isinstance(value, bool | int | float):
         return value
-    raise UnsayableError("is called with a value that is neither a tensor nor a number")
+    raise UnsupportedOperationError("is called with a value that is neither a tensor nor a number")
 
 
 def _free(value: Argument) -> Argument:
@@ -251,7 +253,7 @@ def _free(value: Argument) -> Argument:
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     """Return an argument of the operation's config as the function takes it."""
     if any(True for _ in references(value)):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"applies the operation {row.op} with a tensor as {pair.keras3}, which "
             "policytool does not convert"
         )
@@ -263,7 +265,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
         return [value]
     if value is None and pair.default is not None:
         if pair.default is REQUIRED or pair.kind is not ParameterKind.DTYPE:
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"applies the operation {row.op} without {pair.keras3}, which "
                 f"tf.{row.functions[0]} requires"
             )
@@ -277,7 +279,9 @@ def _sizes(cuts: list[Argument]) -> Argument:
     before = 0
     for cut in cuts:
         if not isinstance(cut, int) or cut < before:
-            raise UnsayableError("splits at indices that are negative or not in ascending order")
+            raise UnsupportedOperationError(
+                "splits at indices that are negative or not in ascending order"
+            )
         sizes.append(cut - before)
         before = cut
     return [*sizes, -1]

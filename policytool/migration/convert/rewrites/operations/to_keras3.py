@@ -14,7 +14,7 @@ from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
     OperationBuilder,
-    UnsayableError,
+    UnsupportedOperationError,
 )
 from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
@@ -40,7 +40,7 @@ def _floats(call: Call, dtypes: TensorDtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "calls a TensorFlow function with an input other than a float "
             "tensor; policytool does not convert this"
         )
@@ -60,7 +60,7 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
         not all(isinstance(side, Reference) for side in sides)
         or call.kwargs.get("output_type") is not None
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "multiplies a matrix that is not a tensor in the graph, which "
             "policytool does not convert"
         )
@@ -91,7 +91,7 @@ def _axis(call: Call) -> Value:
         return axis
     if isinstance(axis, list) and all(isinstance(item, int) for item in axis):
         return [item for item in axis if isinstance(item, int)]
-    raise UnsayableError(
+    raise UnsupportedOperationError(
         "calls a TensorFlow function with an axis that is not a number, which "
         "policytool does not convert"
     )
@@ -101,7 +101,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refere
     """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
     order = call.kwargs.get("ord") or _EUCLIDEAN
     if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
-        raise UnsayableError("computes a matrix norm; policytool does not convert this")
+        raise UnsupportedOperationError("computes a matrix norm; policytool does not convert this")
     if order == 2 and call.kwargs.get("axis") is None:  # noqa: PLR2004
         order = _EUCLIDEAN
     config: dict[str, Value] = {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))}
@@ -112,7 +112,9 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refere
             "numpy.Sqrt", (builder.operation("numpy.Sum", (squares,), config),)
         )
     if isinstance(order, bool) or not isinstance(order, int | float):
-        raise UnsayableError(f"computes a norm of order {order}; policytool does not convert this")
+        raise UnsupportedOperationError(
+            f"computes a norm of order {order}; policytool does not convert this"
+        )
     sizes = builder.operation("numpy.Absolute", (x,))
     if order == float("inf"):
         return builder.operation("numpy.Max", (sizes,), config)
@@ -127,7 +129,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> 
     x = _floats(call, dtypes)
     y = call.kwargs.get("y")
     if not isinstance(y, Reference | int | float):
-        raise UnsayableError("subtracts an array; policytool does not convert this")
+        raise UnsupportedOperationError("subtracts an array; policytool does not convert this")
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
@@ -137,7 +139,7 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refer
     if isinstance(terms, Reference):
         terms = [terms]
     if not isinstance(terms, list) or not all(isinstance(term, Reference) for term in terms):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "adds arrays that are not tensors in the graph; policytool does not convert this"
         )
     total: Argument = terms[0]
@@ -146,7 +148,7 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refer
     for term in terms[1:]:
         total = builder.operation("numpy.Add", (total, term))
     if not isinstance(total, Reference):
-        raise UnsayableError("adds an empty list of tensors")
+        raise UnsupportedOperationError("adds an empty list of tensors")
     return total
 
 
@@ -170,11 +172,11 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
         or method not in _METHODS
         or call.kwargs.get("preserve_aspect_ratio")
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"resizes images by {method} or with options that Keras 3 does not have"
         )
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "uses a tensor as the new size of images; policytool does not convert this"
         )
     if dtype != "float32" and method != "nearest":
@@ -194,7 +196,7 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refere
         return None
     x = _floats(call, dtypes)
     if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "uses arrays as the bounds of a clip; policytool does not convert this"
         )
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
@@ -212,7 +214,9 @@ def _like(op: str) -> Compose:
         if dtype is None:
             return None
         if not isinstance(dtype, str) or dtype not in names_of_dtypes.NAMES:
-            raise UnsayableError("creates a tensor with a dtype that Keras 3 does not support")
+            raise UnsupportedOperationError(
+                "creates a tensor with a dtype that Keras 3 does not support"
+            )
         filled = builder.operation(f"numpy.{op}", (call.args[0],))
         return builder.operation("core.Cast", (filled,), {"dtype": dtype})
 
@@ -221,7 +225,7 @@ def _like(op: str) -> Compose:
 
 def _einsum(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     del builder, call, dtypes
-    raise UnsayableError(
+    raise UnsupportedOperationError(
         "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
         "the file cannot load it either"
     )
@@ -239,7 +243,7 @@ def _pool(op: str, rank: str) -> Compose:
         x, padding = _floats(call, dtypes), call.kwargs.get("padding")
         order = call.kwargs.get("data_format") or "NHWC"
         if padding not in {"VALID", "SAME"} or not str(order).endswith("C"):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 "pools with channels_first data or explicit padding, which "
                 "policytool does not convert"
             )
@@ -273,7 +277,7 @@ def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
         windows = []
     if windows:
         return windows if len(windows) > 1 else windows[0]
-    raise UnsayableError("uses pooling windows whose sizes do not match the axes")
+    raise UnsupportedOperationError("uses pooling windows whose sizes do not match the axes")
 
 
 COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
@@ -310,7 +314,7 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes)
     :raises UnsayableError: if no operations compute it
     """
     if unit.class_name == SLICING:
-        return _building.put3(builder, call)
+        return _building.put_keras3_slicing(builder, call)
     function = str(unit.config.get("function"))
     compose = COMPOSED.get(function)
     if compose is not None:
@@ -319,10 +323,14 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes)
             return result
     row = called_class(unit).row
     if row is None:
-        raise UnsayableError(f"calls tf.{function}, for which no Keras 3 operation is known")
+        raise UnsupportedOperationError(
+            f"calls tf.{function}, for which no Keras 3 operation is known"
+        )
     arguments = named_arguments_of_op_layer(row, call)
     if arguments is None:
-        raise UnsayableError(f"calls tf.{function}, but the file does not contain its arguments")
+        raise UnsupportedOperationError(
+            f"calls tf.{function}, but the file does not contain its arguments"
+        )
     return _call(builder, row, arguments, dtypes)
 
 
@@ -335,13 +343,13 @@ def _call(
     known = {pair.tf for pair in row.pairs} | {"name"}
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"calls tf.{row.functions[0]} with {key}, which {row.op} in Keras 3 does not "
                 "support"
             )
     dtype = of_tensors(row, arguments, dtypes.of)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} on {dtype or 'tensors of unknown dtype'}, for which "
             f"{row.op} in Keras 3 returns different results"
         )
@@ -369,7 +377,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     if pair.kind is ParameterKind.SHAPE:
         return shape(value)
     if any(True for _ in references(value)):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} with a tensor as {pair.tf}, which {row.op} in Keras 3 "
             "does not support"
         )
@@ -386,7 +394,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     if pair.kind is ParameterKind.DTYPE and not (
         isinstance(value, str) and value in names_of_dtypes.NAMES
     ):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not support"
         )
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
@@ -400,12 +408,12 @@ def shape(value: Argument) -> Value:
     :raises UnsayableError: where more than one size is left open
     """
     if not isinstance(value, list | tuple):
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "computes its shape from a tensor, which Keras 3 configs cannot represent"
         )
     sizes = [item if isinstance(item, int) else -1 for item in value]
     if sizes.count(-1) > 1:
-        raise UnsayableError(
+        raise UnsupportedOperationError(
             "computes its shape from several tensors, which Keras 3 configs cannot represent"
         )
     return list(sizes)
@@ -416,7 +424,9 @@ def _cuts(sizes: list[Argument]) -> Value:
     total = 0
     for size in sizes[:-1]:
         if not isinstance(size, int) or size < 0:
-            raise UnsayableError("splits by sizes that include -1, which Keras 3 does not support")
+            raise UnsupportedOperationError(
+                "splits by sizes that include -1, which Keras 3 does not support"
+            )
         total += size
         places.append(total)
     return places
@@ -434,20 +444,22 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
         value = value.value
     if isinstance(value, list | tuple):
         if any(True for _ in references(value)):
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"calls tf.{row.functions[0]} with a list of tensors as {pair.tf}, which "
                 "policytool does not convert"
             )
         if pair.kind is ParameterKind.FREE:
             return Constant(value=list(value), dtype=_own(value))
         if dtype is None:
-            raise UnsayableError(
+            raise UnsupportedOperationError(
                 f"calls tf.{row.functions[0]} with an array and tensors of unknown dtype, which "
                 "policytool does not convert"
             )
         return Constant(value=list(value), dtype=dtype)
     if not isinstance(value, Reference | bool | int | float):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is not a tensor")
+        raise UnsupportedOperationError(
+            f"calls tf.{row.functions[0]} with {pair.tf}, which is not a tensor"
+        )
     return value
 
 
