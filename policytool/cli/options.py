@@ -100,7 +100,7 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
     """
     if quiet or not (verbose or "h5py" in sys.modules):
         return
-    from policytool.formats.hdf5 import defects as _hdf5_defects
+    from policytool.formats import hdf5 as _hdf5_defects
 
     version = _hdf5_defects.installed_version()
     if (verbose or _hdf5_defects.is_below_floor(version)) and (

@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from policytool.formats.hdf5 import defects as _hdf5_defects
+from policytool.formats import hdf5 as _hdf5_defects
 from policytool.formats.hdf5 import library as _hdf5
 from tests.conftest import MIXED_H5, MIXED_JSON, run
 from tests.helpers.paths import ROOT

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import HEAD_BYTES, Format
+from policytool.releases import data
 from policytool.support.files import opening
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.base import Probe
+
 
 SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
@@ -90,3 +93,49 @@ FORMAT: Final = Format(
     suffixes=(".h5", ".hdf5"),
     recognise=recognise,
 )
+
+
+SAFE_VERSION: Final = "1.14.4"
+"""
+The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels
+of h5py 3.13 and later have 1.14.6 or a later one.
+"""
+
+
+def installed_version() -> str:
+    """Return the version of the HDF5 library that h5py has."""
+    pass  # merged  # h5py costs 80 ms
+
+    return library.library()
+
+
+def published_defects(version: str) -> tuple[str, ...]:
+    """Return the ids of the defects that a release has, by the first releases without them."""
+    return tuple(
+        defect["id"]
+        for defect in data.read("hdf5_defects")["defects"]
+        if _version_numbers(version) < _version_numbers(defect["fixed_in"])
+    )
+
+
+def defects_warning(version: str) -> str:
+    """
+    Return what is to be said of a version, as a sentence; empty for one without known defects.
+    """
+    defects = published_defects(version)
+    if not defects:
+        return ""
+    advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""
+    return (
+        f"the HDF5 library {version} has published vulnerabilities that a file can trigger "
+        f"({', '.join(defects)}){advice}"
+    )
+
+
+def is_below_floor(version: str) -> bool:
+    """Return whether a release has the hole that a newer h5py would close."""
+    return _version_numbers(version) < _version_numbers(SAFE_VERSION)
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
