@@ -164,9 +164,8 @@ class _Work:
         elif link.kind != h5l.TYPE_HARD:
             raise WriteError(
                 "not-rewritable",
-                (
-                    f"{path_text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"
-                ),
+                f"{path_text(path)} is a user-defined HDF5 link, which cannot be copied to a new "
+                "file",
             )
         elif (copied_path := self._made.get(number := object_address(old, link.name))) is not None:
             new.links.create_hard(link.name, self._new, copied_path, lcpl=link.properties)

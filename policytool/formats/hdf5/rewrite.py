@@ -24,7 +24,13 @@ from policytool.formats.hdf5.datasets import (
     path_text,
 )
 from policytool.formats.hdf5.rebuild import Rebuild, casts_by_address, rebuild
-from policytool.formats.hdf5.rewriting import tensors
+from policytool.formats.hdf5.rewriting.tensors import (
+    DTYPE_ATTRIBUTE,
+    cast_blocks,
+    cast_counts,
+    is_cast,
+    is_scalar,
+)
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError, difference_error
 from policytool.support.files import atomic
@@ -108,7 +114,7 @@ class _Comparison:
             if new_dataset is None:
                 raise difference_error(path_text(where))
             if slot.source is None:
-                if not tensors.is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
+                if not is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
                     raise difference_error(path_text(where))
             elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, new_dataset, where)
@@ -179,8 +185,8 @@ class _Comparison:
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
         cast = self._casts.get(object_address(old))
         if cast is not None:
-            self._attributes(old, new, path, without={tensors.DTYPE_ATTRIBUTE})
-            if not tensors.is_cast(old, new, cast):
+            self._attributes(old, new, path, without={DTYPE_ATTRIBUTE})
+            if not is_cast(old, new, cast):
                 raise difference_error(path_text(path))
             return
         self._attributes(old, new, path)
@@ -298,9 +304,7 @@ def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
 
 
 def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
-    return all(
-        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.cast_blocks(old)
-    )
+    return all(_freeze_block(old, block) == _freeze_block(new, block) for block in cast_blocks(old))
 
 
 def _freeze_block(dataset: h5d.DatasetID, block: Slab) -> object:
@@ -365,10 +369,7 @@ def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     """Return what casts would do to the values of an open file."""
     casts_by_address(opened.root, changes.casts)  # makes sure that they are all there
     datasets = {path: dataset_at(opened.root, path) for path in changes.casts}
-    return {
-        cast.tensor: tensors.cast_counts(datasets[path], cast)
-        for path, cast in changes.casts.items()
-    }
+    return {cast.tensor: cast_counts(datasets[path], cast) for path, cast in changes.casts.items()}
 
 
 def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
