@@ -7,12 +7,18 @@ Everything else is copied by HDF5 as it is stored: chunks are not decompressed, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from h5py import h5d, h5g, h5l, h5o
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5s, h5t
 
-from policytool.formats.hdf5 import attributes
+from policytool.formats import casting
+from policytool.formats.casting import Counts
+from policytool.formats.hdf5 import attributes, datasets
+from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.datasets import (
     Link,
     dataset_at,
@@ -21,15 +27,221 @@ from policytool.formats.hdf5.datasets import (
     object_address,
     path_text,
 )
-from policytool.formats.hdf5.rewriting import tensors
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, StateSlot
+    from policytool.formats.hdf5.datasets import Slab
     from policytool.formats.hdf5.storage import OpenHdf5
+
+
+BLOCK: Final = 16 * 2**20
+"""The most that is held of a tensor at once."""
+
+DTYPE_ATTRIBUTE: Final = b"dtype"
+"""
+The attribute in which Keras 3 names a dtype that HDF5 has no type for
+(keras/src/saving/saving_lib.py, ``H5Entry``).
+"""
+
+_BFLOAT16_BYTES: Final = 2
+_BFLOAT16_EXPONENT_BITS: Final = 8
+_LARGEST_CHUNK: Final = 16 * 2**20
+"""Values of a chunk, which is read whole; h5py makes them of 1 MiB, and Keras asks for none."""
+
+_LARGEST_COMPACT: Final = 64_000
+"""A compact dataset lies in its object header, whose messages hold less than 64 KiB."""
+
+
+def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast) -> Counts:
+    """
+    Create a dataset with the values of ``source`` in another dtype, and with its layout, filters
+    and attributes.
+
+    :raises WriteError: if the source does not match the plan.
+    """
+    check_cast(source, cast)
+    properties, space = source.get_create_plist(), source.get_space()
+    properties.set_obj_track_times(False)  # as h5py writes them: the same input makes the same file
+    kind = _type(cast.after)
+    if (
+        properties.get_layout() == h5d.COMPACT
+        and space.get_simple_extent_npoints() * kind.get_size() > _LARGEST_COMPACT
+    ):
+        properties.set_layout(h5d.CONTIGUOUS)
+    if properties.get_layout() == h5d.CHUNKED:
+        properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
+    dataset = h5d.create(group, name, kind, space, dcpl=properties)
+    attributes.copy(source, dataset, without={DTYPE_ATTRIBUTE})
+    if cast.after == casting.BFLOAT16:
+        h5py.Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = cast.after
+    counts = Counts()
+    for block in cast_blocks(source):
+        values, counted = casting.cast(
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
+        )
+        _write(dataset, block, values)
+        counts += counted
+    return counts
+
+
+def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
+    """
+    Return what a cast would do to the values.
+
+    :raises WriteError: where the source is not what the plan says.
+    """
+    check_cast(source, cast)
+    counts = (
+        casting.cast(
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
+        )[1]
+        for block in cast_blocks(source)
+    )
+    return sum(counts, Counts())
+
+
+def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
+    """Return whether a dataset contains exactly the cast values of ``source``."""
+    if (
+        stored_dtype(dataset) != cast.after
+        or dataset.shape != source.shape
+        or h5a.exists(dataset, DTYPE_ATTRIBUTE) != (cast.after == casting.BFLOAT16)
+    ):
+        return False
+    return all(
+        casting.cast(
+            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
+        )[0].tobytes()
+        == datasets.read_slab(dataset, block, cast.after).tobytes()
+        for block in cast_blocks(source)
+    )
+
+
+def create_scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
+    """Create a scalar dataset."""
+    is_bfloat16 = dtype == casting.BFLOAT16
+    array = (
+        np.array(value, dtype=casting.DTYPES[dtype]).view("V2")
+        if is_bfloat16
+        else np.array(value, dtype=dtype)
+    )
+    kind = _type(dtype) if dtype in casting.DTYPES else h5t.py_create(array.dtype, logical=True)
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    dataset = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
+    dataset.write(h5s.ALL, h5s.ALL, array)
+    if is_bfloat16:
+        h5py.Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype
+
+
+def is_scalar(dataset: h5d.DatasetID, dtype: str, value: float) -> bool:
+    """Return whether a dataset is a scalar with this dtype and value."""
+    if dataset.shape != ():
+        return False
+    if dtype == casting.BFLOAT16:
+        expected = np.array(value, dtype=casting.DTYPES[dtype])
+        return (
+            stored_dtype(dataset) == dtype
+            and datasets.read_slab(dataset, ((), ()), dtype).tobytes() == expected.tobytes()
+        )
+    array = np.zeros((), dtype=dataset.dtype)
+    dataset.read(h5s.ALL, h5s.ALL, array)
+    return bool(
+        dataset.dtype == np.dtype(dtype)
+        and array.tobytes() == np.array(value, dtype=dtype).tobytes()
+    )
+
+
+def check_cast(source: h5d.DatasetID, cast: Cast) -> None:
+    """
+    Check that a dataset matches the plan and can be cast.
+
+    :raises WriteError: if it has another dtype, stores its values elsewhere, or is too large.
+    """
+    where = "/".join(cast.tensor)
+    dtype = stored_dtype(source)
+    if dtype != cast.before:
+        raise WriteError(
+            "source-changed",
+            f"stores {where} as {dtype or 'another type'}, but the plan expects "
+            f"{cast.before}; run again with --dry-run",
+        )
+    if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
+        raise WriteError(
+            "not-rewritable",
+            f"{where} cannot be cast to {cast.through or cast.after}: only floats can be cast",
+        )
+    properties = source.get_create_plist()
+    if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
+        raise WriteError(
+            "not-rewritable", f"{where} stores its values in another file, which was not read"
+        )
+    if excess := _hdf5.inflation(source):
+        raise WriteError("not-rewritable", f"{where} was not read: its {excess}")
+    if (
+        properties.get_layout() == h5d.CHUNKED
+        and math.prod(properties.get_chunk()) > _LARGEST_CHUNK
+    ):
+        raise WriteError(
+            "not-rewritable",
+            f"{where} has chunks of {math.prod(properties.get_chunk())} values; the "
+            f"maximum is {_LARGEST_CHUNK}",
+        )
+
+
+def stored_dtype(dataset: h5d.DatasetID) -> str | None:
+    """Return Keras' name of a stored float dtype; None for other types."""
+    kind = dataset.get_type()
+    size = kind.get_size()
+    match kind.get_class():
+        case h5t.FLOAT if (
+            size == _BFLOAT16_BYTES and kind.get_fields()[2] == _BFLOAT16_EXPONENT_BITS
+        ):
+            return casting.BFLOAT16
+        case h5t.FLOAT if f"float{8 * size}" in casting.DTYPES:
+            return f"float{8 * size}"
+        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(
+            dataset, DTYPE_ATTRIBUTE
+        ) in {
+            None,
+            casting.BFLOAT16.encode(),
+        }:
+            return casting.BFLOAT16
+    return None
+
+
+def cast_blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
+    """
+    Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it
+    has some.
+    """
+    if dataset.shape is None:
+        return
+    chunk = _hdf5.chunk_shape(dataset)
+    largest = BLOCK // 8  # as float64, the widest there is
+    if chunk:
+        largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
+    step = datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest)
+    yield from datasets.cover(dataset.shape, step)
+
+
+def _type(dtype: str) -> h5t.TypeID:
+    if dtype == casting.BFLOAT16:
+        return h5t.py_create(np.dtype("V2"), logical=True)
+    return {"float16": h5t.IEEE_F16LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}[dtype]
+
+
+def _write(dataset: h5d.DatasetID, block: Slab, values: np.ndarray[Any, Any]) -> None:
+    plain = np.ascontiguousarray(values).reshape(values.shape)
+    is_bfloat16 = plain.dtype == casting.DTYPES[casting.BFLOAT16]
+    dataset.write(
+        *datasets.spaces(dataset, block),
+        plain.view("V2") if is_bfloat16 else plain,
+        mtype=dataset.get_type() if is_bfloat16 else None,
+    )
 
 
 STATE: str = "optimizer"
@@ -73,7 +285,7 @@ def casts_by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -
                 "source-changed",
                 f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
             )
-        tensors.check_cast(dataset, cast)
+        check_cast(dataset, cast)
         other = casts_by_object.setdefault(object_address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(
@@ -135,7 +347,7 @@ class _Work:
             self._target.storage.check()
             group, name = self._group(slot.tensor[:-1]), slot.tensor[-1].encode()
             if slot.source is None:
-                tensors.create_scalar(group, name, slot.dtype or "float32", slot.value or 0.0)
+                create_scalar(group, name, slot.dtype or "float32", slot.value or 0.0)
                 continue
             dataset = dataset_at(self._old, slot.source)
             if dataset is None:
@@ -196,7 +408,7 @@ class _Work:
         where = name.decode("utf-8", "replace")
         cast = self._casts.get(object_address(dataset))
         if cast is not None:
-            self.counts[cast.tensor] = tensors.cast_into(dataset, group, name, cast)
+            self.counts[cast.tensor] = cast_into(dataset, group, name, cast)
             return
         attributes.refuse_references(dataset.get_type(), where)
         h5o.copy(dataset, b".", group, name, **({} if link is None else {"lcpl": link.properties}))

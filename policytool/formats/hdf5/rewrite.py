@@ -23,13 +23,15 @@ from policytool.formats.hdf5.datasets import (
     object_address,
     path_text,
 )
-from policytool.formats.hdf5.rebuild import Rebuild, casts_by_address, rebuild
-from policytool.formats.hdf5.rewriting.tensors import (
+from policytool.formats.hdf5.rebuild import (
     DTYPE_ATTRIBUTE,
+    Rebuild,
     cast_blocks,
     cast_counts,
+    casts_by_address,
     is_cast,
     is_scalar,
+    rebuild,
 )
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError, difference_error

@@ -466,7 +466,7 @@ def test_tensors_of_many_blocks_are_cast_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks end within rows, at chunks, and at the end."""
-    monkeypatch.setattr("policytool.formats.hdf5.rewriting.tensors.BLOCK", 8 * 40)
+    monkeypatch.setattr("policytool.formats.hdf5.rebuild.BLOCK", 8 * 40)
     path = h5_model(tmp_path / "model.h5", sequential())
     values = np.random.default_rng(0).normal(size=(7, 11, 13)).astype("float32")
     with h5py.File(path, "r+") as file:
