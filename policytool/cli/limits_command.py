@@ -8,8 +8,8 @@ from policytool.cli import options
 from policytool.cli.arguments import ReferenceArguments
 from policytool.cli.command import declare_command
 from policytool.cli.exit_codes import Exit
+from policytool.reports.fields import json_text
 from policytool.reports.layout import wrap
-from policytool.reports.reporter import json_text
 from policytool.support.limits import BYTES, LIMITS
 
 

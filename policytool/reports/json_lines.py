@@ -21,9 +21,9 @@ from policytool.reports.fields import (
     definitions,
     either,
     first_fields,
+    json_text,
     text_type,
 )
-from policytool.reports.reporter import json_text
 from policytool.reports.shared_fields import FAILURE
 from policytool.support.text.jsontext import ABSENT
 

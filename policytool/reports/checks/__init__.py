@@ -14,8 +14,8 @@ from policytool.reports.checks._page import (
     side_caveats,
     side_words,
 )
-from policytool.reports.checks._tables import metric_sentence
-from policytool.reports.checks._verdict import Checks, headline
+from policytool.reports.checks._tables import metric_sentence, metric_value
+from policytool.reports.checks._verdict import Checks, headline, migrate_command
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
@@ -34,6 +34,8 @@ __all__ = [
     "input_caveats",
     "input_words",
     "metric_sentence",
+    "metric_value",
+    "migrate_command",
     "overflow_reasons",
     "page",
     "side_caveats",

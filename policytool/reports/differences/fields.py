@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +32,7 @@ from policytool.reports.shared_fields import FORMAT, NOTE, WRITER, failures_fiel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.commands.diff import DiffOutcome
     from policytool.comparison.result import (
         Comparison,
         LayerPair,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
         VariablePair,
     )
     from policytool.model.model import Variable
-    from policytool.reports.differences import Differences
 
 _PRESENCE: Final = choice_of(
     Presence, name="presence", text="Which of the two models contains the item."
@@ -294,6 +295,15 @@ _COMPARISON: Final[Record[ListedComparison]] = Record(
         ),
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """A comparison, and how much of it to show."""
+
+    outcome: DiffOutcome
+    everything: bool = False
+    """Whether to show what is equal, and what is only spelled differently."""
 
 
 def _listed(differences: Differences) -> ListedComparison | None:

@@ -19,12 +19,12 @@ from policytool.reports.fields import (
     choice_of,
     fields_of,
     items,
+    json_text,
     nullable,
     streamed,
     text_type,
 )
 from policytool.reports.findings._page import rules_of, totals, with_fingerprints
-from policytool.reports.reporter import json_text
 from policytool.reports.rows import row_columns, row_values
 from policytool.reports.shared_fields import (
     ADDRESS,
