@@ -1,1 +1,0 @@
-"""HDF5 rewritten without decoding what does not change: attributes, objects, raw chunks."""
