@@ -219,8 +219,8 @@ def _check_same_run(first: ShardReport, other: ShardReport) -> None:
         raise MergeError(f"reports {a} and {b} are from runs with different options")
     if first.step != other.step or (first.shard is None) != (other.shard is None):
         raise MergeError(
-            f"report {a} is from {_shard_words(first)}, but {b} is from {_shard_words(other)}; use the same N "
-            "in --shard I/N for all shards"
+            f"report {a} is from {_shard_words(first)}, but {b} is from {_shard_words(other)}; "
+            "use the same N in --shard I/N for all shards"
         )
 
 

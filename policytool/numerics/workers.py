@@ -292,8 +292,8 @@ class Worker:
         except OSError as error:
             self.close()
             message = (
-                f"{self._message_prefix}{python} cannot be run ({error.strerror or error}); specify an "
-                f"interpreter that has TensorFlow: {self._option}"
+                f"{self._message_prefix}{python} cannot be run ({error.strerror or error}); "
+                f"specify an interpreter that has TensorFlow: {self._option}"
             )
             raise WorkerError("no-python", message, ended=True) from error
         self._stack.callback(lambda: child.end(0 if interrupts.is_interrupted() else GRACE))

@@ -36,8 +36,7 @@ def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     Return why a layer of the class cannot be built or run under a policy, whatever its arguments;
     None where it can.
 
-    Trouble that goes away with another initialiser is not the class's own: :func:`initializer_failure` tells
-    of it.
+    Failures that another initializer avoids are those of :func:`initializer_failure`.
     """
     cases = _cases(library, class_name)
     plain = cases.get(class_name)

@@ -58,8 +58,9 @@ def cells(line: str) -> list[str]:
 @THOROUGH
 @given(models(), st.booleans())
 def test_every_row_has_as_many_cells_as_the_header(
-    selected: SelectedInspection, variables: bool
-) -> None:  # noqa: FBT001
+    selected: SelectedInspection,
+    variables: bool,  # noqa: FBT001
+) -> None:
     """Whatever the names, no cell begins another one or ends the table."""
     text = MARKDOWN.render(selected, View(variables=variables))
     (model,) = selected.inspection.models

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 Value: TypeAlias = (
-    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | SerializedObject | Policy | PolicyMap "
-    "| None"
+    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | SerializedObject "
+    "| Policy | PolicyMap | None"
 )
 """What stands in a config: JSON, with objects in their places."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..library import Library
 
-    Flow = Mapping[int, "Passed"]
+    Flow = Mapping[int, "PassedValues"]
     """Position of an input to what became of its values."""
     from .slots import Slot
 
