@@ -85,9 +85,7 @@ def json_reporter(report: Report[Value], *, ascii_only: bool = False) -> Reporte
     """
 
     def pieces(value: Value, view: View) -> Iterator[str]:
-
-        unicode = view.unicode and not ascii_only
-        return json_pieces(report.values(value), unicode=unicode)
+        return json_pieces(report.values(value), unicode=view.unicode and not ascii_only)
 
     return streaming_reporter("json", pieces)
 

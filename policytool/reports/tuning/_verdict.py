@@ -15,8 +15,7 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.objectives import GRADIENT_ERROR
 from policytool.numerics.tuning.results import Ending
-from policytool.reports import shell
-from policytool.reports.checks._verdict import migrate_command
+from policytool.reports import checks, shell
 from policytool.reports.page import Sentence, Tone, Verdict
 from policytool.reports.words import figure, many, share
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-_DIGITS: Final = 5
 NOT_FINITE: Final = "NaN/Inf"
 
 
@@ -114,11 +112,6 @@ def limit_words(excess: float, error: float | None, failure: str | None = None) 
     return times(excess)
 
 
-def metric_value(value: float) -> str:
-    """Return a metric with the digits in which models differ."""
-    return f"{value:.{_DIGITS}g}"
-
-
 def _parts(tuning: Tuning, trial: Trial) -> Iterator[_ReachedPart]:
     objective = tuning.objective
     if trial.error is None:
@@ -162,11 +155,11 @@ def _is_tolerance_only(objective: Objective) -> bool:
 def _metric_part(tuning: Tuning, goal: MetricOptions, value: float) -> _ReachedPart:
     score = tuning.metric
     if score is None:
-        return _ReachedPart(f"{goal.metric} {metric_value(value)}", is_met=True)
+        return _ReachedPart(f"{goal.metric} {checks.metric_value(value)}", is_met=True)
     worst = score.worst
     return _ReachedPart(
-        f"{score.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
-        f"{figure(worst.max_drop)} worse allowed",
+        f"{score.name} {checks.metric_value(value)} ({checks.metric_value(worst.reference)} in "
+        f"float32), at most {figure(worst.max_drop)} worse allowed",
         is_met=score.passed,
     )
 
@@ -294,7 +287,7 @@ def command(tunings: Tunings) -> tuple[str, ...]:
     plan = _plan(tunings.arguments)
     if plan is not None and migration is not None:
         return ("policytool", "migrate", "--plan", plan, *output)
-    return (*migrate_command(tuning.reference.path, tuning.options), *output)
+    return (*checks.migrate_command(tuning.reference.path, tuning.options), *output)
 
 
 def _output(migration: Migration | None) -> tuple[str, ...]:
