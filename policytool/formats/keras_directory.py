@@ -120,7 +120,7 @@ def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
 
     names = [file.name for file in path.iterdir() if file.is_file()]
     texts = _members.text_changes(names, changes)
-    rebuilds = _members.rebuilds(names, lambda name: storage.reading(path / name), changes)
+    rebuilds = _members.member_rebuilds(names, lambda name: storage.reading(path / name), changes)
 
     def weights_change(rebuild: Rebuild) -> Hdf5Change:
         return Hdf5Change(rebuild=lambda _: rebuild)

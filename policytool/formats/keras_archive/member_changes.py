@@ -43,7 +43,7 @@ def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChang
     return {part: TextChange(part=part, edits=edits[part]) for part in sorted(edits)}
 
 
-def rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
+def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
     """
     Return how each changed weights file is rebuilt, by its name.
 

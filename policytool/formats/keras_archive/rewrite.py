@@ -123,7 +123,7 @@ class _Source:
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""
-        return _members.rebuilds(self._archive.namelist(), self.weights, changes)
+        return _members.member_rebuilds(self._archive.namelist(), self.weights, changes)
 
     @contextmanager
     def weights(self, name: str) -> Iterator[OpenHdf5]:
