@@ -21,7 +21,7 @@ _COLLECTION: Final = b"saved_model_assets"
 _TYPE: Final = b"/tensorflow.AssetFileDef"
 
 
-def assets(graph: Any) -> tuple[Any, ...]:
+def assets_of(graph: Any) -> tuple[Any, ...]:
     """
     Return the assets of a ``MetaGraph``, each an ``AssetFile``. TensorFlow 1 stores them in a
     collection, which TensorFlow reads only if the field ``assets`` is empty.
@@ -45,7 +45,7 @@ def assets(graph: Any) -> tuple[Any, ...]:
 
 def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
     """Yield the assets that lie outside a model's directory, by their names or by a link."""
-    for name in sorted({text(asset.filename) for graph in graphs for asset in assets(graph)}):
+    for name in sorted({text(asset.filename) for graph in graphs for asset in assets_of(graph)}):
         if leads_out(name):
             yield escaping_asset(name, f"is outside {ASSETS}")
         elif probe.leads_out(probe.path / ASSETS / name):

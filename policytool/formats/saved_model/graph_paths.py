@@ -369,7 +369,8 @@ class _Paths:
     @cached_property
     def _assets(self) -> frozenset[str]:
         return frozenset(
-            text(asset.tensor.name).partition(":")[0] for asset in graph_assets.assets(self.graph)
+            text(asset.tensor.name).partition(":")[0]
+            for asset in graph_assets.assets_of(self.graph)
         )
 
     @cached_property

@@ -154,7 +154,7 @@ class TableReader:
         return self._texts[source, inverts]
 
     def _lines(self, number: int) -> Sequence[str] | None:
-        assets = graph_assets.assets(self.graph)
+        assets = graph_assets.assets_of(self.graph)
         name = text(assets[number].filename) if 0 <= number < len(assets) else ""
         if not name or leads_out(name) or self.probe.leads_out(self.probe.path / ASSETS / name):
             return None
