@@ -43,7 +43,7 @@ _NODE_METADATA: Final = 5
 """Fields of Keras' SavedMetadata and SavedObject."""
 
 
-def texts(path: Path, file: str) -> Mapping[str, str]:
+def file_texts(path: Path, file: str) -> Mapping[str, str]:
     """
     Return the metadata in the file at ``path``, by part.
 
@@ -115,7 +115,7 @@ class MetadataChange:
             )
         expected.update(edit_texts(expected, self.edits))
         try:
-            written_texts = texts(draft, self.file)
+            written_texts = file_texts(draft, self.file)
         except WriteError as error:
             raise difference_error(self.file) from error
         for part in expected.keys() | written_texts.keys():

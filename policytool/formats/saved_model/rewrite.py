@@ -27,7 +27,7 @@ def texts(path: Path) -> Mapping[str, str]:
         part: text
         for file in _FILES
         if (path / file).is_file()
-        for part, text in _metadata.texts(path / file, file).items()
+        for part, text in _metadata.file_texts(path / file, file).items()
     }
 
 
