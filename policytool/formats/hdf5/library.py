@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.hdf5.group_links import Link
-    from policytool.formats.keras_archive.window import Window
+    from policytool.support.files.random_access import SeekableStream
     from policytool.support.files.remote_path import AnyPath
 
     _Below = tuple[h5g.GroupID, tuple[str, ...], int]
@@ -119,7 +119,7 @@ class Contents:
 
 
 @contextmanager
-def open_checked(probe: Probe, source: AnyPath | Window, what: str = "") -> Iterator[h5py.File]:
+def open_checked(probe: Probe, source: AnyPath | SeekableStream, what: str = "") -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
 
@@ -149,7 +149,7 @@ def close(file: h5py.File | BinaryIO) -> None:
         file.close()
 
 
-def open_file(probe: Probe, source: AnyPath | Window, what: str = "") -> h5py.File:
+def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") -> h5py.File:
     """
     Return HDF5 opened for reading, without file locks; the caller closes it.
 

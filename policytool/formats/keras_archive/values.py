@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import TYPE_CHECKING
 
-from policytool.formats.hdf5 import library
-from policytool.formats.hdf5.datasets import KerasValues, UnreadValues, reason_not_to_read
 from policytool.formats.keras_archive import read as keras_zip
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard
@@ -25,6 +22,11 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
 
     :raises ModelFileError: where its weights are truncated or damaged where they begin.
     """
+    import zipfile
+
+    from policytool.formats.hdf5 import library
+    from policytool.formats.hdf5.datasets import KerasValues, UnreadValues, reason_not_to_read
+
     if reason := reason_not_to_read((probe.path,), document):
         return UnreadValues(reason)
     stack.enter_context(crash_guard.limited_memory())
