@@ -18,7 +18,7 @@ from policytool.formats import Probe
 from policytool.formats.document import Document
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5 import storage
-from policytool.formats.keras_archive import values as keras_values
+from policytool.formats.keras_archive import read as keras_values
 from policytool.formats.writing import Companions
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic

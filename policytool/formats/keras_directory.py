@@ -61,7 +61,7 @@ def whole(path: AnyPath) -> AnyPath | None:
 def read(probe: Probe) -> Document:
     """Return the document of the directory."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
-    from policytool.formats.keras_archive import parts as _keras
+    from policytool.formats.keras_archive import read as _keras
 
     texts = {
         name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)

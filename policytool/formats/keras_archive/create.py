@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.keras_archive import file_names
-from policytool.formats.keras_archive import parts as layout
+from policytool.formats.keras_archive import read as layout
 from policytool.formats.writers import Creator, ascii_json, flat, read_back, walk_order
 from policytool.support.files import atomic
 

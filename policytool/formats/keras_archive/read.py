@@ -18,24 +18,143 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats.document import Document, Observation
+from policytool.formats.base import Probe, parse_json
+from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.formats.keras_archive import file_names
-from policytool.formats.keras_archive import parts as _keras
-from policytool.formats.keras_archive.window import BLOCK, Window
+from policytool.formats.keras_archive.file_names import CONFIG, METADATA
+from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 from policytool.support import limits, steps
 from policytool.support.files import opening
-from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
-from policytool.support.processes import leftovers
+from policytool.support.processes import crash_guard, leftovers
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import ExitStack
 
-    from policytool.formats.base import Probe
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
+    from policytool.formats.stored_values import Values
+    from policytool.support.files.random_access import PositionedRead
     from policytool.support.limits import Limit
+    from policytool.support.text.jsontext import Json
+
+
+def read_parts(
+    probe: Probe, texts: dict[str, bytes], observations: list[Observation]
+) -> dict[str, Json]:
+    """Return the JSON of a model's members by their names."""
+    if CONFIG not in texts:
+        raise probe.failure(
+            "no-config",
+            f"has no {CONFIG}; expected a .keras model, which contains {CONFIG}, {METADATA} "
+            "and model.weights.h5",
+        )
+    return {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
+
+
+def needs_layer_names(parts: Mapping[str, Json]) -> bool:
+    """Return whether the config does not list the layers of the model."""
+    config = parts[CONFIG]
+    return (
+        isinstance(config, dict) and not layer_facts(str(keras_objects.class_of(config))).is_model
+    )
+
+
+def document(
+    probe: Probe,
+    parts: Mapping[str, Json],
+    weights: Sequence[Contents],
+    observations: list[Observation],
+    arrays: Sequence[tuple[str, Arrays]] = (),
+) -> Document:
+    """
+    Return the document of one model.
+
+    :param parts: its JSON parts by name
+    :param weights: the contents of its HDF5 weights files
+    :param arrays: its weights in NumPy's format, with the names of the files
+    """
+    metadata = parts.get(METADATA)
+    version = metadata.get("keras_version") if isinstance(metadata, dict) else None
+    tensors: list[Tensor] = []
+    names: dict[str, str] = {}
+    for contents in weights:
+        tensors += contents.tensors
+        names |= contents.names
+        observations += contents.observations
+    if arrays:
+        from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
+
+        observations += npz.observations(arrays, read_by_keras=not weights)
+        tensors += (
+            ()
+            if weights
+            else [tensor for _, file_arrays in arrays for tensor in file_arrays.tensors]
+        )
+    known = bool(weights) or not any(file_arrays.pickles for _, file_arrays in arrays)
+    return Document(
+        path=probe.shown,
+        format="keras",
+        parts=parts,
+        config_part=CONFIG,
+        layout=Layout.OBJECT_PATHS,
+        tensors=tuple(tensors) if known else None,
+        layer_names=names,
+        writer=Writer(keras=version if isinstance(version, str) else None),
+        observations=tuple(observations),
+    )
+
+
+BLOCK: Final = 2048
+"""Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
+
+
+class Window(SeekableStream):
+    """
+    A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
+
+    h5py over ``zipfile``'s own file object reads from the member's start again at each backward
+    seek.
+
+    :param least: bytes that are read at once, at least
+    """
+
+    def __init__(self, read: PositionedRead, offset: int, size: int, *, least: int = BLOCK) -> None:
+        super().__init__(size)
+        self._read = read
+        self._offset = offset
+        self._least = least
+        self._block = b""
+        self._block_start = 0
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """
+        Fill ``buffer`` from the window, never beyond its end.
+
+        HDF5 reads metadata in many small pieces that lie close together, so one block is kept.
+        """
+        if self._position >= self._size:
+            return 0
+        start = self._position - self._block_start
+        end = start + len(buffer)
+        if start < 0 or end > len(self._block):
+            self._block_start = self._position
+            count = min(max(len(buffer), self._least), max(0, self._size - self._position))
+            self._block = self._read(count, self._offset + self._position)
+            start, end = 0, len(buffer)
+        piece = self._block[start:end]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Return so many bytes at an offset, fewer at the window's end."""
+        return self._read(max(0, min(count, self._size - offset)), self._offset + offset)
+
 
 _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
@@ -78,9 +197,9 @@ def read(probe: Probe) -> Document:
             for name in (file_names.CONFIG, file_names.METADATA)
             if name in members
         }
-        parts = _keras.read_parts(probe, texts, observations)
+        parts = read_parts(probe, texts, observations)
         vocabularies = _vocabularies(probe, archive, members)
-        named = _keras.needs_layer_names(parts)
+        named = needs_layer_names(parts)
         weights = [
             _walk(probe, archive, info, stream, named=named)
             for info in _checked_weights(probe, weights_members(archive))
@@ -89,9 +208,7 @@ def read(probe: Probe) -> Document:
             (info.filename, _arrays(probe, archive, info, stream))
             for info in _checked_weights(probe, npz_members(archive))
         ]
-    return replace(
-        _keras.document(probe, parts, weights, observations, arrays), vocabularies=vocabularies
-    )
+    return replace(document(probe, parts, weights, observations, arrays), vocabularies=vocabularies)
 
 
 @contextmanager
@@ -379,3 +496,29 @@ def _arrays(
         else io.BufferedReader(source) as file,
     ):
         return npz.read_arrays(probe, file, info.filename)
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """
+    Open the values of an archive.
+
+    :raises ModelFileError: where its weights are truncated or damaged where they begin.
+    """
+    import zipfile
+
+    from policytool.formats.hdf5 import library
+    from policytool.formats.hdf5.datasets import KerasValues, UnreadValues, reason_not_to_read
+
+    if reason := reason_not_to_read((probe.path,), document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.limited_memory())
+    stream = opening.regular_stream(probe.path)
+    stack.callback(library.close, stream)
+    files = []
+    with zip_failures(probe):
+        archive = stack.enter_context(zipfile.ZipFile(stream))
+        for info in weights_members(archive):
+            source = stack.enter_context(weights_source(probe, archive, info, stream))
+            files.append(library.open_file(probe, source, info.filename))
+            stack.callback(library.close, files[-1])
+    return KerasValues(files)

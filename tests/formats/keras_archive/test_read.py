@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import policytool
-from policytool.formats.keras_archive.window import Window
+from policytool.formats.keras_archive.read import Window
 from tests.conftest import MIXED_KERAS
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import FIXTURES
