@@ -10,12 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import ASSETS, Format, escaping_asset
-from policytool.formats.keras_archive.file_names import (
-    CONFIG,
-    METADATA,
-    NPZ_SUFFIX,
-    WEIGHTS_SUFFIX,
-)
+from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.support import limits
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath

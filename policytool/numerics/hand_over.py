@@ -40,7 +40,7 @@ from policytool.formats.checkpoint import INDEX, shard_prefix
 from policytool.formats.checkpoint import whole as whole_checkpoint
 from policytool.formats.document import Layout
 from policytool.formats.edits import WriteOptions
-from policytool.formats.keras_archive.file_names import NPZ_SUFFIX, WEIGHTS_SUFFIX
+from policytool.formats.keras_archive import NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.formats.sharded_weights import SUFFIX as SHARD_MAP_SUFFIX
 from policytool.model import reading, untrusted_code
 from policytool.support import steps

@@ -9,6 +9,7 @@ from policytool.formats.base import Format
 if TYPE_CHECKING:
     from policytool.formats.base import Probe
 
+
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -28,3 +29,14 @@ FORMAT: Final = Format(
     suffixes=(".keras",),
     recognise=recognise,
 )
+
+
+CONFIG: Final = "config.json"
+METADATA: Final = "metadata.json"
+WEIGHTS_SUFFIX: Final = ".weights.h5"
+"""
+``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write.
+"""
+
+NPZ_SUFFIX: Final = ".weights.npz"
+"""``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import keras_archive
 from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild
-from policytool.formats.keras_archive import file_names
 from policytool.formats.writers import TextChange
 from policytool.formats.writing import WriteError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Open = Callable[[str], AbstractContextManager[OpenHdf5]]
     """Opens a weights file by its name."""
 
-_TEXTS: Final = (file_names.CONFIG, file_names.METADATA)
+_TEXTS: Final = (keras_archive.CONFIG, keras_archive.METADATA)
 
 
 def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
@@ -57,7 +57,7 @@ def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Ma
     casts: dict[str, dict[tuple[str, ...], Cast]] = {}
     holders: list[str] = []
     weights = sorted(
-        {name for name in names if name.endswith(file_names.WEIGHTS_SUFFIX) and "/" not in name}
+        {name for name in names if name.endswith(keras_archive.WEIGHTS_SUFFIX) and "/" not in name}
     )
     for name in weights:
         with opening(name) as opened:
