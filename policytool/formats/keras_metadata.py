@@ -183,7 +183,7 @@ def rewriter() -> Rewriter:
 
 def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return what changes in the file."""
-    from policytool.formats.saved_model.metadata import MetadataChange
+    from policytool.formats.saved_model.rewrite import MetadataChange
     from policytool.formats.writers import refuse_casts
 
     refuse_casts(path, changes.casts)

@@ -5,17 +5,227 @@ other file stays byte for byte.
 
 from __future__ import annotations
 
+import mmap
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.saved_model import metadata as _metadata
 from policytool.formats.saved_model.files import GRAPH, KERAS
-from policytool.formats.saved_model.metadata import MetadataChange
 from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
-from policytool.formats.writing import WriteError
+from policytool.formats.writing import WriteError, difference_error
+from policytool.support import limits
+from policytool.support.files import atomic, opening
+from policytool.support.files.byte_ranges import Range, equal
+from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from policytool.formats.edits import Counted, Edit
+    from policytool.support.text.protobuf_splice import Span, Splice
+
+
+_META_GRAPHS: Final = 2
+_OBJECT_GRAPH: Final = 7
+_OBJECTS: Final = 1
+_USER_OBJECT: Final = 4
+_USER_METADATA: Final = 3
+"""
+Fields of SavedModel, MetaGraphDef, SavedObjectGraph, SavedObject and SavedUserObject, in this
+order.
+"""
+
+_NODES: Final = 1
+_NODE_ID: Final = 2
+_NODE_METADATA: Final = 5
+"""Fields of Keras' SavedMetadata and SavedObject."""
+
+
+def file_texts(path: Path, file: str) -> Mapping[str, str]:
+    """
+    Return the metadata in the file at ``path``, by part.
+
+    :param file: which of a SavedModel's files it is: :data:`GRAPH` or :data:`KERAS`, whatever it is
+        called
+    :raises WriteError: where it cannot be rewritten.
+    """
+    with _map_file(path) as data:
+        return _texts(data, file)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetadataChange:
+    """Edits of Keras' metadata in one file of a SavedModel."""
+
+    file: str
+    """Which one it is, as :func:`texts` takes it."""
+
+    edits: Sequence[Edit]
+
+    def measure(self, source: Path) -> Counted:
+        """Return nothing: the checkpoint stays as it is."""
+        del source
+        return {}
+
+    def write(self, source: Path, draft: Path) -> Counted:
+        """
+        Write the file with its edited metadata into an empty draft.
+
+        :raises WriteError: if the file does not contain the values that the edits expect.
+        :raises OSError: if reading or writing fails.
+        """
+        with _map_file(source) as data:
+            changes = _splices(data, self.file, self.edits)
+            size = len(data)
+        with (
+            opening.regular_file(source) as source_descriptor,
+            atomic.open_descriptor(draft, os.O_WRONLY) as draft_descriptor,
+        ):
+            position = to = 0
+            for splice in changes:
+                atomic.copy_bytes(
+                    source_descriptor,
+                    draft_descriptor,
+                    splice.start - position,
+                    start=position,
+                    to=to,
+                )
+                to += splice.start - position
+                atomic.write_all(draft_descriptor, splice.new, to)
+                to += len(splice.new)
+                position = splice.end
+            atomic.copy_bytes(
+                source_descriptor, draft_descriptor, size - position, start=position, to=to
+            )
+        return {}
+
+    def compare(self, source: Path, draft: Path) -> None:
+        """
+        Check that a written file has the planned metadata and is otherwise identical to its source.
+
+        :raises WriteError: if it differs.
+        """
+        with _map_file(source) as data:
+            changes, expected, size = (
+                _splices(data, self.file, self.edits),
+                dict(_texts(data, self.file)),
+                len(data),
+            )
+        expected.update(edit_texts(expected, self.edits))
+        try:
+            written_texts = file_texts(draft, self.file)
+        except WriteError as error:
+            raise difference_error(self.file) from error
+        for part in expected.keys() | written_texts.keys():
+            if expected.get(part) != written_texts.get(part):
+                raise difference_error(part)
+        with (
+            opening.regular_file(source) as source_descriptor,
+            opening.regular_file(draft) as draft_descriptor,
+        ):
+            grown = 0
+            around = [
+                (0, 0, b""),
+                *((splice.start, splice.end, splice.new) for splice in changes),
+                (size, size, b""),
+            ]
+            for (_, start, _), (end, after, new) in pairwise(around):
+                kept = Range(descriptor=source_descriptor, start=start, size=end - start)
+                if not equal(
+                    kept, Range(descriptor=draft_descriptor, start=start + grown, size=end - start)
+                ):
+                    raise difference_error(f"{self.file} between bytes {start} and {end}")
+                if os.pread(draft_descriptor, len(new), end + grown) != new:
+                    raise difference_error(f"{self.file} at byte {end}")
+                grown += len(new) - (after - end)
+            if os.fstat(draft_descriptor).st_size != size + grown:
+                raise difference_error(f"the size of {self.file}")
+
+
+@contextmanager
+def _map_file(path: Path) -> Iterator[memoryview]:
+    """
+    Map a file into memory: the graph may take hundreds of megabytes, of which little is read.
+    """
+    with opening.regular_file(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if excess := limits.PROTO_BYTES.exceeded_message(size):
+            raise WriteError("not-rewritable", f"{path.name} has {excess}")
+        if not size:
+            yield memoryview(b"")
+            return
+        with (
+            mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            yield data
+
+
+def _texts(data: memoryview, file: str) -> Mapping[str, str]:
+    texts_by_part = {}
+    for part, chain in _places(data, file).items():
+        try:
+            texts_by_part[part] = bytes(data[chain[-1].start : chain[-1].end]).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise WriteError(
+                "not-rewritable",
+                f"the metadata {part} is not UTF-8 text (byte {error.start}) and cannot be edited",
+            ) from error
+    return texts_by_part
+
+
+def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
+    places = _places(data, file)
+    new = edit_texts(_texts(data, file), edits)
+    changes = protobuf_splice.splices(
+        {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
+    )
+    size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
+    if excess := limits.PROTO_BYTES.exceeded_message(size):
+        raise WriteError("not-rewritable", f"{file} would have {excess}")
+    return changes
+
+
+def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
+    try:
+        return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
+    except protobuf_splice.WireError as error:
+        raise WriteError(
+            "not-rewritable", f"{file} is not a protobuf message that can be edited: {error}"
+        ) from error
+
+
+def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """Yield the metadata of each object of the first graph, the only one that readers take."""
+    graph = next(protobuf_splice.spans(data, _META_GRAPHS), None)
+    objects = protobuf_splice.single_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
+    if graph is None or objects is None:
+        return
+    for index, node in enumerate(protobuf_splice.spans(data, _OBJECTS, objects)):
+        user = protobuf_splice.single_span(data, _USER_OBJECT, node)
+        metadata = (
+            protobuf_splice.single_span(data, _USER_METADATA, user) if user is not None else None
+        )
+        if user is not None and metadata is not None and metadata.end > metadata.start:
+            yield f"{GRAPH}#{index}", (graph, objects, node, user, metadata)
+
+
+def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    seen = set[int]()
+    for node in protobuf_splice.spans(data, _NODES):
+        number = 0
+        for field in protobuf_splice.fields(data, node.start, node.end):
+            if field.number == _NODE_ID and field.span is None:
+                number = field.value
+        if number in seen:
+            raise protobuf_splice.WireError(f"node {number} occurs twice")
+        seen.add(number)
+        metadata = protobuf_splice.single_span(data, _NODE_METADATA, node)
+        if metadata is not None:
+            yield f"{KERAS}#{number}", (node, metadata)
 
 
 _FILES: Final = (KERAS, GRAPH)
@@ -27,7 +237,7 @@ def texts(path: Path) -> Mapping[str, str]:
         part: text
         for file in _FILES
         if (path / file).is_file()
-        for part, text in _metadata.file_texts(path / file, file).items()
+        for part, text in file_texts(path / file, file).items()
     }
 
 
