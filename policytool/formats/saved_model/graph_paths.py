@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import Observation
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model import graph_assets
+from policytool.formats.saved_model import graph_bodies
 from policytool.formats.saved_model.graph_bodies import (
     MAIN,
     attribute,
@@ -370,7 +370,7 @@ class _Paths:
     def _assets(self) -> frozenset[str]:
         return frozenset(
             text(asset.tensor.name).partition(":")[0]
-            for asset in graph_assets.assets_of(self.graph)
+            for asset in graph_bodies.assets_of(self.graph)
         )
 
     @cached_property

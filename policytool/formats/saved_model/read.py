@@ -31,7 +31,7 @@ from policytool.formats.saved_model.files import (
     KERAS_PREFIX,
     is_without_graph,
 )
-from policytool.formats.saved_model.graph_tables import TableReader
+from policytool.formats.saved_model.graph_bodies import TableReader
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
 from policytool.support.files import opening
@@ -70,7 +70,7 @@ _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
-    from policytool.formats.saved_model import graph_assets
+    from policytool.formats.saved_model import graph_bodies
 
     if is_without_graph(probe.path, probe.names):
         raise probe.failure(
@@ -111,7 +111,7 @@ def read(probe: Probe) -> Document:
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing_files(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
-    observations += graph_assets.escaping_assets(probe, saved.meta_graphs)
+    observations += graph_bodies.escaping_assets(probe, saved.meta_graphs)
     return Document(
         path=probe.shown,
         format="savedmodel",

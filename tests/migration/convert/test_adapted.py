@@ -13,7 +13,7 @@ import pytest
 import policytool
 from policytool.commands.migrate import Status
 from policytool.formats import format_detection
-from policytool.formats.saved_model import graph_tables
+from policytool.formats.saved_model import graph_bodies
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -161,4 +161,4 @@ def test_words_are_in_the_order_of_their_numbers(
     words: list[str] | None,
 ) -> None:
     """A table that inverts has the numbers as its keys."""
-    assert graph_tables.in_order(keys, values, inverts=inverts) == words
+    assert graph_bodies.in_order(keys, values, inverts=inverts) == words
