@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import SUFFIXES, format_detection, tfjs
 from policytool.formats.discovery import display_path
-from policytool.formats.saved_model.files import GRAPH
+from policytool.formats.saved_model import GRAPH
 from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening

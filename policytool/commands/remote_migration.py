@@ -19,7 +19,7 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result, Status, places
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
-from policytool.formats.saved_model.files import GRAPH
+from policytool.formats.saved_model import GRAPH
 from policytool.formats.writing import WriteError, already_exists_error, report_failures
 from policytool.numerics.tensorflow_run import TensorFlowTools  # noqa: TC001  # as above
 from policytool.support import limits

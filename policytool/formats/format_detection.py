@@ -17,7 +17,7 @@ from policytool.formats.checkpoint import MAGIC
 from policytool.formats.document import Observation
 from policytool.formats.hdf5 import superblocks
 from policytool.formats.keras_archive import CONFIG, METADATA
-from policytool.formats.saved_model.files import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
+from policytool.formats.saved_model import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
 from policytool.formats.stored_values import ValuesError
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError

@@ -18,7 +18,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.formats.saved_model.files import GRAPH
+from policytool.formats.saved_model import GRAPH
 from policytool.support.errors import ModelFileError
 from policytool.support.files import listings, opening
 from policytool.support.files.remote_path import ZIP

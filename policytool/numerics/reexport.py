@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from policytool.formats.saved_model.files import CHECKPOINT
+from policytool.formats.saved_model import CHECKPOINT
 from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from policytool.formats import format_detection
 from policytool.formats.document import Document
-from policytool.formats.saved_model.files import KERAS
+from policytool.formats.saved_model import KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm

@@ -23,14 +23,8 @@ from policytool.formats.document import (
     Tensor,
     Writer,
 )
+from policytool.formats.saved_model import CHECKPOINT, GRAPH, KERAS, KERAS_PREFIX, is_without_graph
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model.files import (
-    CHECKPOINT,
-    GRAPH,
-    KERAS,
-    KERAS_PREFIX,
-    is_without_graph,
-)
 from policytool.formats.saved_model.graph_bodies import TableReader
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
 from policytool.formats.writing import WriteError, difference_error
 from policytool.support import limits

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from policytool.formats.checkpoint import values as _checkpoint
 from policytool.formats.checkpoint.bundle import keys_of, open_bundle
 from policytool.formats.document import Layout
+from policytool.formats.saved_model import CHECKPOINT
 from policytool.formats.saved_model import read as savedmodel
-from policytool.formats.saved_model.files import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
 from policytool.formats.edits import EditKind
-from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere

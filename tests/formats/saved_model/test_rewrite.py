@@ -11,7 +11,7 @@ import pytest
 from policytool.formats import rewriting
 from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
-from policytool.formats.saved_model.files import GRAPH, KERAS
+from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.formats.saved_model.rewrite import texts
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
