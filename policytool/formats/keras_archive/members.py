@@ -44,7 +44,7 @@ def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
             ) from error
 
 
-def regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
+def member_regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
     """
     Return the stored bytes of each member, up to where the next begins, by the place of its header.
 

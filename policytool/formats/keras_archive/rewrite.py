@@ -59,7 +59,7 @@ class ArchiveChange:
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
             _refuse_duplicates(archive, {*new_texts, *rebuilds})
             new_archive.comment = archive.comment
-            regions = _archive.regions(archive, stream.fileno())
+            regions = _archive.member_regions(archive, stream.fileno())
             counts: dict[tuple[str, ...], Counts] = {}
             by_index: dict[int, zipfile.ZipInfo] = {}
             for index, info in sorted(
@@ -89,8 +89,8 @@ class ArchiveChange:
             ] or old_archive.comment != new_archive.comment:
                 raise difference_error("the list of members")
             old_regions, new_regions = (
-                _archive.regions(old_archive, old_stream.fileno()),
-                _archive.regions(new_archive, new_stream.fileno()),
+                _archive.member_regions(old_archive, old_stream.fileno()),
+                _archive.member_regions(new_archive, new_stream.fileno()),
             )
             for old_info, new_info in zip(old_infos, new_infos, strict=True):
                 if old_info.filename in new_texts:
