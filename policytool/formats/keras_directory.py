@@ -111,7 +111,7 @@ def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return the files that change: JSON and weights."""
     from policytool.formats.hdf5 import storage
     from policytool.formats.hdf5.rewrite import Hdf5Change
-    from policytool.formats.keras_archive import member_changes as _members
+    from policytool.formats.keras_archive import rewrite as _members
 
     names = [file.name for file in path.iterdir() if file.is_file()]
     texts = _members.text_changes(names, changes)

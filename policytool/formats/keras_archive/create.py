@@ -40,7 +40,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     Write a model into an empty draft; its weights are made beside it, in a file without a name, and
     copied into the archive.
     """
-    from policytool.formats.keras_archive import members as _archive
+    from policytool.formats.keras_archive import rewrite as _archive
 
     with atomic.Draft.beside(draft) as weights:
         counts = _write_weights(weights.path, content, values)
@@ -86,7 +86,7 @@ def check(draft: Path, content: Content) -> None:
     :raises WriteError: where they are not those that were to be written.
     """
     from policytool.formats.hdf5 import groups as _hdf5
-    from policytool.formats.keras_archive import members as _archive
+    from policytool.formats.keras_archive import rewrite as _archive
 
     with (
         _archive.open_archive(draft) as (_, archive),

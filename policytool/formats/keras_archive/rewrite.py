@@ -5,31 +5,251 @@ only those that change are made anew.
 
 from __future__ import annotations
 
+import copy
+import os
+import struct
 import tempfile
 import zipfile
-from collections import Counter
+import zlib
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Final
 
+from policytool.formats import keras_archive
 from policytool.formats.hdf5 import rewrite, storage
-from policytool.formats.hdf5.rebuild import rebuild
+from policytool.formats.hdf5.datasets import dataset_at
+from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
-from policytool.formats.keras_archive import member_changes as _members
-from policytool.formats.keras_archive import members as _archive
-from policytool.formats.writers import Changes, FileChange, Rewriter
+from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
 from policytool.formats.writing import WriteError, difference_error
-from policytool.support.files import atomic
-from policytool.support.files.byte_ranges import equal
+from policytool.support.files import atomic, opening
+from policytool.support.files.byte_ranges import Range, equal
+from policytool.support.files.random_access import member_start, positioned_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Counted
-    from policytool.formats.hdf5.rebuild import Rebuild
+    from policytool.formats.edits import Cast, Counted, Edit
     from policytool.formats.hdf5.storage import OpenHdf5
+
+    Open = Callable[[str], AbstractContextManager[OpenHdf5]]
+    """Opens a weights file by its name."""
+
+
+_EXTRA: Final = struct.Struct("<HH")
+_ZIP64: Final = 1
+_BLOCK: Final = 2**20
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    """
+    Open an archive for reading.
+
+    :raises WriteError: where it is damaged.
+    """
+    with opening.regular_stream(path) as stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                yield stream, archive
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise WriteError(
+                "write-failed", f"is a zip archive that cannot be read ({error})"
+            ) from error
+
+
+def member_regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
+    """
+    Return the stored bytes of each member, up to where the next begins, by the place of its header.
+
+    :raises WriteError: where two members lie in the same place.
+    """
+    starts = sorted(info.header_offset for info in archive.infolist())
+    if len(set(starts)) != len(starts):
+        raise WriteError(
+            "not-rewritable", "is a zip archive with overlapping members, which Keras never writes"
+        )
+    ends = [*starts[1:], archive.start_dir]
+    return {
+        start: Range(descriptor=descriptor, start=start, size=end - start)
+        for start, end in zip(starts, ends, strict=True)
+    }
+
+
+def copy_member(
+    archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, region: Range
+) -> None:
+    """
+    Add a member of another archive as it is stored there.
+
+    :raises OSError: where reading or writing fails.
+    """
+    stream.flush()
+    start = archive.start_dir
+    atomic.copy_bytes(region.descriptor, stream.fileno(), region.size, start=region.start, to=start)
+    moved = copy.copy(info)
+    moved.header_offset = start
+    archive.filelist.append(moved)
+    archive.NameToInfo[moved.filename] = moved
+    archive.start_dir = start + region.size
+    stream.seek(archive.start_dir)
+
+
+def replacement_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    """
+    Return the description for the replacement of a member, with the same name, times, attributes
+    and compression.
+    """
+    member_info = zipfile.ZipInfo(info.filename, info.date_time)
+    member_info.compress_type = info.compress_type
+    member_info.comment = info.comment
+    member_info.extra = plain_extra(info)
+    member_info.create_system = info.create_system
+    member_info.create_version = info.create_version
+    member_info.internal_attr = info.internal_attr
+    member_info.external_attr = info.external_attr
+    return member_info
+
+
+def plain_extra(info: zipfile.ZipInfo) -> bytes:
+    """
+    Return a member's extra fields but for the sizes of large ones, which depend on where it lies.
+    """
+    kept, rest = b"", info.extra
+    while len(rest) >= _EXTRA.size:
+        kind, length = _EXTRA.unpack_from(rest)
+        field, rest = rest[: _EXTRA.size + length], rest[_EXTRA.size + length :]
+        kept += b"" if kind == _ZIP64 else field
+    return kept + rest
+
+
+def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
+    """
+    Add a file as the replacement of a member.
+
+    :raises OSError: if reading or writing fails.
+    """
+    member_info = replacement_info(info)
+    with opening.regular_stream(path) as source:
+        member_info.file_size = os.fstat(source.fileno()).st_size
+        with archive.open(member_info, "w") as member:
+            while block := source.read(_BLOCK):
+                member.write(block)
+
+
+@contextmanager
+def open_weights(
+    archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
+) -> Iterator[OpenHdf5]:
+    """
+    Open a member as HDF5: in place if it is stored uncompressed, else inflated into an unnamed file
+    beside ``scratch``.
+
+    :raises WriteError: if HDF5 fails.
+    """
+    if info.compress_type == zipfile.ZIP_STORED:
+        with storage.reading(path, start=_data_offset(path, info), size=info.file_size) as opened:
+            yield opened
+        return
+    with atomic.Draft.beside(scratch) as inflated:
+        with archive.open(info) as member, inflated.path.open("r+b") as stream:
+            while block := member.read(_BLOCK):
+                stream.write(block)
+        with storage.reading(inflated.path) as opened:
+            yield opened
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    with opening.regular_stream(path) as stream:
+        start = member_start(positioned_read(stream), info.header_offset)
+    if start is None:
+        raise WriteError("write-failed", f"is a damaged zip archive: {info.filename} has no header")
+    return start
+
+
+_TEXTS: Final = (keras_archive.CONFIG, keras_archive.METADATA)
+
+
+def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
+    """
+    Return how each text that changes is edited.
+
+    :raises WriteError: where the model has no text of that name.
+    """
+    edits: dict[str, list[Edit]] = defaultdict(list)
+    for edit in changes.edits:
+        edits[edit.address.part].append(edit)
+    for part in sorted(edits):
+        if part not in _TEXTS or part not in names:
+            raise WriteError(
+                "source-changed",
+                f"has no {part}, which the plan changes; run again with --dry-run",
+            )
+    return {part: TextChange(part=part, edits=edits[part]) for part in sorted(edits)}
+
+
+def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
+    """
+    Return how each changed weights file is rebuilt, by its name.
+
+    :param names: the names of all files
+
+    :raises WriteError: if no file contains a tensor to cast, or if several contain the optimizer's
+        state.
+    """
+    if not changes.casts and changes.state is None:
+        return {}
+    casts: dict[str, dict[tuple[str, ...], Cast]] = {}
+    holders: list[str] = []
+    weights = sorted(
+        {name for name in names if name.endswith(keras_archive.WEIGHTS_SUFFIX) and "/" not in name}
+    )
+    for name in weights:
+        with opening(name) as opened:
+            root = opened.root  # h5py's links do not keep their group open
+            casts[name] = {
+                cast.tensor: cast
+                for cast in changes.casts
+                if dataset_at(root, cast.tensor) is not None
+            }
+            if any(root.links.exists(group) for group in Rebuild(state=changes.state).new_groups):
+                holders.append(name)
+    placed = {tensor for file_casts in casts.values() for tensor in file_casts}
+    for cast in changes.casts:
+        if cast.tensor not in placed:
+            raise WriteError(
+                "source-changed",
+                (
+                    f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; run --dry-run "
+                    "again"
+                ),
+            )
+    holder = _holder(weights, holders) if changes.state is not None else None
+    return {
+        name: Rebuild(casts=file_casts, state=changes.state if name == holder else None)
+        for name, file_casts in casts.items()
+        if file_casts or name == holder
+    }
+
+
+def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
+    """Return the file that holds the optimizer's state, or will."""
+    if len(holders) > 1:
+        raise WriteError(
+            "not-rewritable",
+            f"the optimizer state is in several files ({', '.join(holders)}) and cannot "
+            "be rearranged",
+        )
+    if not names:
+        raise WriteError(
+            "source-changed",
+            ("has no weights, but the plan changes the optimizer state; run again with --dry-run"),
+        )
+    return holders[0] if holders else names[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +260,7 @@ class ArchiveChange:
 
     def measure(self, source: Path) -> Counted:
         """Return what casts would do to the values."""
-        with _archive.open_archive(source) as (_, archive):
+        with open_archive(source) as (_, archive):
             old = _Source(source, archive, Path(tempfile.gettempdir()) / source.name)
             counts: dict[tuple[str, ...], Counts] = {}
             for name, changes in old.rebuilds(self.changes).items():
@@ -51,7 +271,7 @@ class ArchiveChange:
     def write(self, source: Path, draft: Path) -> Counted:
         """Write the changed archive into an empty draft."""
         with (
-            _archive.open_archive(source) as (stream, archive),
+            open_archive(source) as (stream, archive),
             draft.open("r+b") as out,
             zipfile.ZipFile(out, "w") as new_archive,
         ):
@@ -59,18 +279,18 @@ class ArchiveChange:
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
             _refuse_duplicates(archive, {*new_texts, *rebuilds})
             new_archive.comment = archive.comment
-            regions = _archive.member_regions(archive, stream.fileno())
+            regions = member_regions(archive, stream.fileno())
             counts: dict[tuple[str, ...], Counts] = {}
             by_index: dict[int, zipfile.ZipInfo] = {}
             for index, info in sorted(
                 enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
             ):
                 if info.filename in new_texts:
-                    new_archive.writestr(_archive.replacement_info(info), new_texts[info.filename])
+                    new_archive.writestr(replacement_info(info), new_texts[info.filename])
                 elif info.filename in rebuilds:
                     counts |= _rebuild_member(old, info, new_archive, rebuilds[info.filename])
                 else:
-                    _archive.copy_member(new_archive, out, info, regions[info.header_offset])
+                    copy_member(new_archive, out, info, regions[info.header_offset])
                 by_index[index] = new_archive.filelist[-1]
             new_archive.filelist[:] = [by_index[index] for index in sorted(by_index)]
         return counts
@@ -78,8 +298,8 @@ class ArchiveChange:
     def compare(self, source: Path, draft: Path) -> None:
         """Compare a draft with its source."""
         with (
-            _archive.open_archive(source) as (old_stream, old_archive),
-            _archive.open_archive(draft) as (new_stream, new_archive),
+            open_archive(source) as (old_stream, old_archive),
+            open_archive(draft) as (new_stream, new_archive),
         ):
             old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
@@ -89,8 +309,8 @@ class ArchiveChange:
             ] or old_archive.comment != new_archive.comment:
                 raise difference_error("the list of members")
             old_regions, new_regions = (
-                _archive.member_regions(old_archive, old_stream.fileno()),
-                _archive.member_regions(new_archive, new_stream.fileno()),
+                member_regions(old_archive, old_stream.fileno()),
+                member_regions(new_archive, new_stream.fileno()),
             )
             for old_info, new_info in zip(old_infos, new_infos, strict=True):
                 if old_info.filename in new_texts:
@@ -118,17 +338,17 @@ class _Source:
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
-        texts = _members.text_changes(self._archive.NameToInfo, changes)
+        texts = text_changes(self._archive.NameToInfo, changes)
         return {part: text.new_bytes(self._archive.read(part)) for part, text in texts.items()}
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""
-        return _members.member_rebuilds(self._archive.namelist(), self.weights, changes)
+        return member_rebuilds(self._archive.namelist(), self.weights, changes)
 
     @contextmanager
     def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
-        with _archive.open_weights(
+        with open_weights(
             self._archive, self._path, self._archive.NameToInfo[name], self._scratch
         ) as opened:
             yield opened
@@ -146,7 +366,7 @@ def _rebuild_member(
     with atomic.Draft.beside(old.scratch) as draft:
         with old.weights(info.filename) as opened, storage.creating(draft.path, opened) as target:
             counts = rebuild(opened, target, changes)
-        _archive.add_file(new_archive, info, draft.path)
+        add_file(new_archive, info, draft.path)
     return counts
 
 
@@ -166,7 +386,7 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
         info.date_time,
         info.compress_type,
         info.comment,
-        _archive.plain_extra(info),
+        plain_extra(info),
         info.create_system,
         info.internal_attr,
         info.external_attr,
