@@ -119,7 +119,9 @@ class Contents:
 
 
 @contextmanager
-def open_checked(probe: Probe, source: AnyPath | SeekableStream, what: str = "") -> Iterator[h5py.File]:
+def open_checked(
+    probe: Probe, source: AnyPath | SeekableStream, what: str = ""
+) -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
 

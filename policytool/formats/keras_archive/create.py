@@ -10,8 +10,8 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import keras_archive
 from policytool.formats.document import Document, Layout, Tensor, Writer
+from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.keras_archive import read as layout
 from policytool.formats.writers import Creator, ascii_json, flat, read_back, walk_order
 from policytool.support.files import atomic
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.stored_values import Values
     from policytool.support.text.jsontext import Json
 
-_WEIGHTS: Final = f"model{keras_archive.WEIGHTS_SUFFIX}"
+_WEIGHTS: Final = f"model{WEIGHTS_SUFFIX}"
 _NAME: Final = "name"
 _NO_DATE: Final = "1980-01-01@00:00:00"
 """
@@ -45,10 +45,8 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     with atomic.Draft.beside(draft) as weights:
         counts = _write_weights(weights.path, content, values)
         with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
-            archive.writestr(
-                zipfile.ZipInfo(keras_archive.METADATA), ascii_json(_metadata(content))
-            )
-            archive.writestr(zipfile.ZipInfo(keras_archive.CONFIG), ascii_json(content.config))
+            archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
+            archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
             _archive.add_file(archive, zipfile.ZipInfo(_WEIGHTS), weights.path)
     return counts
 
@@ -56,8 +54,8 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 def document(content: Content, path: str) -> Document:
     """Return the document that reading the file gives."""
     parts = {
-        keras_archive.CONFIG: read_back(content.config, keras_archive.CONFIG),
-        keras_archive.METADATA: read_back(_metadata(content), keras_archive.METADATA),
+        CONFIG: read_back(content.config, CONFIG),
+        METADATA: read_back(_metadata(content), METADATA),
     }
     names = {
         "/".join(flat(group.path)[:-1]): group.name
@@ -68,7 +66,7 @@ def document(content: Content, path: str) -> Document:
         path=path,
         format="keras",
         parts=parts,
-        config_part=keras_archive.CONFIG,
+        config_part=CONFIG,
         layout=Layout.OBJECT_PATHS,
         tensors=walk_order(
             Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)

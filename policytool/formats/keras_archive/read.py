@@ -18,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats import keras_archive
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
-from policytool.formats.keras_archive import CONFIG, METADATA
+from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import layer_facts
 from policytool.support import limits, steps
@@ -193,9 +192,7 @@ def read(probe: Probe) -> Document:
     ):
         members = _members(probe, archive, observations)
         texts: dict[str, bytes] = {
-            name: _content(archive, members[name])
-            for name in (keras_archive.CONFIG, keras_archive.METADATA)
-            if name in members
+            name: _content(archive, members[name]) for name in (CONFIG, METADATA) if name in members
         }
         parts = read_parts(probe, texts, observations)
         vocabularies = _vocabularies(probe, archive, members)
@@ -299,7 +296,7 @@ def _members(
             "copy or download it again",
         )
     members = {info.filename: info for info in infos}
-    if keras_archive.CONFIG not in members:
+    if CONFIG not in members:
         known = next(
             (what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)),
             "a zip archive",
@@ -307,7 +304,7 @@ def _members(
         some = ", ".join(list(members)[:4]) or "nothing"
         raise probe.failure(
             "no-config",
-            f"is {known} without {keras_archive.CONFIG} (it contains {some}); expected a .keras model",
+            f"is {known} without {CONFIG} (it contains {some}); expected a .keras model",
         )
     for name, count in Counter(info.filename for info in infos).items():
         if count > 1:
@@ -327,7 +324,7 @@ def _members(
         for name in members
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
     ]
-    for name in (keras_archive.CONFIG, keras_archive.METADATA):
+    for name in (CONFIG, METADATA):
         if name in members:
             _check_size(probe, members[name], limits.JSON_BYTES)
     return members
@@ -408,7 +405,7 @@ def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     return [
         members[name]
         for name in sorted(members)
-        if name.endswith(keras_archive.WEIGHTS_SUFFIX) and "/" not in name
+        if name.endswith(WEIGHTS_SUFFIX) and "/" not in name
     ]
 
 
@@ -420,7 +417,7 @@ def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     return [
         info
         for info in archive.infolist()
-        if info.filename.endswith(keras_archive.NPZ_SUFFIX) and "/" not in info.filename
+        if info.filename.endswith(NPZ_SUFFIX) and "/" not in info.filename
     ]
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats import keras_archive
 from policytool.formats.hdf5 import rewrite, storage
 from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
+from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
 from policytool.formats.writing import WriteError, difference_error
 from policytool.support.files import atomic, opening
@@ -171,7 +171,7 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return start
 
 
-_TEXTS: Final = (keras_archive.CONFIG, keras_archive.METADATA)
+_TEXTS: Final = (CONFIG, METADATA)
 
 
 def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
@@ -205,9 +205,7 @@ def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Ma
         return {}
     casts: dict[str, dict[tuple[str, ...], Cast]] = {}
     holders: list[str] = []
-    weights = sorted(
-        {name for name in names if name.endswith(keras_archive.WEIGHTS_SUFFIX) and "/" not in name}
-    )
+    weights = sorted({name for name in names if name.endswith(WEIGHTS_SUFFIX) and "/" not in name})
     for name in weights:
         with opening(name) as opened:
             root = opened.root  # h5py's links do not keep their group open

@@ -80,18 +80,16 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "formats.format_detection": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.read": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
-    "formats.keras_archive.values": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.create": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
     "support.files.atomic._copying": (
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
     ),
-    "formats.keras_archive.members": (
-        frozenset({"inflated.path.open", "zipfile.ZipFile"}),
+    "formats.hdf5.storage": (frozenset({"h5py.File"}), STREAM),
+    "formats.keras_archive.rewrite": (
+        frozenset({"draft.open", "inflated.path.open", "zipfile.ZipFile"}),
         f"{DRAFT}, and {STREAM}",
     ),
-    "formats.hdf5.rewriting.storage": (frozenset({"h5py.File"}), STREAM),
-    "formats.keras_archive.rewrite": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
     "reports.html.__init__": (
         frozenset({"files(__name__).joinpath('templates', name).read_text"}),
         "reads the style and the script that the package brings",
