@@ -343,6 +343,16 @@ def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
     return change(unit)
 
 
+def map_networks(root: Unit, change: Callable[[Network], Network]) -> Unit:
+    """Return a model with its network changed, and those of all models in it before."""
+
+    def change_network(unit: Unit) -> Unit:
+        network = change(unit.network) if unit.network is not None else None
+        return unit if network is unit.network else replace(unit, network=network)
+
+    return map_units(root, change_network)
+
+
 def _changed_items(
     items: Mapping[str, Value], change: Callable[[Unit], Unit]
 ) -> Mapping[str, Value]:

@@ -103,6 +103,7 @@ def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping
 
 
 def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
+    """Return an argument as Keras 2 writes it; Keras 3 writes the ends of a model so, too."""
     if isinstance(argument, Reference):
         return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
     if isinstance(argument, list | tuple):
@@ -122,23 +123,6 @@ def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
     raise UnwritableCallError(
         "an object instead of a value"
     )  # of a config that is not what any release writes
-
-
-def keras2_ends(network: Network, argument: Argument) -> Json:
-    """
-    Return a model's inputs or outputs as ``input_layers`` and ``output_layers``; one tensor stands
-    in a list, which every release reads.
-    """
-    written = _keras2_ends(argument, first_calls_keras2(network))
-    return [written] if isinstance(argument, Reference) else written
-
-
-def _keras2_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
-    if isinstance(argument, list | tuple):
-        return [_keras2_ends(item, offsets) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _keras2_ends(item, offsets) for key, item in argument.items()}
-    return _keras2_argument(argument, offsets)
 
 
 def keras3_nodes(unit: Unit) -> list[Json]:
@@ -181,29 +165,6 @@ def _keras3_argument(argument: Argument) -> Json:
             SLICE, {key: _keras3_argument(item) for key, item in bounds.items()}
         )
     return argument
-
-
-def keras3_ends(network: Network, argument: Argument, *, flat: bool, counted: bool) -> Json:
-    """
-    Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
-
-    :param flat: whether one tensor stands alone, as Keras 3.11 and later write it and Keras 3.6 is
-        the first to read it; else in a list
-    :param counted: whether the calls of nested functional models are counted from 1
-    """
-    offsets = first_outputs_keras3(network) if counted else {}
-    written = _keras3_ends(argument, offsets)
-    return [written] if isinstance(argument, Reference) and not flat else written
-
-
-def _keras3_ends(argument: Argument, offsets: Mapping[str, int]) -> Json:
-    if isinstance(argument, Reference):
-        return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
-    if isinstance(argument, list | tuple):
-        return [_keras3_ends(item, offsets) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _keras3_ends(item, offsets) for key, item in argument.items()}
-    raise TypeError(type(argument).__name__)
 
 
 _MODULES: Final = {
@@ -371,14 +332,19 @@ class _Writer:
         return self._offsets_of[id(network)][1]
 
     def _ends(self, network: Network, argument: Argument) -> Json:
-        if self._target.is_keras3:
-            return keras3_ends(
-                network,
-                argument,
-                flat=self._target.since("keras3.6"),
-                counted=self._target.since("keras3.3"),
-            )
-        return keras2_ends(network, argument)
+        """
+        Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
+
+        One tensor stands in a list; Keras 3.11 and later write it without, and Keras 3.6 is the
+        first to read that. Keras 3.3 and later count the calls of nested functional models from 1.
+        """
+        if not self._target.is_keras3:
+            offsets = self._offsets(network)
+        else:
+            offsets = first_outputs_keras3(network) if self._target.since("keras3.3") else {}
+        written = _keras2_argument(argument, offsets)
+        in_list = isinstance(argument, Reference) and not self._target.since("keras3.6")
+        return [written] if in_list else written
 
     def _dtype(self, unit: Unit, value: Value) -> Json:
         """Return a policy as the target spells it: the bare name where it reads one."""

@@ -30,7 +30,7 @@ from policytool.migration.convert.architecture import (
     Unit,
     call_graph,
     connect_calls,
-    map_units,
+    map_networks,
 )
 from policytool.migration.convert.tensor_facts import (
     TensorDtypes,
@@ -258,22 +258,11 @@ def order_layers(root: Unit, target: Target) -> Unit:
     """
     by_name = target.loader not in _AS_GIVEN
 
-    def change(unit: Unit) -> Unit:
-        if unit.network is None or unit.network.is_chain:
-            return unit
-        return replace(
-            unit,
-            network=replace(
-                unit.network,
-                units=order(
-                    unit.network,
-                    implicit_edges(unit.network, target) if target.is_keras3 else _NONE,
-                    by_name=by_name,
-                ),
-            ),
-        )
+    def change(network: Network) -> Network:
+        edges = implicit_edges(network, target) if target.is_keras3 else _NONE
+        return replace(network, units=order(network, edges, by_name=by_name))
 
-    return map_units(root, change)
+    return map_networks(root, lambda network: network if network.is_chain else change(network))
 
 
 def order(

@@ -222,7 +222,8 @@ def _revival_refusals(loaded: LoadedModel, affected: list[int]) -> Iterator[Refu
             if loaded.sites[holder].class_name == "Lambda"
             else (
                 f"{path} {_revival_reason(loaded, holder)}. Without its code, {what} is restored "
-                f"from its traces and computes as before; {_RETRACE}{_keep_suggestion(loaded, holder)}"
+                f"from its traces and computes as before; {_RETRACE}"
+                f"{_keep_suggestion(loaded, holder)}"
             )
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
@@ -279,9 +280,9 @@ def _input_refusals(
             yield Refusal(
                 code="revived-from-traces",
                 message=(
-                    f"{path} {_revival_reason(loaded, index)}. Without its code, {path} is restored "
-                    f"from its traces for {now} inputs, but it would receive {then}; keep the preceding "
-                    f"layers in {now} with --set, or {_RETRACE}"
+                    f"{path} {_revival_reason(loaded, index)}. Without its code, {path} is "
+                    f"restored from its traces for {now} inputs, but it would receive {then}; keep "
+                    f"the preceding layers in {now} with --set, or {_RETRACE}"
                 ),
                 path=path,
             )

@@ -131,19 +131,17 @@ def compile_config(
             "X.h5) to keep loss scaling",
         )
         new_optimizer = replace(new_optimizer, scale=None, wrapped=False)
-    config = _config(
-        root,
-        context,
-        optimizer_config.configuration(context.loaded.document),
-        optimizer.serialize(new_optimizer, target, log),
+    paths = [placement.path for placement in placements if target.container == "h5"]
+    return Compiled(
+        config=_config(
+            root,
+            context,
+            optimizer_config.configuration(context.loaded.document),
+            optimizer.serialize(new_optimizer, target, log),
+        ),
+        state=placements,
+        state_names=tuple(map("/".join, paths)),
     )
-    if target.container == "h5":
-        return Compiled(
-            config=config,
-            state=placements,
-            state_names=tuple("/".join(placement.path) for placement in placements),
-        )
-    return Compiled(config=config, state=placements)
 
 
 def _has_trainables(context: ConversionContext) -> bool:
@@ -162,7 +160,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
     source_config = value if isinstance(value, dict) else {}
     target, log = context.target, context.log
     try:
-        loss = LossWriter(target, log, losses.LOSSES).loss(source_config.get("loss"))
+        loss = LossWriter(target, log, losses.LOSSES).write(source_config.get("loss"))
     except UnsupportedLossError as error:
         log.caution(
             "loss-lost",
@@ -173,7 +171,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
         loss = None
     metric_writer = LossWriter(target, log, losses.METRICS)
     metrics, weighted = (
-        _flat(root, metric_writer.metrics(source_config.get(key)))
+        _flat(root, metric_writer.write(source_config.get(key)))
         for key in ("metrics", "weighted_metrics")
     )
     target_config: dict[str, Json] = {
@@ -224,13 +222,12 @@ def _state(
         order = _trainables(context)
         stored = optimizer_variables.read_state(context.loaded, source, order)
         if stored is None:
-            if _had_state(context):
+            if context.loaded.is_saved_object:  # its state is among the checkpoint's variables
                 raise UnmappedError(
                     f"policytool does not read it from {context.loaded.document.format} files"
                 )
             return ()
-        reason = _state_obstacle(new_optimizer, target)
-        if reason is not None:
+        if (reason := _state_obstacle(new_optimizer, target)) is not None:
             raise UnmappedError(reason)
         variables = optimizer.place_state(
             new_optimizer, stored, _trainable_order(order, weights), target.release, source.style
@@ -249,36 +246,26 @@ def _state(
             f"empty slots{advice}",
         )
         return ()
-    if target.container == "h5":
-        if (
-            any(variable.dtype == "bfloat16" for variable in variables)
-            and new_optimizer.style is Style.OLD
-        ):
-            log.caution(
-                _LOST,
-                None,
-                "the optimizer state is omitted because no release can read bfloat16 slots of "
-                "legacy optimizers from HDF5",
-            )
-            return ()
-        return tuple(
-            replace(variable, path=tuple(variable.path[0].split("/")))
-            for variable in _with_stored_dtypes(variables, target)
+    if (
+        target.container == "h5"
+        and any(variable.dtype == "bfloat16" for variable in variables)
+        and new_optimizer.style is Style.OLD
+    ):
+        log.caution(
+            _LOST,
+            None,
+            "the optimizer state is omitted because no release can read bfloat16 slots of "
+            "legacy optimizers from HDF5",
         )
-    variables = _with_stored_dtypes(variables, target)
-    return _archive_placements(new_optimizer, stored, variables, target)
-
-
-def _with_stored_dtypes(variables: Sequence[Placement], target: Target) -> list[Placement]:
-    return [replace(variable, dtype=stored_dtype(variable.dtype, target)) for variable in variables]
-
-
-def _had_state(context: ConversionContext) -> bool:
-    """
-    Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps
-    it among the checkpoint's variables.
-    """
-    return context.loaded.is_saved_object
+        return ()
+    variables = [
+        replace(variable, dtype=stored_dtype(variable.dtype, target)) for variable in variables
+    ]
+    if target.container != "h5":
+        return _archive_placements(new_optimizer, stored, variables, target)
+    return tuple(
+        replace(variable, path=tuple(variable.path[0].split("/"))) for variable in variables
+    )
 
 
 def _state_obstacle(new_optimizer: ConvertedOptimizer, target: Target) -> str | None:

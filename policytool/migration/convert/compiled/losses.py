@@ -63,27 +63,8 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
         word.capitalize() for word in canonical.split("_")
     )
-    return class_name if arguments(target, kind, class_name) is not None else None
-
-
-def is_known(kind: str, name: str) -> bool:
-    """Return whether some release has a class of that name."""
-    return training_names.is_class(kind, name)
-
-
-def arguments(target: Target, kind: str, class_name: str) -> frozenset[str] | None:
-    """
-    Return what a class of losses, metrics or schedules takes in a target; None where the target
-    does not have it.
-    """
-    return training_names.arguments(target.loader, kind, class_name)
-
-
-def schedule_arguments(target: Target, class_name: str) -> frozenset[str] | None:
-    """
-    Return what a learning-rate schedule takes in a target; None where the target does not have it.
-    """
-    return arguments(target, training_names.SCHEDULES, class_name)
+    taken = training_names.arguments(target.loader, kind, class_name)
+    return class_name if taken is not None else None
 
 
 _BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
@@ -132,32 +113,25 @@ class LossWriter:
         """What a sentence calls one."""
         return "loss" if self.kind == LOSSES else "metric"
 
-    def loss(self, value: Json) -> Json:
+    def write(self, value: Json) -> Json:
         """
-        Return a loss, or those of all outputs in their structure.
+        Return a loss or a metric, or those of all outputs in their structure. Metrics that the
+        target lacks are left out and reported as ``metric-lost``.
 
-        :raises LeftOutError: where the target has none for one of them.
+        :raises UnsupportedLossError: where the target does not have one of the losses.
         """
         if isinstance(value, list):
-            return [self.loss(item) for item in value]
+            items = [self.write(item) for item in value]
+            return [item for item in items if item is not None or self.kind == LOSSES]
         if isinstance(value, dict) and keras_objects.class_of(value) is None:
-            return {key: self.loss(item) for key, item in value.items()}
-        return None if value is None else self._loss_or_metric(value)
-
-    def metrics(self, value: Json) -> Json:
-        """
-        Return metrics in their structure, without those that the target lacks; a missing metric is
-        reported as ``metric-lost``.
-        """
-        if isinstance(value, list):
-            return [metric for item in value if (metric := self.metrics(item)) is not None]
-        if isinstance(value, dict) and keras_objects.class_of(value) is None:
-            return {key: self.metrics(item) for key, item in value.items()}
+            return {key: self.write(item) for key, item in value.items()}
         if value is None:
             return None
         try:
             return self._loss_or_metric(value)
         except UnsupportedLossError as error:
+            if self.kind == LOSSES:
+                raise
             self.told.caution(
                 "metric-lost",
                 None,
@@ -185,12 +159,8 @@ class LossWriter:
                 f"the {self.word} {class_name} is custom and cannot be loaded without "
                 "custom_objects"
             )
-        if class_name in _WRAPPERS:
-            return self._unwrap_function(config)
-        return self._object(class_name, config)
-
-    def _unwrap_function(self, config: dict[str, Json]) -> Json:
-        """Return a function that Keras 2 wrapped."""
+        if class_name not in _WRAPPERS:
+            return self._object(class_name, config)
         function, name = str(keras_objects.name_of(config.get("fn"))), config.get("name")
         return self._function(function, name if isinstance(name, str) else function)
 
@@ -202,7 +172,7 @@ class LossWriter:
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
         if self.kind == METRICS and function in by_shape:
             return function
-        if is_known(self.kind, function):
+        if training_names.is_class(self.kind, function):
             return self._object(function, {})
         alias = name_in_target(self.target, self.kind, function)
         if self.kind == METRICS and alias != name:
@@ -223,11 +193,11 @@ class LossWriter:
         return alias
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
-        taken = arguments(self.target, self.kind, class_name)
+        taken = training_names.arguments(self.target.loader, self.kind, class_name)
         if taken is None:
             whose = (
                 "does not have"
-                if is_known(self.kind, class_name)
+                if training_names.is_class(self.kind, class_name)
                 else "cannot find a Keras class named"
             )
             raise UnsupportedLossError(

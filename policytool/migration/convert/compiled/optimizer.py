@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement
-from policytool.migration.convert.compiled import losses
 from policytool.migration.convert.target import display_value
 from policytool.migration.planning import optimizers
 from policytool.migration.planning.optimizers import Dialect
@@ -29,7 +28,7 @@ from policytool.model.optimizer_variables import (
     positions,
 )
 from policytool.model.trainable_weights import UnmappedError
-from policytool.releases import keras_objects, known_arguments
+from policytool.releases import keras_objects, known_arguments, training_names
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -171,11 +170,6 @@ def optimizer_for_target(
         raise UnsupportedOptimizerError(
             f"{target.name} cannot load {optimizer.class_name} from HDF5"
         )
-    refused = (
-        {*objection.refused, *(key for key, _ in objection.values)}
-        if objection is not None
-        else set()
-    )
     shared = known_arguments.objection(
         judge,
         _KIND,
@@ -183,15 +177,16 @@ def optimizer_for_target(
         {key: config[key] for key in _OF_ALL if key in config},
         module=False,
     )
-    refused |= set(shared.refused) if shared is not None else set()
+    refused = {
+        *(objection.refused if objection is not None else ()),
+        *(key for key, _ in (objection.values if objection is not None else ())),
+        *(shared.refused if shared is not None else ()),
+    }
     for key in sorted(refused):
         _warn_of_omitted_argument(optimizer, key, config.pop(key), target, log)
     if style is Style.NEW:
         config |= {"jit_compile": False, "is_legacy_optimizer": False}
-    scale = optimizer.scale
-    return replace(
-        optimizer, config=config, style=style, wrapped=_is_wrapped(optimizer, target), scale=scale
-    )
+    return replace(optimizer, config=config, style=style, wrapped=_is_wrapped(optimizer, target))
 
 
 def serialize(optimizer: ConvertedOptimizer, target: Target, log: Log) -> Json:
@@ -254,9 +249,9 @@ def _style(optimizer: ConvertedOptimizer, target: Target) -> Style:
 def _is_wrapped(optimizer: ConvertedOptimizer, target: Target) -> bool:
     if optimizer.scale is None or target.loader == "tf1.15":
         return False
-    if optimizer.class_name in _dialect(target).unwrapped and not target.is_keras3:
-        return False
-    return not (target.is_keras3 and isinstance(optimizer.scale, Fixed))
+    if target.is_keras3:
+        return not isinstance(optimizer.scale, Fixed)
+    return optimizer.class_name not in _dialect(target).unwrapped
 
 
 def _dialect(target: Target) -> Dialect:
@@ -314,7 +309,7 @@ def _convert_decay(
 def _schedule(value: Json, target: Target) -> Json:
     schedule = keras_objects.read(value)
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
-    taken = losses.schedule_arguments(target, class_name)
+    taken = training_names.arguments(target.loader, training_names.SCHEDULES, class_name)
     if taken is None or not isinstance(settings, dict):
         raise UnsupportedOptimizerError(
             f"{target.name} does not have the learning-rate schedule {class_name}"
@@ -348,12 +343,11 @@ def _warn_of_omitted_argument(
         or (key in _OF_AVERAGES and not optimizer.config.get("use_ema"))
     ):
         return
-    what = f"{key}={display_value(value)} of {optimizer.class_name}"
     log.caution(
         "optimizer-argument",
         None,
-        f"{what} is omitted because {target.name} cannot represent it; training "
-        "continues without it",
+        f"{key}={display_value(value)} of {optimizer.class_name} is omitted because "
+        f"{target.name} cannot represent it; training continues without it",
     )
 
 
@@ -398,16 +392,16 @@ def _single_variable(
     optimizer: ConvertedOptimizer, stored_state: OptimizerState, position: Position
 ) -> Placement:
     if position.kind == RATE:
-        return _rate(optimizer, stored_state)
+        rate = optimizer.config.get("learning_rate")
+        if stored_state.rate is None and not isinstance(rate, int | float):
+            raise UnmappedError("it does not contain a learning rate")
+        initial = float(rate) if isinstance(rate, int | float) else 0.0
+        return _placement(stored_state.rate, "learning_rate", fill=initial)
     if position.kind == ITERATIONS:
         name = "iteration:0" if optimizer.style is Style.NEW else f"{optimizer.class_name}/iter:0"
-        if stored_state.iterations is None:
-            return Placement(path=(name,), shape=(), dtype="int64", fill=(0.0,))
-        return _placement(stored_state.iterations, name)
-    name = f"{optimizer.class_name}/momentum_cache:0"
-    if stored_state.schedule is None:  # which is not stored, and begins with 1 where it is read
-        return Placement(path=(name,), shape=(), dtype="float32", fill=(1.0,))
-    return _placement(stored_state.schedule, name)
+        return _placement(stored_state.iterations, name, dtype="int64")
+    # a schedule that is not stored begins with 1 where it is read
+    return _placement(stored_state.schedule, f"{optimizer.class_name}/momentum_cache:0", fill=1.0)
 
 
 def _slot(
@@ -435,14 +429,10 @@ def _slot(
     raise UnmappedError(f"it does not contain {slot.kind}, which {optimizer.class_name} requires")
 
 
-def _placement(source: Tensor, name: str) -> Placement:
+def _placement(
+    source: Tensor | None, name: str, *, dtype: str = "float32", fill: float = 0.0
+) -> Placement:
+    """Return the place of a stored variable, or of a number with its initial value."""
+    if source is None:
+        return Placement(path=(name,), shape=(), dtype=dtype, fill=(fill,))
     return Placement(path=(name,), shape=source.shape or (), dtype=source.dtype, source=source)
-
-
-def _rate(optimizer: ConvertedOptimizer, stored_state: OptimizerState) -> Placement:
-    if stored_state.rate is not None:
-        return _placement(stored_state.rate, "learning_rate")
-    rate = optimizer.config.get("learning_rate")
-    if not isinstance(rate, int | float):
-        raise UnmappedError("it does not contain a learning rate")
-    return Placement(path=("learning_rate",), shape=(), dtype="float32", fill=(float(rate),))

@@ -10,7 +10,14 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Network, Role, Unit, map_units, rewire
+from policytool.migration.convert.architecture import (
+    Network,
+    Role,
+    Unit,
+    map_networks,
+    map_units,
+    rewire,
+)
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
@@ -165,10 +172,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     are layers in a chain if the split needs a joint or an operation.
     """
 
-    def change(unit: Unit) -> Unit:
-        network = unit.network
-        if network is None:
-            return unit
+    def change(network: Network) -> Network:
         names = {member.name for member in network.units}
         splits = {}
         for member in network.units:
@@ -176,15 +180,14 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
             if member_split is not None and (member_split.fits_a_chain or not network.is_chain):
                 splits[member.name] = _with_unique_names(member_split, names)
         if not splits:
-            return unit
-        return replace(
-            unit,
-            network=_split_chain(network, splits)
+            return network
+        return (
+            _split_chain(network, splits)
             if network.is_chain
-            else _split_functional(network, splits),
+            else _split_functional(network, splits)
         )
 
-    return map_units(root, change)
+    return map_networks(root, change)
 
 
 def _split_in_wrapper(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:

@@ -9,6 +9,7 @@ from policytool.migration.convert.architecture import (
     Network,
     Role,
     Unit,
+    map_networks,
     map_units,
     once_per_network,
     references,
@@ -129,15 +130,12 @@ def einsum(root: Unit, context: ConversionContext) -> Unit:
     (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
     layer behind a Flatten of an open size. The equation says which axes of the input they are.
     """
-
-    def change(unit: Unit) -> Unit:
-        network = unit.network
-        if network is None:
-            return unit
-        units = tuple(_fill_sizes(inner, network, context) for inner in network.units)
-        return replace(unit, network=replace(network, units=units))
-
-    return map_units(root, change)
+    return map_networks(
+        root,
+        lambda network: replace(
+            network, units=tuple(_fill_sizes(unit, network, context) for unit in network.units)
+        ),
+    )
 
 
 def _fill_sizes(unit: Unit, network: Network, context: ConversionContext) -> Unit:

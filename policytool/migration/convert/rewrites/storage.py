@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import (
     Network,
     Unit,
+    map_networks,
     map_units,
     replace_references,
     rewire,
@@ -104,18 +105,13 @@ def _change_names(
 def _apart(root: Unit, context: ConversionContext) -> Unit:
     """Return a model whose layers have no names of operations that Keras 3 adds to it."""
 
-    def change(unit: Unit) -> Unit:
-        if unit.network is None or unit.network.is_chain:
-            return unit
-        names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
-        return replace(
-            unit,
-            network=_rename(
-                unit.network, names, context, "Keras 3 uses the old name for an operation on masks"
-            ),
+    def change(network: Network) -> Network:
+        names = _names(network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
+        return _rename(
+            network, names, context, "Keras 3 uses the old name for an operation on masks"
         )
 
-    return map_units(root, change)
+    return map_networks(root, lambda network: network if network.is_chain else change(network))
 
 
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:

@@ -55,7 +55,6 @@ from policytool.migration.convert.rewrites._base import ConversionContext, rewri
 from policytool.migration.convert.rewrites.masks._writing import (
     MaskBuilder,
     change_networks,
-    put_in_place,
     with_masks,
 )
 from policytool.migration.convert.tensor_facts import compute_dtype
@@ -67,7 +66,6 @@ from policytool.releases.releases import KERAS3, family_of, is_since, release_na
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.masks import Scope
     from policytool.model.calls import Argument
 
@@ -85,23 +83,18 @@ def with_merged_values(
     :param needed: the masks that each call computes with
     """
 
-    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
-        builder = MaskBuilder(network, scope, table)
-        units: list[Unit] = []
-        done: set[CallKey] = set()
-        for unit in network.units:
-            calls = list(unit.calls)
-            for number, call in enumerate(unit.calls):
-                key = (scope, unit.name, number)
-                masks = needed.get(key, frozenset())
-                changed = _merged(unit, call, masks, release, builder) if masks else None
-                if changed is not None:
-                    calls[number] = changed
-                    done.add(key)
-            units += [*builder.take(), replace(unit, calls=tuple(calls))]
-        return replace(network, units=tuple(units)), frozenset(done)
+    def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        calls = list(unit.calls)
+        for number, call in enumerate(unit.calls):
+            key = (builder.scope, unit.name, number)
+            masks = needed.get(key, frozenset())
+            changed = _merged(unit, call, masks, release, builder) if masks else None
+            if changed is not None:
+                calls[number] = changed
+                builder.done.add(key)
+        return [*builder.take(), replace(unit, calls=tuple(calls))]
 
-    return change_networks(root, change)
+    return change_networks(root, table, change)
 
 
 def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
@@ -199,34 +192,27 @@ def with_softmaxes(
     :param zeros: whether the source computes zeros for fully masked rows
     """
 
-    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
-        builder = MaskBuilder(network, scope, table)
-        units: list[Unit] = []
-        zeroed: dict[Reference, Reference] = {}
-        keeping: set[str] = set()
-        done: set[CallKey] = set()
-        for unit in network.units:
-            calls = list(unit.calls)
-            behind: list[Unit] = []
-            for number, call in enumerate(unit.calls if is_softmax(unit) else ()):
-                key = (scope, unit.name, number)
-                mask = _mask(unit, needed.get(key, frozenset()), builder)
-                if mask is None or not isinstance(call.args[0], Reference):
-                    continue
-                units += builder.take()
-                if zeros:
-                    output = Reference(layer=unit.name, call=number)
-                    zeroed[output] = _zeroed(unit, output, mask, builder)
-                    behind += builder.take()
-                else:
-                    calls[number] = Call(args=(_lowered(unit, call.args[0], mask, builder),))
-                done.add(key)
-            units += [*builder.take(), replace(unit, calls=tuple(calls)), *behind]
-            keeping |= {operation.name for operation in behind}
-        changed = replace(network, units=tuple(units))
-        return put_in_place(changed, zeroed, keeping), frozenset(done)
+    def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        calls = list(unit.calls)
+        before: list[Unit] = []
+        behind: list[Unit] = []
+        for number, call in enumerate(unit.calls if is_softmax(unit) else ()):
+            key = (builder.scope, unit.name, number)
+            mask = _mask(unit, needed.get(key, frozenset()), builder)
+            if mask is None or not isinstance(call.args[0], Reference):
+                continue
+            before += builder.take()
+            if zeros:
+                output = Reference(layer=unit.name, call=number)
+                builder.stand_ins[output] = _zeroed(unit, output, mask, builder)
+                behind += builder.take()
+            else:
+                calls[number] = Call(args=(_lowered(unit, call.args[0], mask, builder),))
+            builder.done.add(key)
+        builder.keeping |= {operation.name for operation in behind}
+        return [*before, *builder.take(), replace(unit, calls=tuple(calls)), *behind]
 
-    return change_networks(root, change)
+    return change_networks(root, table, change)
 
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
@@ -292,86 +278,70 @@ def with_selections(
         nested model, because the mask is not a tensor in that model.
     """
 
-    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
-        writer = _SelectionWriter(MaskBuilder(network, scope, table))
-        units: list[Unit] = []
-        done: set[CallKey] = set()
-        for unit in network.units:
-            key = (scope, unit.name, 0)
-            replacements = writer.units(unit, needed[key], results[key]) if key in results else []
-            units += replacements or [unit]
-            done |= {key} if replacements else set()
-        changed = replace(network, units=tuple(units))
-        return put_in_place(changed, writer.selected, writer.names), frozenset(done)
-
-    return change_networks(root, change) if results else (root, frozenset())
-
-
-class _SelectionWriter:
-    """Writes second calls into one network."""
-
-    def __init__(self, builder: MaskBuilder) -> None:
-        self._builder = builder
-        self.selected: dict[Reference, Reference] = {}
-        """What stands for the outputs of attention layers."""
-        self.names: set[str] = set()
-        """The operations that take those outputs as they are."""
-
-    def units(self, unit: Unit, masks: Used, result: str) -> list[Unit]:
-        """
-        Return a layer that is called twice, with the operations around it; an empty list if its
-        mask cannot be computed by operations.
-        """
-        arguments = named_arguments(unit, unit.calls[0])
-        query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
-        mask = (
-            self._builder.attention_mask(attending, query, None, unit)
-            if isinstance(query, Reference) and attending is not None
-            else None
+    def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        key = (builder.scope, unit.name, 0)
+        replacements = (
+            _units_of_two_calls(unit, needed[key], results[key], builder) if key in results else []
         )
-        if mask is None:
-            self._builder.take()
-            return []
-        second = self._second_call(unit, arguments, result)
-        new_units = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
-        self._select(unit, mask, result)
-        return [*new_units, *self._builder.take()]
+        builder.done |= {key} if replacements else set()
+        return replacements or [unit]
 
-    def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], result: str) -> Call:
-        """Return a call without a mask on the mean of all values, or on no values for zeros."""
-        values: dict[str, Argument] = {
-            name: self._builder.operation("GetItem", unit, (tensor, _NO_STEPS))
-            if result == ZEROS
-            else self._builder.operation("Mean", unit, (tensor,), axis=[1], keepdims=True)
-            for name in ("value", "key")
-            if isinstance(tensor := arguments.get(name), Reference)
-        }
-        query = arguments["query"]
-        copied = self._builder.copy(query, unit) if isinstance(query, Reference) else query
-        return Call(args=(copied, values.pop("value")), kwargs=values)
+    return change_networks(root, table, change) if results else (root, frozenset())
 
-    def _select(self, unit: Unit, mask: Reference, result: str) -> None:
-        """Select the output of the second call for the fully masked steps."""
-        build = self._builder.operation
-        first = Reference(layer=unit.name)
-        attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
-        second = Reference(layer=unit.name, call=1)
-        self._put(first, build("Where", unit, (attended, first, second)))
-        if unit.calls[0].kwargs.get("return_attention_scores"):
-            scores = Reference(layer=unit.name, output=1)
-            none = build("ZerosLike", unit, (scores,))
-            masked_scores = (
-                none
-                if result == ZEROS
-                else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
-            )
-            heads = build("ExpandDims", unit, (attended,), axis=1)
-            self._put(scores, build("Where", unit, (heads, scores, masked_scores)))
-            self.names.add(none.layer)
 
-    def _put(self, output: Reference, selected: Reference) -> None:
-        self.selected[output] = selected
-        self.names.add(selected.layer)
+def _units_of_two_calls(unit: Unit, masks: Used, result: str, builder: MaskBuilder) -> list[Unit]:
+    """
+    Return a layer that is called twice, with the operations around it; an empty list if its mask
+    cannot be computed by operations.
+    """
+    arguments = named_arguments(unit, unit.calls[0])
+    query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
+    mask = (
+        builder.attention_mask(attending, query, None, unit)
+        if isinstance(query, Reference) and attending is not None
+        else None
+    )
+    if mask is None:
+        builder.take()
+        return []
+    second = _second_call(unit, arguments, result, builder)
+    new_units = [*builder.take(), replace(unit, calls=(*unit.calls, second))]
+    _select(unit, mask, result, builder)
+    return [*new_units, *builder.take()]
+
+
+def _second_call(
+    unit: Unit, arguments: Mapping[str, Argument], result: str, builder: MaskBuilder
+) -> Call:
+    """Return a call without a mask on the mean of all values, or on no values for zeros."""
+    values: dict[str, Argument] = {
+        name: builder.operation("GetItem", unit, (tensor, _NO_STEPS))
+        if result == ZEROS
+        else builder.operation("Mean", unit, (tensor,), axis=[1], keepdims=True)
+        for name in ("value", "key")
+        if isinstance(tensor := arguments.get(name), Reference)
+    }
+    query = arguments["query"]
+    copied = builder.copy(query, unit) if isinstance(query, Reference) else query
+    return Call(args=(copied, values.pop("value")), kwargs=values)
+
+
+def _select(unit: Unit, mask: Reference, result: str, builder: MaskBuilder) -> None:
+    """Select the output of the second call for the fully masked steps."""
+    build, selected = builder.operation, builder.stand_ins
+    first, second = Reference(layer=unit.name), Reference(layer=unit.name, call=1)
+    attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
+    selected[first] = build("Where", unit, (attended, first, second))
+    builder.keeping.add(selected[first].layer)
+    if unit.calls[0].kwargs.get("return_attention_scores"):
+        scores = Reference(layer=unit.name, output=1)
+        none = build("ZerosLike", unit, (scores,))
+        masked_scores = (
+            none if result == ZEROS else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
+        )
+        heads = build("ExpandDims", unit, (attended,), axis=1)
+        selected[scores] = build("Where", unit, (heads, scores, masked_scores))
+        builder.keeping |= {none.layer, selected[scores].layer}
 
 
 def _rank(unit: Unit) -> int | None:

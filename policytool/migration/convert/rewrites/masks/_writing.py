@@ -38,19 +38,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from policytool.migration.convert.architecture import Network, Value
-    from policytool.migration.convert.masks import MaskTable, Scope
-    from policytool.migration.convert.masks.flow import CallKey
+    from policytool.migration.convert.architecture import Value
     from policytool.model.calls import Argument
 
 
 def change_networks(
     unit: Unit,
-    change: Callable[[Network, Scope], tuple[Network, frozenset[CallKey]]],
+    table: MaskTable,
+    change: Callable[[Unit, MaskBuilder], list[Unit]],
     scope: Scope = (),
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model with changed graphs, and the calls that changed.
+
+    :param change: returns the units that replace a unit of a graph, and notes in the builder of the
+        graph which calls changed and which tensors replace outputs
 
     The graph of a model that is called several times is not changed, because its masks differ from
     call to call. Chains are not changed either, because no unit can be added beside a layer there.
@@ -58,33 +60,26 @@ def change_networks(
     network = unit.network
     if network is None or network.is_chain:
         return unit, frozenset()
-    units: list[Unit] = []
+    members: list[Unit] = []
     done: frozenset[CallKey] = frozenset()
     for member in network.units:
         inner = member
         if len(member.calls) == 1:
-            inner, below = change_networks(member, change, (*scope, f"{member.name}:0"))
+            inner, below = change_networks(member, table, change, (*scope, f"{member.name}:0"))
             done |= below
-        units.append(inner)
-    changed, changed_calls = change(replace(network, units=tuple(units)), scope)
-    return replace(unit, network=changed), done | changed_calls
-
-
-def put_in_place(
-    network: Network, stand_ins: Mapping[Reference, Reference], keeping: AbstractSet[str]
-) -> Network:
-    """
-    Return a network in which other tensors replace some outputs of layers.
-
-    :param stand_ins: the replacements by the replaced output
-    :param keeping: the operations that compute the replacements, which keep the original outputs
-    """
-    changed = rewire(network, lambda reference: stand_ins.get(reference, reference))
-    units = tuple(
-        replace(after, calls=before.calls) if before.name in keeping else after
-        for before, after in zip(network.units, changed.units, strict=True)
+        members.append(inner)
+    network = replace(network, units=tuple(members))
+    builder = MaskBuilder(network, scope, table)
+    units = [changed for member in members for changed in change(member, builder)]
+    rewired = rewire(
+        replace(network, units=tuple(units)),
+        lambda reference: builder.stand_ins.get(reference, reference),
     )
-    return replace(changed, units=units)
+    units = [
+        replace(after, calls=before.calls) if before.name in builder.keeping else after
+        for before, after in zip(units, rewired.units, strict=True)
+    ]
+    return replace(unit, network=replace(rewired, units=tuple(units))), done | builder.done
 
 
 _NUMPY: Final = f"{MODULES}numpy"
@@ -98,7 +93,16 @@ class MaskBuilder:
 
     def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
         self._network = network
-        self._scope = scope
+        self.scope = scope
+        self.done: set[CallKey] = set()
+        """The calls that changed."""
+
+        self.stand_ins: dict[Reference, Reference] = {}
+        """By an output of a layer, the tensor that replaces it."""
+
+        self.keeping: set[str] = set()
+        """The operations that compute these tensors, which keep the original outputs."""
+
         self._table = table
         self._names = {unit.name for unit in network.units}
         self._known = MaskOperations(network, scope, table).reusable()
@@ -147,7 +151,7 @@ class MaskBuilder:
         """
         mask_tensors = [existing_mask] if isinstance(existing_mask, Reference) else []
         if not mask_tensors and not any(place in {"rows", "full"} for place, _ in parts):
-            ones = self._table.mask(MaskOp.ONES, ScopedTensor(self._scope, query))
+            ones = self._table.mask(MaskOp.ONES, ScopedTensor(self.scope, query))
             parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
         for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
             reference = self.put(mask, taker)
@@ -161,7 +165,7 @@ class MaskBuilder:
 
     def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
         first, *others = mask.parts
-        if isinstance(first, ScopedTensor) and first.scope != self._scope:
+        if isinstance(first, ScopedTensor) and first.scope != self.scope:
             return None
         if mask.op is MaskOp.TENSOR and isinstance(first, ScopedTensor):
             return first.reference
@@ -303,8 +307,18 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
         unwanted = [place for place, _ in has - needed] if needed < has else []
         places = [int(place) for place in unwanted if int(place) < len(inputs)]
         return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
+    tensors_with_masks = None if layer_facts(unit.class_name).takes_states else first
+    return _with_mask(call, mask_by_place, tensors_with_masks)
+
+
+def _with_mask(call: Call, mask_by_place: Mapping[str, Reference | None], first: Argument) -> Call:
+    """
+    Return a call with the argument ``mask``.
+
+    :param first: the tensors that have the masks; of a list, each has its own
+    """
     mask: Argument = mask_by_place.get("0")
-    if isinstance(first, list | tuple) and not layer_facts(unit.class_name).takes_states:
+    if isinstance(first, list | tuple):
         mask = [mask_by_place.get(str(place)) for place, _ in enumerate(first)]
     return replace(call, kwargs={**call.kwargs, "mask": mask})
 
@@ -349,11 +363,8 @@ def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> C
     first = call.args[0] if call.args else None
     if None in mask_by_place.values() or not isinstance(first, Reference | list | tuple):
         return call
-    mask: Argument = mask_by_place.get("0")
-    if not isinstance(first, Reference):
-        mask = [mask_by_place.get(str(place)) for place, _ in enumerate(first)]
     copied = _copy_tensors(unit, call, set(references(first)), builder)
-    return replace(copied, kwargs={**copied.kwargs, "mask": mask})
+    return _with_mask(copied, mask_by_place, first)
 
 
 def _masked_attention(

@@ -18,7 +18,7 @@ from policytool.migration.convert.architecture import (
     Network,
     Role,
     Unit,
-    map_units,
+    map_networks,
     prune,
     replace_references,
     used_layers,
@@ -80,13 +80,9 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
     follow no policy: what they compute in is their tensors' dtype, which is asked where the two
     libraries make something else of it (:mod:`policytool.migration.convert.tensor_facts`).
     """
-
-    def change(unit: Unit) -> Unit:
-        if unit.network is None or unit.network.is_chain:
-            return unit
-        return replace(unit, network=_network(unit.network, context))
-
-    return map_units(root, change)
+    return map_networks(
+        root, lambda network: network if network.is_chain else _network(network, context)
+    )
 
 
 def _network(network: Network, context: ConversionContext) -> Network:
@@ -336,9 +332,6 @@ def _judge_left(network: Network, context: ConversionContext) -> None:
                 f"{unit.path} applies the operation {unit.class_name}, which no Keras 3 release "
                 "can read from HDF5; use -o NAME.keras",
             )
-
-
-__all__ = ["CASTING", "FUNCTIONS", "operations"]
 
 
 CAST = "Cast"
