@@ -1,4 +1,7 @@
-"""What several formats read alike: the probe, and what Keras' JSON has in common."""
+"""
+What a format declares of itself, and what several formats read alike: the probe, what Keras' JSON
+has in common, and what people hand to a model loader by mistake, told by its first bytes.
+"""
 
 from __future__ import annotations
 

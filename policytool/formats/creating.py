@@ -1,7 +1,8 @@
 """
-Files written from nothing but what :class:`policytool.formats.edits.Content` says and the
-values of a source: what all containers share, and :mod:`~policytool.formats.creating.create`, which
-finds a container's own part through :data:`policytool.formats.FORMATS`.
+Models written from nothing but what :class:`policytool.formats.edits.Content` says and the values
+of a source: drafted, brought to the disk, read back, and put in their place.
+
+A container's own part is found through :data:`policytool.formats.FORMATS`.
 """
 
 from __future__ import annotations

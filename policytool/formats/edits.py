@@ -1,4 +1,9 @@
-"""What changes in a model file, as values: JSON values, stored tensors, and optimizer state."""
+"""
+What changes in a model file, as values: JSON values, stored tensors, and optimizer state.
+
+A file that is written from nothing has a :class:`Content` instead: its JSON documents, and where
+each stored variable gets its values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Which format a path is in; and what it is instead, where it is in none."""
+"""
+Which format a path is in, and what it is instead, where it is in none; its document, and its
+values.
+
+A document is read with the few values that ``adapt`` computed, which are config in other releases.
+
+A file or a directory can be two models, of which one reader loads the one and another reader the
+other: policytool recognises formats by content, and loaders mostly by suffix. HDF5 looks for its
+signature at 0, 512, 1024 and each further power of two; readers of zip look for the record at the
+end of the file, whatever precedes the archive. So one file can be both, and what one reader checks
+says nothing about what another loads.
+"""
 
 from __future__ import annotations
 

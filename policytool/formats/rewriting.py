@@ -1,6 +1,7 @@
 """
-Rewriting of model files: what all formats share, and :mod:`~policytool.formats.rewriting.rewrite`,
-which finds a format's own part through :data:`policytool.formats.FORMATS`.
+Rewriting of models: the changed files of one model are written, and the others are copied.
+
+A format's own part is found through :data:`policytool.formats.FORMATS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What rewriting a format takes, and what changes in a file."""
+"""
+What the formats declare to be rewritten and created: their rewriters and creators, the rewriter of
+files that are one text (JSON where nothing else is said), and the rules that hold in every
+container.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ class FileChange(Protocol):
 
     def compare(self, source: Path, draft: Path) -> None:
         """
-        Raise :class:`~policytool.formats.writing.failures.WriteError` where the draft is not the
+        Raise :class:`~policytool.formats.writing.WriteError` where the draft is not the
         source with the change, and nothing but it.
         """
         ...

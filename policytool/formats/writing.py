@@ -296,7 +296,7 @@ class Output(Generic[DraftT]):
 
     compare: Callable[[DraftT], None]
     """
-    Read the draft back; raise :class:`~policytool.formats.writing.failures.WriteError` where it is
+    Read the draft back; raise :class:`~policytool.formats.writing.WriteError` where it is
     not what it should be.
     """
 

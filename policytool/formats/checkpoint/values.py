@@ -1,4 +1,4 @@
-"""The values of checkpoints alone."""
+"""The values of checkpoints, alone and in SavedModels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""HDF5: whole models, and files of weights alone."""
+"""
+HDF5: whole models, and files of weights alone; and the published defects of the library that reads
+them, by its version (data/hdf5_defects.json).
+"""
 
 from __future__ import annotations
 

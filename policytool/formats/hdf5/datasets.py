@@ -1,4 +1,9 @@
-"""Datasets of HDF5, read in C order a block at a time."""
+"""
+The values of HDF5 files: whole models, weights alone, and the files of Keras 3's layout.
+
+Datasets are found by hard links, without following links that lead away, and are read in C order a
+block at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-A new file made of the objects of another: some datasets cast, some texts changed, the optimizer's
-state arranged anew.
+A new file made of the objects of another: some datasets cast block by block, some texts changed,
+the optimizer's state arranged anew.
 
 Everything else is copied by HDF5 as it is stored: chunks are not decompressed, links stay links.
 """

@@ -1,8 +1,13 @@
 """
-HDF5 models, rewritten.
+HDF5 models, rewritten and compared with their source.
 
 Where only texts change, the file is copied as it is and its attributes are changed in the copy.
 Where tensors are cast, a new file is made of the objects of the old one.
+
+A written file is compared with its source in every object, link, attribute and stored byte, but for
+what was to change. Bytes are compared in the file where they are the values, chunks as they are
+compressed. What changed is compared with what it should be; nothing of it is trusted because it was
+written a moment ago.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``.keras`` archives."""
+"""``.keras`` archives, and the names of the files in them."""
 
 from __future__ import annotations
 

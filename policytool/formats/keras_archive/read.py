@@ -1,6 +1,7 @@
 """
 ``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and
-``model.weights.h5``.
+``model.weights.h5``, or several shards of weights; and what unpacked directories have in common
+with them.
 
 Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive.
 A member that someone compressed is inflated into a temporary file, within bounds.

@@ -1,6 +1,7 @@
 """
-``.keras`` archives, rewritten: members that stay are copied as stored bytes, in their order, and
-only those that change are made anew.
+``.keras`` archives, rewritten: members that stay are copied as they are stored (local header,
+bytes, and whatever follows them), in their order, and only those that change are made anew. Which
+members change in an archive or an unpacked directory is told here too.
 """
 
 from __future__ import annotations

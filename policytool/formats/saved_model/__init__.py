@@ -1,4 +1,4 @@
-"""SavedModels."""
+"""SavedModels: the names of their files, and which of them are the model's own."""
 
 from __future__ import annotations
 

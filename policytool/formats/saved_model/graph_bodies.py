@@ -1,4 +1,10 @@
-"""The nodes of a SavedModel's graph and of its functions, with what their fields hold as text."""
+"""
+The nodes of a SavedModel's graph and of its functions, with what their fields hold as text.
+
+Also its assets: files beside the graph, such as vocabularies, whose names loaders put behind those
+of the model's directory; and the words of its lookup layers: those that the initializer of a
+layer's table fills it with, two constants of the graph, or a file among the assets.
+"""
 
 from __future__ import annotations
 

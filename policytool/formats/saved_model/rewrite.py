@@ -1,6 +1,6 @@
 """
 SavedModels, rewritten: Keras' metadata in ``keras_metadata.pb``, ``saved_model.pb``, or both; every
-other file stays byte for byte.
+other byte and file stays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """
 What a checkpoint's index says of each tensor, as values; every number is checked before anything
 relies on it.
+
+Keys of the slices of partitioned variables are in an encoding that sorts as what it encodes does.
+Sources: tensorflow/core/lib/strings/ordered_code.cc, ``EncodeTensorNameSlice`` in
+tensorflow/core/util/saved_tensor_slice_util.cc.
 """
 
 from __future__ import annotations

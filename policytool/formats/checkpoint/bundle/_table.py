@@ -3,6 +3,10 @@ The sorted table that a checkpoint's index is: LevelDB's format, without its com
 
 Blocks of sorted keys, each without the beginning it shares with the one before; a block that lists
 the other blocks; at the end a footer that says where that one is. Every block has a checksum.
+
+Numbers have seven bits a byte, lowest first, as in protobuf and in TensorFlow's string tensors.
+Checksums are CRC-32C with the masking of LevelDB's tables, whose stored checksums would otherwise
+be checksums of checksums (tensorflow/core/lib/hash/crc32c.h).
 """
 
 from __future__ import annotations
