@@ -164,9 +164,7 @@ def _prepare_side(
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    planned = loaded
-    if plan.edits or plan.casts:
-        planned = reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+    planned = planned_model(loaded, plan)
     job: dict[str, Any] = {"family": loaded.family, "policy": planned.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
@@ -188,6 +186,13 @@ def _prepare_side(
         policy=options.to,
         dequantized=modes,
     )
+
+
+def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
+    """Return the model with the changes of a plan."""
+    if not (plan.edits or plan.casts):
+        return loaded
+    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
 
 
 def _rounding_modes(loaded: LoadedModel) -> tuple[str, ...]:
@@ -214,11 +219,7 @@ def _without_compile_config(config: Json) -> Json:
 def _rebuild_job(copy: PrivateCopy, before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
-    return {
-        **reexport.build_arguments(before, planned),
-        "how": "rebuilt",
-        "path": copy,
-    }
+    return {**reexport.build_arguments(before, planned), "how": "rebuilt", "path": copy}
 
 
 def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
@@ -234,11 +235,12 @@ def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
     if scale is None and policy is not None:
         scale = policy.effective_loss_scale
     config = configuration(loaded.document)
-    losses = {
-        name: config.get(name) if isinstance(config, dict) else None
-        for name in ("loss", "loss_weights")
+    known = config if isinstance(config, dict) else {}
+    return {
+        "loss": known.get("loss"),
+        "loss_weights": known.get("loss_weights"),
+        "recorded": loss_scale_values(scale),
     }
-    return {**losses, "recorded": loss_scale_values(scale)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,6 +270,5 @@ def file_or_function(text: str) -> Path | UserFunction:
     Return what a text names: an existing file, a function if the text has the form of one, else a
     file that does not exist.
     """
-    path = Path(text)
-    function = function_named(text)
+    path, function = Path(text), function_named(text)
     return path if function is None or path.exists() else function

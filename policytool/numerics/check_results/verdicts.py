@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -161,10 +162,9 @@ class CheckVerdict:
         The judgements outside their tolerance: outputs first, then layers, each sorted by excess,
         largest first.
         """
-        missed_judgements = [judgement for judgement in self.judgements if judgement.is_missed]
         return tuple(
             sorted(
-                missed_judgements,
+                (judgement for judgement in self.judgements if judgement.is_missed),
                 key=lambda judgement: (
                     judgement.about is JudgementSubject.LAYER,
                     -excess(judgement),
@@ -204,14 +204,15 @@ def excess(judgement: Judgement) -> float:
     integers that differ.
     """
     if judgement.ruling in {Ruling.NOT_FINITE, Ruling.DIFFERING} or judgement.error is None:
-        return float("inf")
-    return _ratio(judgement.error, judgement.tolerance)
+        return math.inf
+    return ratio(judgement.error, judgement.tolerance)
 
 
-def _ratio(error: float, tolerance: float) -> float:
-    if not tolerance:
-        return float("inf") if error else 0.0
-    return error / tolerance
+def ratio(used: float, allowed: float) -> float:
+    """Return how many times what is allowed was used; infinity if nothing is allowed."""
+    if used <= 0:
+        return 0.0
+    return used / allowed if allowed else math.inf
 
 
 class OutputKind(StrEnum):

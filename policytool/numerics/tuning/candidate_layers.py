@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
-from policytool.migration.plan import apply_edits
 from policytool.migration.planning import decisions, keep
 from policytool.migration.planning.options import Assignment, checked_policy
-from policytool.model import reading
+from policytool.numerics.check_sides import planned_model
 from policytool.numerics.tuning.results import Preference
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
@@ -153,9 +152,7 @@ def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(loaded.document.path, plan.refusals[0].code, plan.refusals[0].message)
-    if not (plan.edits or plan.casts):
-        return loaded
-    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+    return planned_model(loaded, plan)
 
 
 _FLOAT32_BYTES = 4
@@ -193,13 +190,8 @@ def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
     for place, call in enumerate(run.calls):
         if call.is_model:
             continue
-        lost = max(
-            origins.own_error(call),
-            *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
-            0.0,
-        )
         for path in origins.deciding_layers(run, place, choices):
-            loss_by_path[path] = max(loss_by_path[path], lost)
+            loss_by_path[path] = max(loss_by_path[path], origins.call_loss(call))
     return loss_by_path
 
 

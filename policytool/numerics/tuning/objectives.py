@@ -14,6 +14,7 @@ from policytool.numerics.check_results.verdicts import (
     NotComparable,
     Ruling,
     excess,
+    ratio,
 )
 from policytool.numerics.check_sides import function_named
 from policytool.numerics.verdicts.task_metric import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.metrics import TaskMetric
+    from policytool.numerics.check_results.verdicts import Judgement
 
 TOLERANCE: Final = 0.01
 """The relative error of outputs that is allowed if nothing else is asked for."""
@@ -110,13 +112,22 @@ def objective_excess(run: CheckRun, objective: Objective) -> float:
 
 def largest_error(run: CheckRun) -> float | None:
     """Return the largest relative error of an output; None if an output is not finite."""
-    errors = []
-    for judgement in run.verdict.judgements:
-        if judgement.about is JudgementSubject.OUTPUT and judgement.ruling is not Ruling.NOTHING:
-            if judgement.ruling is Ruling.NOT_FINITE or judgement.error is None:
-                return None
-            errors.append(judgement.error)
-    return max(errors, default=0.0)
+    judgements = _output_judgements(run)
+    errors = [
+        judgement.error
+        for judgement in judgements
+        if judgement.ruling is not Ruling.NOT_FINITE and judgement.error is not None
+    ]
+    return max(errors, default=0.0) if len(errors) == len(judgements) else None
+
+
+def _output_judgements(run: CheckRun) -> list[Judgement]:
+    """Return the judgements of outputs that have comparable values."""
+    return [
+        judgement
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.OUTPUT and judgement.ruling is not Ruling.NOTHING
+    ]
 
 
 def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
@@ -132,12 +143,14 @@ def not_comparable(runs: Sequence[CheckRun]) -> NotComparable | None:
 
 def smallest_agreement(run: CheckRun) -> float | None:
     """Return the smallest share of rows with the same class, over all outputs with classes."""
-    agreements = [
-        1 - output.changes.class_changes.mean
-        for output in run.outputs
-        if output.changes is not None and output.changes.class_changes is not None
-    ]
-    return min(agreements, default=None)
+    return min(
+        (
+            1 - output.changes.class_changes.mean
+            for output in run.outputs
+            if output.changes is not None and output.changes.class_changes is not None
+        ),
+        default=None,
+    )
 
 
 def gradient_error(gradients: Gradients) -> float | None:
@@ -145,20 +158,21 @@ def gradient_error(gradients: Gradients) -> float | None:
     Return the relative error of all gradients at the best loss scale that was tried; None if every
     scale causes an overflow.
     """
-    totals = [trial.total for trial in gradients.trials]
-    return min((total.relative_error for total in totals if not total.overflow), default=None)
+    return min(
+        (total.relative_error for trial in gradients.trials if not (total := trial.total).overflow),
+        default=None,
+    )
 
 
 def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
-    worst = 0.0
-    for judgement in run.verdict.judgements:
-        if judgement.about is not JudgementSubject.OUTPUT or judgement.ruling is Ruling.NOTHING:
-            continue
-        if judgement.ruling is Ruling.NOT_FINITE:
-            return math.inf
-        if not only_finite:
-            worst = max(worst, excess(judgement))
-    return worst
+    return max(
+        (
+            excess(judgement)
+            for judgement in _output_judgements(run)
+            if not only_finite or judgement.ruling is Ruling.NOT_FINITE
+        ),
+        default=0.0,
+    )
 
 
 def _agreement_excess(run: CheckRun, agreement: float) -> float:
@@ -168,7 +182,7 @@ def _agreement_excess(run: CheckRun, agreement: float) -> float:
             "--agreement needs an output with a score for each class, which this model does not "
             "have; use --tolerance or --metric"
         )
-    return _ratio(1 - share, 1 - agreement)
+    return ratio(1 - share, 1 - agreement)
 
 
 def _metric_excess(metric: TaskMetric) -> float:
@@ -176,7 +190,7 @@ def _metric_excess(metric: TaskMetric) -> float:
         (0.0 if output.passed else math.inf)
         if output.drop is None
         else max(
-            _ratio(output.drop, output.max_drop), 0.0 if output.passed else math.nextafter(1, 2)
+            ratio(output.drop, output.max_drop), 0.0 if output.passed else math.nextafter(1, 2)
         )
         for output in metric.outputs
     )
@@ -186,10 +200,4 @@ def _gradients_excess(gradients: Gradients) -> float:
     if not gradients.trials:
         return 0.0
     error = gradient_error(gradients)
-    return math.inf if error is None else _ratio(error, GRADIENT_ERROR)
-
-
-def _ratio(used: float, allowed: float) -> float:
-    if used <= 0:
-        return 0.0
-    return used / allowed if allowed else math.inf
+    return math.inf if error is None else ratio(error, GRADIENT_ERROR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results import checks, gradients, metrics
@@ -17,9 +18,10 @@ from policytool.numerics.verdicts.tolerances import judge_run
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.verdicts.safety import SafetyRule
     from policytool.numerics.verdicts.tolerances import Tolerances
 
@@ -58,24 +60,15 @@ def runs_from_json(
             rule.kinds, [output["name"] or "" for record in records for output in record["outputs"]]
         )
     return tuple(
-        _with_metric(_run(record, tolerances), record.get("metric"), rule, max_drop)
+        _run(record, tolerances, rule, metric_from_json(record.get("metric"), max_drop))
         for record in records
     )
 
 
-def _with_metric(
-    run: CheckRun, record: Mapping[str, Any] | None, rule: SafetyRule, max_drop: float | None
+def _run(
+    record: Mapping[str, Any], tolerances: Tolerances, rule: SafetyRule, metric: TaskMetric | None
 ) -> CheckRun:
     """Return the run, judged with the metric of the task."""
-    metric = metric_from_json(record, max_drop)
-    return replace(
-        run,
-        verdict=replace(run.verdict, metric=metric),
-        answers=safety.answer_outputs(run.outputs, rule, metric),
-    )
-
-
-def _run(record: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in record["calls"])
     outputs = tuple(_output(output) for output in record["outputs"])
     return CheckRun(
@@ -84,7 +77,8 @@ def _run(record: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
         inputs=codec.read(checks.CheckInputs, record["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judge_run(calls, outputs, tolerances),
+        verdict=replace(judge_run(calls, outputs, tolerances), metric=metric),
+        answers=safety.answer_outputs(outputs, rule, metric),
         rewrite=codec.read(checks.GraphRewrite, record["rewrite"])
         if record.get("rewrite") is not None
         else None,
@@ -150,7 +144,9 @@ def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str
         return {}
     root, stored_root = running[-1][0], stored[0][0]
     classes = dict(running)
-    paths = dict.fromkeys(prefix for path in classes for prefix in _prefixes(path))
+    paths = dict.fromkeys(  # those of the layers around it first
+        prefix for path in classes for prefix in accumulate(path.split("/"), "{}/{}".format)
+    )
     below = _by_parent((path, classes.get(path)) for path in paths)
     stored_below = _by_parent(stored)
     stored_paths = {root: stored_root}
@@ -175,13 +171,6 @@ def answered_file_paths(
     )
 
 
-def _prefixes(path: str) -> Iterator[str]:
-    """Yield a path, and those of the layers around it first."""
-    parts = path.split("/")
-    for count in range(1, len(parts) + 1):
-        yield "/".join(parts[:count])
-
-
 def _by_parent(layers: Iterable[Named]) -> defaultdict[str, list[Named]]:
     """Return the names and classes directly below each path."""
     children: defaultdict[str, list[Named]] = defaultdict(list)
@@ -194,13 +183,13 @@ def _by_parent(layers: Iterable[Named]) -> defaultdict[str, list[Named]]:
 
 def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
     """Return the stored name for each name in the running model, if the two differ."""
-    stored_names: dict[str, str] = {}
-    groups, stored_groups = _groups(running), _groups(stored)
-    for key, names in groups.items():
-        others = stored_groups.get(key, [])
-        if set(names) != set(others) and len(names) == len(others):
-            stored_names.update(zip(names, others, strict=True))
-    return stored_names
+    stored_groups = _groups(stored)
+    return {
+        name: other
+        for key, names in _groups(running).items()
+        if len(names) == len(others := stored_groups.get(key, [])) and set(names) != set(others)
+        for name, other in zip(names, others, strict=True)
+    }
 
 
 def _groups(layers: Iterable[Named]) -> Mapping[tuple[str, str | None], list[str]]:

@@ -116,12 +116,11 @@ def loss_scale_decision(grads: Gradients) -> LossScaleDecision:
         )
     best = grads.at(grads.workable[1]) if grads.workable is not None else None
     if best is None or grads.workable is None:
-        reason = _not_finite(grads, none)
         return LossScaleDecision(
             need=ScaleNeed.NOT_FINITE,
             matters=False,
             suggested=None,
-            sentences=(reason, *_circumstances(grads)),
+            sentences=(_not_finite(grads, none), *_circumstances(grads)),
         )
     losing = _gradient_losses(grads, none, best)
     suggested = _suggestion(*grads.workable) if losing or none.total.overflow else None
@@ -177,10 +176,9 @@ def _suggestion(lowest: float, highest: float) -> float:
 
 def _not_finite(grads: Gradients, none: Trial) -> str:
     if none.total.undefined:
-        share = _share(none.total.undefined, none.total.elements)
         return (
-            f"{share} of the gradient elements are not finite in the reference, so these inputs "
-            "do not show whether a loss scale is needed"
+            f"{_share(none.total.undefined, none.total.elements)} of the gradient elements are not "
+            "finite in the reference, so these inputs do not show whether a loss scale is needed"
         )
     if not math.isfinite(none.loss):
         return (
@@ -241,34 +239,23 @@ def _worst(losing: tuple[GradientLoss, ...]) -> str:
 def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
     """Return a sentence with the loss scales that work, if the model needs a loss scale."""
     without, scaled, (lowest, highest) = none.total, best.total, workable
-    if without.overflow:
-        problem = (
-            f"{_share(without.overflow, without.elements)} of the gradient elements overflow "
-            "without a loss scale"
-        )
-    else:
-        problem = (
-            f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow "
-            "without a loss scale"
-        )
-    at_best = (
-        f"{_share(scaled.underflow, scaled.nonzero)} underflow with a loss scale of "
-        f"{_number(highest)}"
+    problem = (
+        f"{_share(without.overflow, without.elements)} of the gradient elements overflow"
+        if without.overflow
+        else f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow"
     )
     return (
-        f"{problem}, and {at_best}: use {_number(suggested)}; any value from "
+        f"{problem} without a loss scale, and {_share(scaled.underflow, scaled.nonzero)} underflow "
+        f"with a loss scale of {_number(highest)}: use {_number(suggested)}; any value from "
         f"{_number(lowest)} to {_number(highest)} works for these inputs"
     )
 
 
 def _about_no_need(none: Trial, best: Trial) -> str:
     without, scaled = none.total, best.total
-    underflow = (
-        f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without "
-        "one"
-    )
     return (
-        f"no loss scale is needed: {underflow}, {_share(scaled.underflow, scaled.nonzero)} with "
+        f"no loss scale is needed: {_share(without.underflow, without.nonzero)} of the gradient "
+        f"elements underflow without one, {_share(scaled.underflow, scaled.nonzero)} with "
         f"{_number(best.scale)}, the highest scale without overflow"
     )
 
@@ -295,13 +282,10 @@ def _about_dynamic(grads: Gradients) -> str:
         if trial is not None
         else ""
     )
-    return f"dynamic scaling{_parameters(grads)} settles at {_number(rule.scale)} {skipped}{lost}"
-
-
-def _parameters(grads: Gradients) -> str:
-    if isinstance(grads.recorded, Dynamic):
-        return " as recorded"
-    return f" from {_number(grads.dynamic.initial)}"
+    origin = (
+        "as recorded" if isinstance(grads.recorded, Dynamic) else f"from {_number(rule.initial)}"
+    )
+    return f"dynamic scaling {origin} settles at {_number(rule.scale)} {skipped}{lost}"
 
 
 def _circumstances(grads: Gradients) -> Iterator[str]:

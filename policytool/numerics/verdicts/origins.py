@@ -8,8 +8,10 @@ An error that a call shows because its inputs were rounded belongs to what made 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import (
@@ -120,21 +122,22 @@ def with_reference_nan_origin(run: CheckRun) -> CheckRun:
     the layer of the reference that makes it. Return other runs unchanged.
     """
     path = run.verdict.nonfinite_reference
-    blind = any(
-        judgement.not_comparable is NotComparable.NOT_FINITE for judgement in run.verdict.judgements
-    )
     call = next((call for call in run.calls if call.place == path), None)
-    if call is None or not blind:
+    if call is None or not any(
+        judgement.not_comparable is NotComparable.NOT_FINITE for judgement in run.verdict.judgements
+    ):
         return run
-    origin = Origin(
-        path=call.place,
-        class_name=call.class_name,
-        in_code=call.children > 0,
-        seen_in=None,
-        nonfinite=True,
-        in_reference=True,
+    return replace(
+        run,
+        origin=Origin(
+            path=call.place,
+            class_name=call.class_name,
+            in_code=call.children > 0,
+            seen_in=None,
+            nonfinite=True,
+            in_reference=True,
+        ),
     )
-    return replace(run, origin=origin)
 
 
 def _start_order(call: LayerCall) -> int:
@@ -143,11 +146,10 @@ def _start_order(call: LayerCall) -> int:
 
 def _nonfinite(run: CheckRun) -> Iterator[Charge]:
     """Yield the first place where the candidate makes NaN or infinity, if an output shows it."""
-    reaches_output = any(
+    if not any(
         judgement.ruling is Ruling.NOT_FINITE and judgement.about is JudgementSubject.OUTPUT
         for judgement in run.verdict.judgements
-    )
-    if not reaches_output:
+    ):
         return
     for place, enters in _events(run.calls):
         call = run.calls[place]
@@ -156,7 +158,9 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
             if within is not None:  # else an input of the model itself has it
                 yield Charge(call=within, blame=Blame.NONFINITE, in_code=True)
             return
-        if not enters and any(_has_overflow(output.accumulated) for output in call.outputs):
+        if not enters and any(
+            tolerances.is_newly_nonfinite(output.accumulated) for output in call.outputs
+        ):
             yield Charge(call=place, blame=Blame.NONFINITE, in_code=call.children > 0)
             return
 
@@ -210,8 +214,7 @@ def _errors(run: CheckRun) -> Iterator[Charge]:
 
 
 def _tolerance(call: LayerCall, judged: dict[str, float]) -> float:
-    tolerance = judged.get(call.place)
-    return tolerance if tolerance is not None else tolerances.layer_tolerance(call)
+    return judged[call.place] if call.place in judged else tolerances.layer_tolerance(call)
 
 
 def _enclosing_calls(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
@@ -234,13 +237,7 @@ def _rounding_error(call: LayerCall) -> float:
 def _error(metrics: Metrics | None) -> float:
     if metrics is None:
         return 0.0
-    if metrics.overflow:
-        return float("inf")
-    return metrics.relative or 0.0
-
-
-def _has_overflow(metrics: Metrics | None) -> bool:
-    return metrics is not None and bool(metrics.overflow)
+    return math.inf if metrics.overflow else metrics.relative or 0.0
 
 
 def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
@@ -325,8 +322,7 @@ def deciding_layers(
         if number in seen:
             continue
         seen.add(number)
-        call = run.calls[number]
-        owner = _owner(run.calls, call)
+        call, owner = run.calls[number], _owner(run.calls, number)
         chosen = choices.unit(owner.path)
         if chosen and not owner.is_model:
             layers |= chosen
@@ -335,15 +331,10 @@ def deciding_layers(
     return frozenset(layers)
 
 
-def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
+def _owner(calls: Sequence[LayerCall], place: int) -> LayerCall:
     """Return the outermost layer around a call, other than a model, or the call itself."""
-    owner = call
-    while owner.trace is not None and owner.trace.within is not None:
-        outer = calls[owner.trace.within]
-        if outer.is_model:
-            return owner
-        owner = outer
-    return owner
+    around = takewhile(lambda outer: not calls[outer].is_model, _enclosing_calls(calls, place))
+    return calls[[place, *around][-1]]
 
 
 def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
@@ -371,7 +362,14 @@ def units_by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     for place, call in enumerate(run.calls):
         unit = deciding_layers(run, place, choices) if not call.is_model else frozenset()
         if unit:
-            flushed = [output.accumulated.flushed for output in call.outputs if output.accumulated]
-            loss = max(own_error(call), *(share or 0.0 for share in flushed), 0.0)
-            losses[unit] = max(losses.get(unit, 0.0), loss)
+            losses[unit] = max(losses.get(unit, 0.0), call_loss(call))
     return sorted(losses, key=lambda unit: -losses[unit])
+
+
+def call_loss(call: LayerCall) -> float:
+    """Return the own error of a call, or the share of its values that become zero."""
+    return max(
+        own_error(call),
+        *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
+        0.0,
+    )

@@ -101,9 +101,7 @@ def possible_readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Readi
         return _single_kind(OutputKind.CLASSES)
     if activation == "softmax" and last > 1:  # moved to other axes since
         return (*_single_kind(OutputKind.CLASSES), *_single_kind(OutputKind.REGRESSION))
-    if changes.has_unit_norm and last > 1:
-        return _single_kind(OutputKind.EMBEDDING)
-    if _ANGULAR.search(loss):
+    if (changes.has_unit_norm and last > 1) or _ANGULAR.search(loss):
         return _single_kind(OutputKind.EMBEDDING)
     if _CATEGORICAL.search(loss) and last > 1:
         return _single_kind(OutputKind.CLASSES)

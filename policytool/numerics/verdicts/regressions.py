@@ -28,8 +28,7 @@ from policytool.support.text import jsontext
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.numerics.check_results.checks import Check, CheckInputs, CheckRun
-    from policytool.numerics.check_results.verdicts import Judgement
+    from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.support.text.jsontext import Json
 
 
@@ -130,7 +129,7 @@ def _check(file: str, value: Json) -> EarlierCheck:
 def _earlier_run(run: Mapping[str, Json]) -> EarlierRun:
     inputs = _object(run.get("inputs"), "inputs")
     seed = inputs.get("seed")
-    found = run.get("metric")
+    metric = None if run.get("metric") is None else _object(run["metric"], "metric")
     return EarlierRun(
         device=_text(_object(run.get("device"), "device"), "name"),
         signature=_text_or_none(run, "signature"),
@@ -141,12 +140,10 @@ def _earlier_run(run: Mapping[str, Json]) -> EarlierRun:
             _number(inputs, "batch_size"),
         ),
         findings=dict([*_outputs(run), *_calls(run)]),
-        metric=None if found is None else _earlier_metric(_object(found, "metric")),
+        metric=None
+        if metric is None
+        else EarlierMetric(name=_text(metric, "name"), candidate=_number(metric, "candidate")),
     )
-
-
-def _earlier_metric(found: Mapping[str, Json]) -> EarlierMetric:
-    return EarlierMetric(name=_text(found, "name"), candidate=_number(found, "candidate"))
 
 
 def _outputs(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
@@ -274,13 +271,14 @@ def compare(check: Check, earlier: EarlierCheck) -> Comparison:
 
 def _matching_run(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
     """Return the earlier run of the same signature, on the same device if there is one."""
-    same_signature = [
+    same_signature = (
         earlier_run for earlier_run in earlier.runs if earlier_run.signature == run.signature
-    ]
-    same_device = [
-        earlier_run for earlier_run in same_signature if earlier_run.device == run.device.name
-    ]
-    return next(iter([*same_device, *same_signature]), None)
+    )
+    return min(
+        same_signature,
+        key=lambda earlier_run: earlier_run.device != run.device.name,
+        default=None,
+    )
 
 
 def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
@@ -315,26 +313,17 @@ def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
 def _findings(run: CheckRun) -> Mapping[Place, Finding]:
     last = run.calls[-1] if run.calls else None
     root = last.path if last is not None and last.is_model else ""
-    findings: dict[Place, Finding] = {}
-    for judgement in run.verdict.judgements:
-        is_layer = judgement.about is JudgementSubject.LAYER
-        place = (
-            (Subject.LAYER, below(root, judgement.path))
-            if is_layer
-            else output_place(judgement.path, len(run.outputs))
+    return {
+        (Subject.LAYER, below(root, judgement.path))
+        if judgement.about is JudgementSubject.LAYER
+        else output_place(judgement.path, len(run.outputs)): Finding(
+            name=judgement.path,
+            error=math.inf if judgement.ruling is Ruling.NOT_FINITE else judgement.error,
+            tolerance=judgement.tolerance,
+            is_missed=judgement.is_missed,
         )
-        findings[place] = _finding(judgement)
-    return findings
-
-
-def _finding(judgement: Judgement) -> Finding:
-    error = math.inf if judgement.ruling is Ruling.NOT_FINITE else judgement.error
-    return Finding(
-        name=judgement.path,
-        error=error,
-        tolerance=judgement.tolerance,
-        is_missed=judgement.is_missed,
-    )
+        for judgement in run.verdict.judgements
+    }
 
 
 def _change(before: Finding, now: Finding) -> Change | None:
@@ -390,7 +379,8 @@ def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
     if earlier.device != run.device.name:
         devices = short(earlier.device), run.device.name
         yield f"the earlier check ran on {devices[0]}, and this check ran on {devices[1]}"
-    if earlier.inputs != _input_key(run.inputs):
+    inputs = run.inputs
+    if earlier.inputs != (inputs.kind.value, inputs.seed, inputs.batches, inputs.batch_size):
         yield "the earlier check used different inputs, which also changes the errors"
     names = [
         metric.name if metric is not None else "" for metric in (earlier.metric, run.verdict.metric)
@@ -398,7 +388,3 @@ def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
     if names[0] != names[1]:
         before, now = (f"the metric {short(name)}" if name else "no metric" for name in names)
         yield f"the earlier check used {before}, and this check uses {now}"
-
-
-def _input_key(inputs: CheckInputs) -> tuple[str, float | None, float, float]:
-    return inputs.kind.value, inputs.seed, inputs.batches, inputs.batch_size

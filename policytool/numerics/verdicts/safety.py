@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import (
@@ -121,10 +122,8 @@ def _quantile(level: float, first: float, second: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if _beta(middle, first, second) < level:
-            low = middle
-        else:
-            high = middle
+        is_below = _beta(middle, first, second) < level
+        low, high = (middle, high) if is_below else (low, middle)
     return (low + high) / 2
 
 
@@ -195,6 +194,15 @@ _COUNTED: Final = frozenset(
 )
 """Kinds of which each prediction that changes counts."""
 
+_SHARES_OF: Final[Mapping[OutputKind, Callable[[OutputChanges], Shares | None]]] = {
+    OutputKind.CLASSES: attrgetter("class_changes"),
+    OutputKind.BINARY: attrgetter("side_changes"),
+    OutputKind.EMBEDDING: attrgetter("neighbor_changes"),
+    OutputKind.VALUES: attrgetter("value_changes"),
+    OutputKind.MASK: attrgetter("unmatched_masks"),
+}
+"""Kinds whose changes are shares of samples, with the measurement of these shares."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SafetyRule:
@@ -234,15 +242,13 @@ def answer_outputs(
         )
     }
     answers = []
-    for output in outputs:
-        name = output.name or ""
+    for name, output in zip(names, outputs, strict=True):
         if output.changes is None:
             continue
         facts = OutputFacts(shape=output.shape, activation=output.activation, loss=losses.get(name))
-        chosen_kind = rule.kinds.get(name)
         possible = (
-            (frozenset({chosen_kind}),)
-            if chosen_kind is not None
+            (frozenset({rule.kinds[name]}),)
+            if name in rule.kinds
             else possible_readings(facts, output.changes)
         )
         answered = answer_output(name, output.changes, possible, rule.max_change)
@@ -308,19 +314,7 @@ def answer_output(
     max_change: float = MAX_CHANGE,
 ) -> OutputAnswer:
     """Return the answer of one output, from the changes of its values."""
-    if changes.spoiled:
-        return OutputAnswer(
-            name=name,
-            answer=Answer.NOT_SAFE,
-            kinds=(),
-            samples=changes.samples,
-            spoiled=changes.spoiled,
-        )
-    why = _undecidable_reason(changes)
-    if why is not None:
-        return OutputAnswer(
-            name=name, answer=Answer.UNDECIDED, kinds=(), samples=changes.samples, why=why
-        )
+    why = None if changes.spoiled else _undecidable_reason(changes)
     judged = [
         sorted(
             (
@@ -331,7 +325,7 @@ def answer_output(
             ),
             key=_rank,
         )
-        for reading in possible
+        for reading in (possible if why is None and not changes.spoiled else ())
     ]
     judged = [ranked for ranked in judged if ranked]
     answers = {ranked[0].answer for ranked in judged}
@@ -339,16 +333,16 @@ def answer_output(
     if not kind_answers:
         return OutputAnswer(
             name=name,
-            answer=Answer.UNDECIDED,
+            answer=Answer.NOT_SAFE if changes.spoiled else Answer.UNDECIDED,
             kinds=(),
             samples=changes.samples,
-            why=Open.UNFIT,
+            spoiled=changes.spoiled,
+            why=None if changes.spoiled else why or Open.UNFIT,
         )
     is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_unrelated(kind_answers)
-    answer = Answer.UNDECIDED if is_split else kind_answers[0].answer
     return OutputAnswer(
         name=name,
-        answer=answer,
+        answer=Answer.UNDECIDED if is_split else kind_answers[0].answer,
         kinds=tuple(kind_answers),
         samples=kind_answers[0].samples,
         why=Open.KINDS if is_split else kind_answers[0].why,
@@ -382,22 +376,14 @@ def _undecidable_reason(changes: OutputChanges) -> Open | None:
 
 def _kind_answers(kind: OutputKind, changes: OutputChanges, most: float) -> list[KindAnswer]:
     """Return the answers for one kind of output; none if its numbers were not measured."""
-    if kind is OutputKind.CLASSES:
-        kind_answers = _share_answers(kind, changes.class_changes, most)
-        return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
-    if kind is OutputKind.BINARY:
-        return _share_answers(kind, changes.side_changes, most)
-    if kind is OutputKind.EMBEDDING:
-        return _share_answers(kind, changes.neighbor_changes, most) or _number_answers(
-            changes, most
-        )
-    if kind is OutputKind.VALUES:
-        return _share_answers(kind, changes.value_changes, most)
-    if kind is OutputKind.MASK:
-        return _share_answers(kind, changes.unmatched_masks, most)
     if kind is OutputKind.PROBABILITY:
         return _probability_answers(changes, most)
-    return _number_answers(changes, most)
+    shares = _SHARES_OF[kind](changes) if kind in _SHARES_OF else None
+    kind_answers = _share_answers(kind, shares, most)
+    if kind is OutputKind.CLASSES:
+        return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
+    is_number = kind in {OutputKind.EMBEDDING, OutputKind.REGRESSION}
+    return kind_answers or (_number_answers(changes, most) if is_number else [])
 
 
 def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list[KindAnswer]:
@@ -421,20 +407,20 @@ def _judge_change(
     times = _SHARES if kind in _COUNTED else _NUMBERS
     is_unsafe = change.lower > most and change.value > times * most
     most *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
-    if change.upper <= most and samples >= least:
-        answer = Answer.SAFE
-    else:
-        answer = Answer.NOT_SAFE if is_unsafe else Answer.UNDECIDED
-    if answer is not Answer.UNDECIDED:
+    is_safe = change.upper <= most and samples >= least
+    if is_safe or is_unsafe:
+        answer = Answer.SAFE if is_safe else Answer.NOT_SAFE
         return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
-    enough = None
-    if change.value <= most:
-        enough = samples_needed(samples, lambda times: change_of(times).upper, most)
+    enough = (
+        samples_needed(samples, lambda times: change_of(times).upper, most)
+        if change.value <= most
+        else None
+    )
     if enough is None and samples < least and change.lower <= most:
         enough = least  # of which more than these may be as they should
     return KindAnswer(
         kind=kind,
-        answer=answer,
+        answer=Answer.UNDECIDED,
         change=change,
         samples=samples,
         why=Open.FEW if enough is not None else Open.BETWEEN,
@@ -450,9 +436,8 @@ def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAns
         kind_answer.answer is not Answer.SAFE
         or changes.class_error is None
         or not changes.is_probability
+        or changes.class_error / changes.rows <= _CLASS_ERROR
     ):
-        return kind_answer
-    if changes.class_error / changes.rows <= _CLASS_ERROR:
         return kind_answer
     return KindAnswer(
         kind=OutputKind.PROBABILITY,

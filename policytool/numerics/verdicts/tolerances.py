@@ -163,8 +163,6 @@ def _expected_error(call: LayerCall) -> float:
         *call.inputs,
         *(output.dtype_candidate for output in call.outputs),
         *(output.dtype_reference for output in call.outputs),
-    ]
-    dtypes += [
         *call.within,
         *(dtype for dtype in (call.compute_candidate, call.compute_reference) if dtype is not None),
     ]
@@ -193,7 +191,7 @@ def judge_run(
         (
             call
             for call in calls
-            if any(_is_newly_nonfinite(output.accumulated) for output in call.outputs)
+            if any(is_newly_nonfinite(output.accumulated) for output in call.outputs)
         ),
         None,
     )
@@ -227,9 +225,10 @@ def _outputs(
 def _compared(judged: Judgement, output: CheckedOutput) -> Judgement:
     """Return the judgement of an output, with why nothing can be seen in it if so."""
     why = _not_comparable(output)
-    if why is NotComparable.NOT_FINITE:
-        return replace(judged, ruling=Ruling.NOTHING, not_comparable=why)
-    return replace(judged, not_comparable=why)
+    is_nothing = why is NotComparable.NOT_FINITE
+    return replace(
+        judged, ruling=Ruling.NOTHING if is_nothing else judged.ruling, not_comparable=why
+    )
 
 
 def _not_comparable(output: CheckedOutput) -> NotComparable | None:
@@ -244,12 +243,16 @@ def _not_comparable(output: CheckedOutput) -> NotComparable | None:
 
 def _nonfinite_reference(calls: Sequence[LayerCall]) -> str | None:
     """Return the first call in which the reference computes NaN, or else infinity."""
-    for kind in ("nan", "infinite"):
-        for call in calls:
-            counts = [getattr(output.accumulated, kind, None) for output in call.outputs]
-            if any(pair is not None and pair[0] for pair in counts):
-                return call.place
-    return None
+    return next(
+        (
+            call.place
+            for kind in ("nan", "infinite")
+            for call in calls
+            for output in call.outputs
+            if (getattr(output.accumulated, kind, None) or (0, 0))[0]
+        ),
+        None,
+    )
 
 
 def _layers(
@@ -257,8 +260,8 @@ def _layers(
 ) -> Iterator[Judgement]:
     for call in calls:
         alone = [output.isolated for output in call.outputs if output.isolated is not None]
-        if not alone and call is first:
-            alone = [
+        if call is first:
+            alone = alone or [
                 output.accumulated for output in call.outputs if output.accumulated is not None
             ]
         if alone:
@@ -289,15 +292,12 @@ def _judgement(
         if (error := _error(metrics, is_given=given_tolerance is not None)) is not None
     ]
     error = max(errors, default=None)
-    ruling = Ruling.PASSED
-    if any(_is_newly_nonfinite(metrics) for metrics in all_metrics):
-        ruling = Ruling.NOT_FINITE
-    elif error is not None and error > tolerance:
-        ruling = Ruling.MISSED
+    is_missed = error is not None and error > tolerance
+    ruling = Ruling.MISSED if is_missed else Ruling.PASSED
     return Judgement(
         about=about,
         path=path,
-        ruling=ruling,
+        ruling=Ruling.NOT_FINITE if any(map(is_newly_nonfinite, all_metrics)) else ruling,
         error=error,
         tolerance=tolerance,
         given=given_tolerance is not None,
@@ -320,6 +320,6 @@ def _has_no_finite_values(metrics: Metrics) -> bool:
     return bool(metrics.elements) and reference == metrics.elements
 
 
-def _is_newly_nonfinite(metrics: Metrics | None) -> bool:
+def is_newly_nonfinite(metrics: Metrics | None) -> bool:
     """Return whether an element is finite in the reference, but not in the candidate."""
     return metrics is not None and bool(metrics.overflow)
