@@ -31,7 +31,8 @@ from policytool.formats import (
     tfjs,
     yaml_architecture,
 )
-from policytool.formats.base import Format, Probe
+from policytool.formats.base import Probe
+from policytool.formats.format import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
