@@ -1,6 +1,6 @@
 """
-What several formats read alike: the probe, what Keras' JSON has in common, and what people hand to a
-model loader by mistake, told by its first bytes.
+What several formats read alike: the probe, what Keras' JSON has in common, and what people hand to
+a model loader by mistake, told by its first bytes.
 """
 
 from __future__ import annotations
