@@ -251,16 +251,13 @@ def function_name(value: Value) -> str | None:
     Return the name of an activation that is one of Keras' functions; None for someone else's, and
     for layers.
     """
-    if isinstance(value, str):
-        return value
     if (
         isinstance(value, SerializedObject)
         and value.kind is ObjectKind.FUNCTION
         and value.package is None
-        and isinstance(value.config, str)
     ):
-        return value.config
-    return None
+        value = value.config if isinstance(value.config, str) else None
+    return value if isinstance(value, str) else None
 
 
 @once_per_network

@@ -66,16 +66,16 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
             proof = (
                 Proof.UNTESTED
                 if unit.custom or unit.site is None
-                else _proof(unit.class_name, unit.site, context)
+                else behaviour.proof(
+                    unit.class_name,
+                    context.loaded.config(unit.site),
+                    to_keras3=context.to_keras3,
+                )
             )
             proof_by_class[unit.class_name] = (
                 proof if proof is Proof.UNTESTED else proof_by_class.get(unit.class_name, proof)
             )
     return tuple(sorted(proof_by_class.items()))
-
-
-def _proof(class_name: str, site: int, context: ConversionContext) -> Proof:
-    return behaviour.proof(class_name, context.loaded.config(site), to_keras3=context.to_keras3)
 
 
 def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from policytool.releases.releases import release_name
 from policytool.releases.targets import generation_of
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
-from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from policytool.releases.generations import Generation
 
 
-_NUMERIC: Final = frozenset({EditKind.NUMERICS})
 _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
@@ -97,7 +95,13 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         edits=everything,
         casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
-        kept=_kept_layers(loaded, decisions),
+        kept=tuple(
+            Kept(
+                path=loaded.layers[index].path, policy=decision.policy.name, reason=decision.reason
+            )
+            for index, decision in sorted(decisions.by_site.items())
+            if decision.kept
+        ),
         notes=(
             *trained.notes,
             *remarks.about(loaded, options, decisions),
@@ -151,25 +155,15 @@ def _training(
     edits: tuple[Edit, ...],
     target: Generation | None,
 ) -> Training:
-    dropping = any(
-        has_explicit_scale(edit.before) and not has_explicit_scale(edit.after) for edit in edits
-    )
-    changes = any(edit.kind in _NUMERIC for edit in edits)
     return training.plan(
         loaded,
         options,
         decisions.base,
-        changes=changes,
-        respells=dropping,
+        changes=any(edit.kind is EditKind.NUMERICS for edit in edits),
+        respells=any(
+            has_explicit_scale(edit.before) and not has_explicit_scale(edit.after) for edit in edits
+        ),
         target=target.id if target else None,
-    )
-
-
-def _kept_layers(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
-    return tuple(
-        Kept(path=loaded.layers[index].path, policy=decision.policy.name, reason=decision.reason)
-        for index, decision in sorted(decisions.by_site.items())
-        if decision.kept
     )
 
 
@@ -209,9 +203,6 @@ def _still_refused(
                 f"{verdict.reason}"
             ),
         )
-
-
-__all__ = ["ABSENT", "Options", "Plan", "draft", "plan", "refusals"]
 
 
 def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, str]) -> Options:
@@ -295,3 +286,6 @@ def _changes(plan: Plan) -> tuple[object, ...]:
         plan.state,
         [refusal.code for refusal in plan.refusals],
     )
+
+
+__all__ = ["Options", "Plan", "draft", "plan", "refusals", "with_layers"]

@@ -26,7 +26,7 @@ from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.patterns.matching import check_pattern, matching_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from policytool.migration.planning.options import Assignment, Options
     from policytool.model.loaded_model import LoadedModel
@@ -45,28 +45,20 @@ def base_policy(loaded: LoadedModel) -> str | None:
     depends on the model's structure alone and ties go to the first, so a second migration to the
     same policy finds that policy as the base and changes nothing.
     """
-    return _of_root(loaded) or _most_common(loaded, _deciding_layers(loaded, _always_kept(loaded)))
-
-
-def _always_kept(loaded: LoadedModel) -> set[int]:
-    """
-    Return the layers that some 16-bit policy leaves in float32; which one is asked for must not
-    decide who votes.
-    """
-    return {
+    root = loaded.layers[0] if loaded.layers else None
+    has_own = root is not None and root.policy is not None and loaded.is_floating(0)
+    name = loaded.policy_name(0) if has_own else None
+    if name:
+        return name
+    # which of these policies is asked for must not decide who votes
+    kept = {
         index
         for name in _SIXTEEN_BITS
         for index in layers_to_keep(loaded, policy.policy_from_name(name), Outputs.KEEP)
     }
-
-
-def _of_root(loaded: LoadedModel) -> str | None:
-    root = loaded.layers[0] if loaded.layers else None
-    return (
-        loaded.policy_name(0)
-        if root is not None and root.policy is not None and loaded.is_floating(0)
-        else None
-    )
+    names = map(loaded.policy_name, _deciding_layers(loaded, kept))
+    votes = Counter(name for name in names if name is not None)
+    return votes.most_common(1)[0][0] if votes else None
 
 
 def _deciding_layers(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
@@ -81,24 +73,7 @@ def _deciding_layers(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     ]
     free = [index for index in floating if index not in kept]
     weighted = [index for index in floating if loaded.has_weights(index)]
-    return next(
-        (
-            candidates
-            for candidates in (
-                [index for index in weighted if index not in kept],
-                free,
-                weighted,
-                floating,
-            )
-            if candidates
-        ),
-        [],
-    )
-
-
-def _most_common(loaded: LoadedModel, voters: Iterable[int]) -> str | None:
-    votes = Counter(name for index in voters if (name := loaded.policy_name(index)) is not None)
-    return votes.most_common(1)[0][0] if votes else None
+    return [index for index in weighted if index not in kept] or free or weighted or floating
 
 
 def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
 """Classes of policy dicts that Keras 3 refuses."""
 
-_KERAS3: Final = GENERATIONS[-1]
 _DTYPE: Final = "dtype"
 _REMOVED_POLICY: Final = "needs-decision"
 
@@ -57,14 +56,14 @@ class PolicyWriter:
                 if isinstance(before, dict) and self._reads_as(new_policy, before)
                 else self.target.render(new_policy)
             )
-        if (
-            isinstance(new_policy, PolicyMap)
-            or new_policy.quantization
-            or self._is_dict_of_keras3(before)
-        ):
-            dicts = isinstance(before, dict) or isinstance(new_policy, PolicyMap)
-            return _KERAS3.render(new_policy) if dicts else new_policy.name
-        return new_policy.name
+        is_dict = isinstance(new_policy, PolicyMap) or (
+            isinstance(before, dict)
+            and (
+                new_policy.quantization is not None
+                or keras_objects.class_of(before) not in OUTDATED
+            )
+        )
+        return GENERATIONS[-1].render(new_policy) if is_dict else new_policy.name
 
     def _reads_as(self, new_policy: Policy | PolicyMap, before: dict[str, Json]) -> bool:
         """
@@ -84,10 +83,6 @@ class PolicyWriter:
             new_policy.name,
             new_policy.effective_loss_scale,
         )
-
-    @staticmethod
-    def _is_dict_of_keras3(before: Json | Unspelled) -> bool:
-        return isinstance(before, dict) and keras_objects.class_of(before) not in OUTDATED
 
 
 def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
@@ -144,11 +139,14 @@ def _add_decision(
     for address in loaded.addresses[index]:
         before = loaded.value_at(address)
         try:
-            after = (
-                _input_dtype(new_policy)
-                if loaded.is_input(index)
-                else speller.policy_value(new_policy, before)
-            )
+            if not loaded.is_input(index):
+                after = speller.policy_value(new_policy, before)
+            else:  # the dtype of its tensor, which is never a policy dict
+                after = (
+                    new_policy.name
+                    if isinstance(new_policy, PolicyMap)
+                    else new_policy.compute_dtype
+                )
         except SpellingError as error:
             decisions.refusals.append(
                 Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path)
@@ -177,11 +175,6 @@ def _add_decision(
                 )
             )
             return
-
-
-def _input_dtype(new_policy: Policy | PolicyMap) -> Json:
-    """Return the dtype of an input layer's tensor, which is never a policy dict."""
-    return new_policy.compute_dtype if isinstance(new_policy, Policy) else new_policy.name
 
 
 def _policy_differs(

@@ -30,7 +30,6 @@ from policytool.releases import keras_operations, known_arguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.rewrites._base import ConversionContext
 
 
@@ -299,13 +298,10 @@ def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Spl
 def _refuse_in_chains(root: Unit, context: ConversionContext) -> None:
     """Refuse what is multiplied by two layers side by side, where each layer takes one tensor."""
     for model in walk(root):
-        for member in model.network.units if model.network and model.network.is_chain else ():
-            unit: Value = member
-            while isinstance(unit, Unit) and unit.class_name == "TimeDistributed":
-                unit = unit.config.get("layer")
+        is_chain = model.network is not None and model.network.is_chain
+        for unit in _inner_units(model.network) if model.network and is_chain else ():
             if (
-                isinstance(unit, Unit)
-                and unit.class_name in _SPLIT_LAYERS
+                unit.class_name in _SPLIT_LAYERS
                 and not unit.custom
                 and function_name(unit.config.get("activation")) == _HARD
             ):

@@ -155,9 +155,12 @@ def _is_single(value: float) -> bool:
 
 def _note_halves(unit: Unit, context: ConversionContext) -> None:
     policy = unit.config.get("dtype")
-    if unit.class_name not in _NORMALIZATIONS or unit.custom or not isinstance(policy, Policy):
-        return
-    if policy.compute_dtype in HALVES:
+    if (
+        unit.class_name in _NORMALIZATIONS
+        and not unit.custom
+        and isinstance(policy, Policy)
+        and policy.compute_dtype in HALVES
+    ):
         context.log.note(
             "normalized-in-half",
             unit,

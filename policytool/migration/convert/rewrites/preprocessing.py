@@ -235,9 +235,7 @@ def normalization(unit: Unit, context: ConversionContext) -> Unit:
         unit = unit.with_config(axis=axis[0])
     unit = _in_floatx(unit, context)
     mean, variance = unit.config.get("mean"), unit.config.get("variance")
-    if mean is None and variance is None:
-        return unit
-    if context.target.since("tf2.9"):
+    if (mean is None and variance is None) or context.target.since("tf2.9"):
         return unit
     values = [_plain_numbers(mean), _plain_numbers(variance)]
     if None in values or len(values[0] or ()) != len(values[1] or ()):
@@ -404,9 +402,8 @@ def _with_floats(unit: Unit) -> Split | None:
     Return a lookup with a layer behind it that casts: counts and the like are int64 in Keras 3,
     though the layer says float32, and floats in Keras 2 (Keras 3.0 to 3.15, tf_keras 2.21).
     """
-    if unit.custom or not layer_facts(unit.class_name).is_lookup:
-        return None
-    if unit.config.get("output_mode") not in _COUNTS:
+    counts = unit.config.get("output_mode") in _COUNTS
+    if unit.custom or not layer_facts(unit.class_name).is_lookup or not counts:
         return None
     policy = unit.config.get("dtype")
     floats = isinstance(policy, Policy) and policy.compute_dtype in dtypes.FLOATS
@@ -497,12 +494,9 @@ def _is_missing(class_name: str, context: ConversionContext) -> bool:
 
 def _judge(unit: Unit, context: ConversionContext) -> None:
     """Refuse what older releases do otherwise, or not at all, though they have the argument."""
-    older = [
-        release
-        for release, uses_value in _SINCE.items()
-        if uses_value(unit) and not context.target.since(release)
-    ]
-    for release in older:
+    for release, uses_value in _SINCE.items():
+        if not uses_value(unit) or context.target.since(release):
+            continue
         context.log.refuse(
             "argument",
             unit,
@@ -597,10 +591,6 @@ def _rescaling(unit: Unit, context: ConversionContext) -> Unit:
     Return the layer with an offset, which later releases need, or without one of 0, which TF 2.2
     does not know.
     """
-    if not context.target.since("tf2.3") and unit.config.get("offset") in (0, 0.0):
-        return unit.without("offset")
-    return (
-        unit
-        if "offset" in unit.config or not context.target.since("tf2.3")
-        else unit.with_config(offset=0.0)
-    )
+    if context.target.since("tf2.3"):
+        return unit if "offset" in unit.config else unit.with_config(offset=0.0)
+    return unit.without("offset") if unit.config.get("offset") in (0, 0.0) else unit

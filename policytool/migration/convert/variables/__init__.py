@@ -190,6 +190,3 @@ def _hdf5_layout(
             placements.append(maker.placement((*path, *names[-1].split("/")), inner, stored))
         groups.append(StoredGroup(path=path, names=tuple(names)))
     return tuple(groups), tuple(placements)
-
-
-__all__ = ["place_variables"]

@@ -267,19 +267,17 @@ def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) ->
     that a SavedModel has it by.
     """
     bare = plain(within)
-    if name.isdecimal():
-        slot = next(
-            (slot for slot in known if plain(slot.within) == bare and slot.index == int(name)), None
-        )
-    else:
-        slot = next(
-            (
-                slot
-                for slot in known
-                if plain(slot.within) == bare and name in {slot.name, slot.attribute}
-            ),
-            None,
-        )
+    slot = next(
+        (
+            slot
+            for slot in known
+            if plain(slot.within) == bare
+            and (
+                slot.index == int(name) if name.isdecimal() else name in {slot.name, slot.attribute}
+            )
+        ),
+        None,
+    )
     if slot is not None:
         return slot.key
     return (bare, name) if known else (within, name)
@@ -441,14 +439,13 @@ class HolderBuilder:
             pool |= self.sources.of(unit.site)
         if not pool and unit.site is not None and self.context.from_keras3:
             pool |= self.sources.shared_layer_tensors(unit.site)
-        if unit.role is Role.MODEL and unit.network is not None:
-            expected_slots: tuple[VariableSlot, ...] | None = ()
-        else:
-            expected_slots = (
-                None
-                if unit.custom or _is_quantised(unit)
-                else slots(unit.class_name, self.context.target.loader, unit.config)
-            )
+        expected_slots = (
+            ()
+            if unit.role is Role.MODEL and unit.network is not None
+            else None
+            if unit.custom or _is_quantised(unit)
+            else slots(unit.class_name, self.context.target.loader, unit.config)
+        )
         if expected_slots is None:
             plain = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
@@ -469,10 +466,11 @@ class HolderBuilder:
         )
         if pool:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
-            self._refuse(
+            _refuse(
                 unit,
                 f"stores {names}, but {unit.class_name} in {self.context.target.name} has no "
                 "such variables",
+                self.context,
             )
         return variables
 
@@ -490,7 +488,7 @@ class HolderBuilder:
             )
         if source is not None:
             if source.shape is None:
-                self._refuse(unit, f"stores {slot.name} without a shape")
+                _refuse(unit, f"stores {slot.name} without a shape", self.context)
                 return None
             return Stored(
                 slot=slot, shape=source.shape, dtype=source.dtype, source=source, scale=scale
@@ -498,18 +496,16 @@ class HolderBuilder:
         if slot.name in unit.given:
             fill, shape = _flat(unit.given[slot.name])
             return Stored(slot=slot, shape=shape, dtype="float32", fill=fill, scale=scale)
-        self._refuse(
+        _refuse(
             unit,
             f"has no {'/'.join((*slot.scopes, slot.name))} in the file, but {unit.class_name} in "
             f"{self.context.target.name} requires it",
+            self.context,
         )
         return None
 
     def _is_read_whole(self, unit: Unit) -> bool:
         return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.context)
-
-    def _refuse(self, unit: Unit, what: str) -> None:
-        _refuse(unit, what, self.context)
 
 
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:

@@ -46,12 +46,10 @@ Named = tuple[str, "Holder", "Stored"]
 def hdf5_weights(holder: Holder, target: Target) -> list[Named]:
     """Return a layer's variables by their names, in the order in which the target reads them."""
     if target.is_keras3:
-        every = list(_all_weights(holder, ()))
-        if not holder.trainable:
-            return [named for named, _ in every]
-        return [named for named, trainable in every if trainable] + [
-            named for named, trainable in every if not trainable
-        ]
+        weights = sorted(
+            _all_weights(holder, ()), key=lambda weight: holder.trainable and not weight[1]
+        )  # stable: those that are trained come first
+        return [named for named, _ in weights]
     return [*_trainable_weights(holder, ()), *_other_weights(holder, ())]
 
 
@@ -121,11 +119,6 @@ _RENAMED_SINCE: Final = "tf2.15"
 VARS: Final = "vars"
 
 
-def archive_places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
-    """Yield each layer with its path, the model itself first."""
-    yield from _places(root, (), target)
-
-
 def archive_groups(
     path: tuple[str, ...], holder: Holder
 ) -> Iterator[tuple[tuple[str, ...], str | None]]:
@@ -150,15 +143,16 @@ def archive_groups(
             )
 
 
-def _places(
-    holder: Holder, path: tuple[str, ...], target: Target
+def archive_places(
+    holder: Holder, target: Target, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Holder]]:
+    """Yield each layer with its path, the model itself first."""
     yield path, holder
     old = not target.since(_RENAMED_SINCE)
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for inner in holder.below:
         if not inner.listed:
-            yield from _places(inner, (*path, inner.attribute), target)
+            yield from archive_places(inner, target, (*path, inner.attribute))
             continue
         container = _OLD_LAYERS if old and inner.attribute == LAYERS else inner.attribute
         base = _base(inner.unit)
@@ -166,8 +160,8 @@ def _places(
         used[container][base] = number + (
             2 if container == _OLD_LAYERS and inner.has_weights else 1
         )
-        yield from _places(
-            inner, (*path, container, f"{base}_{number}" if number else base), target
+        yield from archive_places(
+            inner, target, (*path, container, f"{base}_{number}" if number else base)
         )
 
 

@@ -117,7 +117,11 @@ def _network(network: Network, context: ConversionContext) -> Network:
                 for new in _convert(unit, names, dtypes, context)
             ),
         )
-        network = _without_shapes(network)
+        # the shapes, and what is made of them alone, that nothing uses any more
+        network = prune(
+            network,
+            lambda unit: str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION,
+        )
     if not context.to_keras3 and to_keras2.is_before_lambdas(context.target.loader):
         _judge_lambdas(network, context)
     if context.to_keras3:
@@ -188,7 +192,11 @@ def _convert(
     for call in unit.calls:
         builder = OperationBuilder(unit, names)
         try:
-            result = _put(builder, unit, call, dtypes, context)
+            result = (
+                to_keras3.put(builder, unit, call, dtypes)
+                if context.to_keras3
+                else to_keras2.put(builder, unit, call, dtypes, context.target.loader)
+            )
         except UnsupportedOperationError as error:
             context.log.refuse("operation", unit, f"{unit.path} {error}")
             return (unit,)
@@ -215,18 +223,6 @@ def _convert(
     return (*units_per_call[0][:-1], last)
 
 
-def _put(
-    builder: OperationBuilder,
-    unit: Unit,
-    call: Call,
-    dtypes: TensorDtypes,
-    context: ConversionContext,
-) -> Reference:
-    if context.to_keras3:
-        return to_keras3.put(builder, unit, call, dtypes)
-    return to_keras2.put(builder, unit, call, dtypes, context.target.loader)
-
-
 def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, ...]:
     """
     Return added units, the last with the name of what they stand for: nothing that uses it has to
@@ -240,17 +236,6 @@ def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, 
 def _function_name(unit: Unit) -> str:
     function = unit.config.get("function")
     return f"tf.{function}" if isinstance(function, str) else unit.class_name
-
-
-def _without_shapes(network: Network) -> Network:
-    """
-    Return the network without the shapes, and what is made of them alone, that nothing uses any
-    more.
-    """
-    return prune(
-        network,
-        lambda unit: str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION,
-    )
 
 
 def _with_known_keys(unit: Unit, context: ConversionContext) -> Unit:

@@ -18,24 +18,18 @@ from policytool.model.calls import Reference
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from policytool.migration.convert.architecture import Unit, Value
     from policytool.migration.convert.rewrites.operations._building import OperationBuilder
-    from policytool.model.calls import Argument
+    from policytool.migration.convert.tensor_facts import TensorDtypes
+    from policytool.model.calls import Argument, Call
 
     Compose = Callable[[OperationBuilder, Unit, Reference, str], Reference]
-    from collections.abc import Sequence
-
-    from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.tensor_facts import TensorDtypes
-    from policytool.model.calls import Call
-
-    Activation = Callable[[OperationBuilder, Mapping[str, Value], Reference], Reference]
 
 
-def _number(config: Mapping[str, Value], key: str, default: float | None = None) -> float:
-    value = config.get(key, default)
+def _number(unit: Unit, key: str, default: float | None = None) -> float:
+    value = unit.config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UnsupportedOperationError(
             f"has a {key} that is not a number; policytool does not convert this"
@@ -43,98 +37,73 @@ def _number(config: Mapping[str, Value], key: str, default: float | None = None)
     return float(value)
 
 
-def _celu(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    alpha = _number(config, "alpha", 1.0)
+def _celu(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
+    alpha = _number(unit, "alpha", 1.0)
     below = builder.function("math.minimum", x, {"y": 0.0})
     curve = builder.function("math.expm1", builder.function("math.divide", below, {"y": alpha}))
     scaled = builder.function("math.multiply", curve, {"y": alpha})
     return builder.function("math.add", builder.function("nn.relu", x), {"y": scaled})
 
 
-def _glu(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    halves = builder.function("split", x, {"num_or_size_splits": 2, "axis": _axis(config)})
+def _glu(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
+    halves = builder.function(
+        "split", x, {"num_or_size_splits": 2, "axis": int(_number(unit, "axis", -1))}
+    )
     gate = builder.function("math.sigmoid", replace(halves, output=1))
     return builder.function("math.multiply", halves, {"y": gate})
 
 
-def _axis(config: Mapping[str, Value]) -> int:
-    return int(_number(config, "axis", -1))
-
-
-def _squareplus(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+def _squareplus(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
     squares = builder.function("math.square", x)
     root = builder.function(
-        "math.sqrt", builder.function("math.add", squares, {"y": _number(config, "b", 4)})
+        "math.sqrt", builder.function("math.add", squares, {"y": _number(unit, "b", 4)})
     )
     return builder.function("math.divide", builder.function("math.add", x, {"y": root}), {"y": 2.0})
 
 
-def _soft_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    end = _number(config, "threshold", 0.5)
+def _soft_shrink(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
+    end = _number(unit, "threshold", 0.5)
     inner = _clip(builder, x, -end, end)
     return builder.function("math.subtract", x, {"y": inner})
 
 
-def _hard_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+def _hard_shrink(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
     sizes = builder.function("math.abs", x)
-    outside = builder.function("math.greater", sizes, {"y": _number(config, "threshold", 0.5)})
+    outside = builder.function("math.greater", sizes, {"y": _number(unit, "threshold", 0.5)})
     return builder.function("where", outside, {"x": x, "y": builder.function("zeros_like", x)})
 
 
-def _threshold(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    above = builder.function("math.greater", x, {"y": _number(config, "threshold")})
+def _threshold(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
+    above = builder.function("math.greater", x, {"y": _number(unit, "threshold")})
     filled = builder.function(
-        "math.add", builder.function("zeros_like", x), {"y": _number(config, "default_value")}
+        "math.add", builder.function("zeros_like", x), {"y": _number(unit, "default_value")}
     )
     return builder.function("where", above, {"x": x, "y": filled})
 
 
-def _tanh_shrink(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    del config
+def _tanh_shrink(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
     return builder.function("math.subtract", x, {"y": builder.function("math.tanh", x)})
 
 
-def _sparse_plus(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
+def _sparse_plus(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
     """Return ``clip(x + 1, 0, 2)² / 4 + relu(x - 1)``: a parabola between -1 and 1, then x."""
-    del config
     bent = _clip(builder, builder.function("math.add", x, {"y": 1.0}), 0.0, 2.0)
     curve = builder.function("math.divide", builder.function("math.square", bent), {"y": 4.0})
     line = builder.function("nn.relu", builder.function("math.subtract", x, {"y": 1.0}))
     return builder.function("math.add", curve, {"y": line})
 
 
-def _hard_tanh(builder: OperationBuilder, config: Mapping[str, Value], x: Reference) -> Reference:
-    del config
+def _hard_tanh(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
     return _clip(builder, x, -1.0, 1.0)
 
 
-def _sparse_sigmoid(
-    builder: OperationBuilder, config: Mapping[str, Value], x: Reference
-) -> Reference:
-    del config
+def _sparse_sigmoid(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
     moved = builder.function("math.add", x, {"y": 1.0})
     return _clip(builder, builder.function("math.divide", moved, {"y": 2.0}), 0.0, 1.0)
 
 
 def _clip(builder: OperationBuilder, x: Reference, low: float, high: float) -> Reference:
     return builder.function("clip_by_value", x, {"clip_value_min": low, "clip_value_max": high})
-
-
-ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType(
-    {
-        "Celu": _celu,
-        "Glu": _glu,
-        "Squareplus": _squareplus,
-        "SoftShrink": _soft_shrink,
-        "HardShrink": _hard_shrink,
-        "Threshold": _threshold,
-        "TanhShrink": _tanh_shrink,
-        "SparsePlus": _sparse_plus,
-        "HardTanh": _hard_tanh,
-        "SparseSigmoid": _sparse_sigmoid,
-    }
-)
-"""By the class of an operation in ``nn`` of Keras 3 (keras/src/backend/tensorflow/nn.py)."""
 
 
 _EPSILON: Final = 1e-7
@@ -206,12 +175,11 @@ def _whole(value: Value) -> Argument:
     )
 
 
-def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
+def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, _dtype: str) -> Reference:
     """
     Divide by the Euclidean norm, of which the reciprocal is at most ``1 / epsilon``, or by another,
     which is at least ``epsilon`` (``_normalize`` in keras/src/ops/nn.py).
     """
-    del dtype
     epsilon, order = unit.config.get("epsilon"), unit.config.get("order", _EUCLIDEAN)
     axis = unit.config.get("axis", -1)
     least = epsilon if isinstance(epsilon, int | float) and epsilon > 0 else _EPSILON
@@ -225,9 +193,8 @@ def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
     return builder.function("math.multiply", tensor, {"y": inverse})
 
 
-def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
+def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, _dtype: str) -> Reference:
     """Return a norm of vectors."""
-    del dtype
     axis, order = unit.config.get("axis"), unit.config.get("ord")
     along_one = isinstance(axis, int) or (isinstance(axis, list) and len(axis) == 1)
     keepdims = unit.config.get("keepdims") is True
@@ -240,10 +207,9 @@ def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) 
 
 
 def _hard_sigmoid(
-    builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str
+    builder: OperationBuilder, _unit: Unit, tensor: Reference, _dtype: str
 ) -> Reference:
     """Return ``relu6(x + 3) / 6``."""
-    del unit, dtype
     shifted = builder.function("math.add", tensor, {"y": 3.0})
     return builder.function("math.divide", builder.function("nn.relu6", shifted), {"y": 6.0})
 
@@ -256,8 +222,9 @@ def _hard_silu(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
 def _logarithm(base: float) -> Compose:
     """Return what composes the logarithm to a base: the natural one over that of the base."""
 
-    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
-        del unit, dtype
+    def compose(
+        builder: OperationBuilder, _unit: Unit, tensor: Reference, _dtype: str
+    ) -> Reference:
         natural = builder.function("math.log", tensor)
         return builder.function("math.divide", natural, {"y": math.log(base)})
 
@@ -286,8 +253,7 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
 def _pool(function: str) -> Compose:
     """Return a function that composes pooling; Keras 3 on TensorFlow calls the same op."""
 
-    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
-        del dtype
+    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, _dtype: str) -> Reference:
         config = unit.config
         size, strides = config.get("pool_size"), config.get("strides")
         padding = config.get("padding", "valid")
@@ -298,14 +264,6 @@ def _pool(function: str) -> Compose:
         arguments: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
         arguments["strides"] = _whole(size if strides is None else strides)
         return builder.function(function, tensor, arguments)
-
-    return compose
-
-
-def _activation(name: str) -> Compose:
-    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
-        del dtype
-        return ACTIVATIONS[name](builder, unit.config, tensor)
 
     return compose
 
@@ -349,7 +307,17 @@ _FUNCTIONS: Final[Mapping[tuple[str, str], Compose]] = MappingProxyType(
         ("numpy", "FullLike"): _full_like,
         ("nn", "AveragePool"): _pool("nn.avg_pool"),
         ("nn", "MaxPool"): _pool("nn.max_pool"),
-        **{("nn", name): _activation(name) for name in ACTIVATIONS},
+        # keras/src/backend/tensorflow/nn.py
+        ("nn", "Celu"): _celu,
+        ("nn", "Glu"): _glu,
+        ("nn", "Squareplus"): _squareplus,
+        ("nn", "SoftShrink"): _soft_shrink,
+        ("nn", "HardShrink"): _hard_shrink,
+        ("nn", "Threshold"): _threshold,
+        ("nn", "TanhShrink"): _tanh_shrink,
+        ("nn", "SparsePlus"): _sparse_plus,
+        ("nn", "HardTanh"): _hard_tanh,
+        ("nn", "SparseSigmoid"): _sparse_sigmoid,
     }
 )
 

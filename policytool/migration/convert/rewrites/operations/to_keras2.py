@@ -168,7 +168,7 @@ def _call(
         if pair.kind in {ParameterKind.TENSOR, ParameterKind.TENSORS}:
             values[pair.tf] = _tensor(builder, value, dtype, dtypes)
         elif pair.place is Place.CALL:
-            values[pair.tf] = _free(value)
+            values[pair.tf] = value.value if isinstance(value, Constant) else value
         else:
             values[pair.tf] = _plain(row, pair, value)
     values = {
@@ -244,10 +244,6 @@ def _tensor(
     if isinstance(value, bool | int | float):
         return value
     raise UnsupportedOperationError("is called with a value that is neither a tensor nor a number")
-
-
-def _free(value: Argument) -> Argument:
-    return value.value if isinstance(value, Constant) else value
 
 
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:

@@ -133,8 +133,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> 
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
-def _add_n(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
-    del dtypes
+def _add_n(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Reference:
     terms = call.args[0]
     if isinstance(terms, Reference):
         terms = [terms]
@@ -208,8 +207,7 @@ def _like(op: str) -> Compose:
     dtype from the operation's call into its config.
     """
 
-    def compose(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
-        del dtypes
+    def compose(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Reference | None:
         dtype = call.kwargs.get("dtype")
         if dtype is None:
             return None
@@ -223,8 +221,7 @@ def _like(op: str) -> Compose:
     return compose
 
 
-def _einsum(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
-    del builder, call, dtypes
+def _einsum(_builder: OperationBuilder, _call: Call, _dtypes: TensorDtypes) -> Reference:
     raise UnsupportedOperationError(
         "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
         "the file cannot load it either"
