@@ -13,8 +13,8 @@ from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
+from policytool.reports.fields import json_text
 from policytool.reports.layout import wrap
-from policytool.reports.reporter import json_text
 from policytool.rules.base import Severity
 from policytool.support.errors import UsageError
 from policytool.support.suggestion import did_you_mean

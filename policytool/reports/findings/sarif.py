@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from policytool.reports import rule_reference
+from policytool.reports.fields import JsonItems, json_pieces
 from policytool.reports.findings._page import fix_sentences, with_fingerprints
 from policytool.reports.layout import clean
-from policytool.reports.reporter import JsonItems, json_pieces, streaming_reporter
+from policytool.reports.reporter import streaming_reporter
 from policytool.support import project
 from policytool.support.files.remote_path import is_url
 from policytool.support.version import VERSION
