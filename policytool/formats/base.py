@@ -88,6 +88,19 @@ class Probe:
         except opening.TooLargeError as error:
             raise self.failure(code, f"{claim} {error.excess}") from error
 
+    def check_limit(
+        self, limit: Limit, count: int, code: str, claim: str, *, counting: bool = False
+    ) -> None:
+        """
+        Make sure that a count is within a limit.
+
+        :param claim: how a sentence about more begins, such as ``is JSON of``
+        :param counting: as :meth:`policytool.support.limits.Limit.exceeded_message` takes it
+        :raises ModelFileError: with this code, beyond the limit.
+        """
+        if excess := limit.exceeded_message(count, counting=counting):
+            raise self.failure(code, f"{claim} {excess}")
+
     def tensor_path(self, name: str, code: str) -> tuple[str, ...]:
         """
         Return the parts of a tensor's name.
@@ -96,8 +109,9 @@ class Probe:
             depth of objects in a model.
         """
         parts = tuple(name.split("/"))
-        if excess := limits.OBJECT_DEPTH.exceeded_message(len(parts)):
-            raise self.failure(code, f"has a tensor whose name consists of {excess}")
+        self.check_limit(
+            limits.OBJECT_DEPTH, len(parts), code, "has a tensor whose name consists of"
+        )
         return parts
 
     def leads_out(self, path: AnyPath) -> bool:

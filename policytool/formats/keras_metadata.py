@@ -68,8 +68,7 @@ def read(probe: Probe) -> Document:
         )
     observations: list[Observation] = []
     total = sum(len(node["metadata"]) for node in nodes.values())
-    if excess := limits.JSON_BYTES.exceeded_message(total):
-        raise probe.failure("json-limit", f"has JSON metadata of {excess}")
+    probe.check_limit(limits.JSON_BYTES, total, "json-limit", "has JSON metadata of")
     parts: dict[str, Json] = {
         f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
         for number, node in nodes.items()
@@ -90,8 +89,7 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
     try:
         for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
-            if excess := limits.OBJECT_NODES.exceeded_message(count, counting=True):
-                raise probe.failure("proto-limit", f"has {excess}")
+            probe.check_limit(limits.OBJECT_NODES, count, "proto-limit", "has", counting=True)
             yield _node(data, span)
     except protobuf_splice.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:

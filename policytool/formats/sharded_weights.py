@@ -112,8 +112,7 @@ def _names(probe: Probe, value: Json) -> list[str]:
                     f"expected names such as NAME_00000{SHARD_SUFFIX}",
                 )
             shard_names[name] = None
-    if excess := limits.WEIGHTS_SHARDS.exceeded_message(len(shard_names)):
-        raise probe.failure("h5-limit", f"stores its weights in {excess}")
+    probe.check_limit(limits.WEIGHTS_SHARDS, len(shard_names), "h5-limit", "stores its weights in")
     return list(shard_names)
 
 

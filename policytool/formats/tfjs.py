@@ -260,8 +260,9 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
         _refuse(probe)
     if not isinstance(shape, list):
         _refuse(probe)
-    if excess := limits.H5_RANK.exceeded_message(len(shape)):
-        raise probe.failure("json-limit", f"has a tensor in its {MANIFEST} with {excess}")
+    probe.check_limit(
+        limits.H5_RANK, len(shape), "json-limit", f"has a tensor in its {MANIFEST} with"
+    )
     sizes = [
         size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0
     ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint import INDEX, prefix_of
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, open_bundle
+from policytool.formats.checkpoint.bundle._table import check_limit
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
@@ -159,11 +160,9 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Ent
 
     :raises BundleError: if objects are nested too deeply, or if the keys are too long.
     """
-    if excess := limits.PATH_CHARACTERS.exceeded_message(sum(map(len, entries))):
-        raise BundleError("checkpoint-limit", f"has keys of {excess}")
+    check_limit(limits.PATH_CHARACTERS, sum(map(len, entries)), "has keys of")
     deepest = max((key.count("/") for key in entries), default=0)
-    if excess := limits.OBJECT_DEPTH.exceeded_message(deepest):
-        raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
+    check_limit(limits.OBJECT_DEPTH, deepest, "nests objects to a depth of")
     if graph is not None and graph.nodes:
         weights = _names_from_objects(entries, graph)
         graph_keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
@@ -219,8 +218,7 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     while number != _ROOT:
         number, own = places[number]
         names[:0] = own
-        if excess := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
-            raise BundleError("checkpoint-limit", f"nests objects to a depth of {excess}")
+        check_limit(limits.OBJECT_DEPTH, len(names), "nests objects to a depth of", counting=True)
     return tuple(names) or (attribute.name,)
 
 

@@ -90,10 +90,13 @@ class GroupLinks:
         :raises ModelFileError: if there are more than the limit.
         """
         self._repeated += number
-        if excess := limits.H5_REPEATED_LINKS.exceeded_message(self._repeated, counting=True):
-            raise self._probe.failure(
-                "h5-limit", f"reaches groups again through hard links, with {excess}"
-            )
+        self._probe.check_limit(
+            limits.H5_REPEATED_LINKS,
+            self._repeated,
+            "h5-limit",
+            "reaches groups again through hard links, with",
+            counting=True,
+        )
 
     def _count_links(self, links: list[Link], path: tuple[str, ...], *, repeated: bool) -> None:
         self._count += len(links)
@@ -101,8 +104,9 @@ class GroupLinks:
         if repeated:
             self.count_repeated(1 + len(links))
         self._characters += len(links) * sum(map(len, path))
-        if excess := limits.PATH_CHARACTERS.exceeded_message(self._characters, counting=True):
-            raise self._probe.failure("h5-limit", f"has paths of {excess}")
+        self._probe.check_limit(
+            limits.PATH_CHARACTERS, self._characters, "h5-limit", "has paths of", counting=True
+        )
 
     def _check(self, count: int, path: tuple[str, ...]) -> None:
         """Raise an error if there are too many objects or the group is nested too deeply."""

@@ -226,8 +226,9 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
         raise probe.failure(
             "h5-not-keras", f"attribute {name} should be text, but has another type"
         )
-    if excess := limits.JSON_BYTES.exceeded_message(attribute.get_storage_size()):
-        raise probe.failure("h5-limit", f"has an attribute {name} of {excess}")
+    probe.check_limit(
+        limits.JSON_BYTES, attribute.get_storage_size(), "h5-limit", f"has an attribute {name} of"
+    )
     value = group.attrs[name]
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):

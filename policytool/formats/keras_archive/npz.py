@@ -83,8 +83,9 @@ def read_arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
             continue
         if array is None:
             continue
-        if excess := limits.H5_RANK.exceeded_message(len(array.shape or ())):
-            raise probe.failure("zip-limit", f"has an array {name} of {excess}")
+        probe.check_limit(
+            limits.H5_RANK, len(array.shape or ()), "zip-limit", f"has an array {name} of"
+        )
         probe.tensor_path(name, "zip-limit")
         file_arrays.tensors.append(array)
     return file_arrays
@@ -136,8 +137,7 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
     stream.seek(0)
     with zipfile.ZipFile(stream) as inner:
         infos = inner.infolist()
-        if excess := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
-            raise probe.failure("zip-limit", f"has a {what} of {excess}")
+        probe.check_limit(limits.ZIP_MEMBERS, len(infos), "zip-limit", f"has a {what} of")
         for info in infos:
             if info.compress_type not in _READ:
                 raise probe.failure(

@@ -232,8 +232,7 @@ def _checked_weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile
     Return the members with weights, after checking that no two share bytes: a few shared bytes
     could otherwise stand for any number of weights.
     """
-    if excess := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
-        raise probe.failure("zip-limit", f"stores its weights in {excess}")
+    probe.check_limit(limits.WEIGHTS_SHARDS, len(infos), "zip-limit", "stores its weights in")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
     for (start, size, name), (next_start, _, next_name) in pairwise(placed):
         if start + size > next_start:
@@ -271,8 +270,9 @@ def _vocabularies(
     ]
     for info in infos:
         _check_size(probe, info, limits.JSON_BYTES)
-    if excess := limits.JSON_BYTES.exceeded_message(sum(info.file_size for info in infos)):
-        raise probe.failure("zip-limit", f"has vocabularies of {excess}")
+    probe.check_limit(
+        limits.JSON_BYTES, sum(info.file_size for info in infos), "zip-limit", "has vocabularies of"
+    )
     vocabularies: dict[tuple[str, ...], str] = {}
     for info in infos:
         with suppress(UnicodeDecodeError):
@@ -287,8 +287,7 @@ def _members(
 ) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name; of duplicate names, the last member, as Python reads them."""
     infos = archive.infolist()
-    if excess := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
-        raise probe.failure("zip-limit", f"has {excess}")
+    probe.check_limit(limits.ZIP_MEMBERS, len(infos), "zip-limit", "has")
     steps.spend(len(infos), walk="members of an archive")
     if any(info.header_offset < 0 for info in infos):
         raise probe.failure(
@@ -337,16 +336,14 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
             "zip-encrypted",
             f"contains an encrypted {info.filename}, but Keras never encrypts files",
         )
-    if excess := largest.exceeded_message(info.file_size):
-        raise probe.failure("zip-limit", f"has a {info.filename} of {excess}")
-    if excess := limits.ZIP_RATIO.exceeded_message(
-        -(-info.file_size // max(info.compress_size, 1))
-    ):
-        raise probe.failure(
-            "zip-limit",
-            f"has a {info.filename} that would expand from {info.compress_size} to "
-            f"{info.file_size} bytes: {excess}",
-        )
+    probe.check_limit(largest, info.file_size, "zip-limit", f"has a {info.filename} of")
+    probe.check_limit(
+        limits.ZIP_RATIO,
+        -(-info.file_size // max(info.compress_size, 1)),
+        "zip-limit",
+        f"has a {info.filename} that would expand from {info.compress_size} to "
+        f"{info.file_size} bytes:",
+    )
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -87,8 +87,7 @@ def read(probe: Probe) -> Document:
                 "tf.saved_model.save or model.save"
             ),
         )
-    if excess := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
-        raise probe.failure("proto-limit", f"has {excess}")
+    probe.check_limit(limits.GRAPHS, len(saved.meta_graphs), "proto-limit", "has")
     observations: list[Observation] = []
     graph = _serving_graph(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
@@ -255,8 +254,7 @@ def _metadata(
     TF 2.5 writes metadata to both files. These are two parts, and a node has the part that TF 2.5
     reads.
     """
-    if excess := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
-        raise probe.failure("proto-limit", f"has {excess}")
+    probe.check_limit(limits.OBJECT_NODES, len(graph.nodes), "proto-limit", "has")
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
@@ -275,8 +273,7 @@ def _metadata(
                 node.metadata,
             )
     total = sum(len(text) for _, text in texts.values())
-    if excess := limits.JSON_BYTES.exceeded_message(total):
-        raise probe.failure("json-limit", f"has JSON metadata of {excess}")
+    probe.check_limit(limits.JSON_BYTES, total, "json-limit", "has JSON metadata of")
     parts = {
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
         for index, (file, text) in texts.items()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint.bundle import _entries, _table, _values
 from policytool.formats.checkpoint.bundle._entries import Entry, Part
-from policytool.formats.checkpoint.bundle._table import is_table
+from policytool.formats.checkpoint.bundle._table import check_limit, is_table
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -214,8 +214,7 @@ def _header(
         )
     if header.shards < 1:
         raise ValueError(f"it declares {header.shards} data files")
-    if excess := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
-        raise BundleError("checkpoint-limit", f"{name} declares {excess}")
+    check_limit(limits.CHECKPOINT_SHARDS, header.shards, f"{name} declares")
     return header
 
 
@@ -303,15 +302,13 @@ def parse_object_graph(data: bytes) -> ObjectGraph:
     :raises ValueError: for data that is not an object graph.
     :raises BundleError: for an object graph that exceeds a limit.
     """
-    if excess := limits.CHECKPOINT_GRAPH_BYTES.exceeded_message(len(data)):
-        raise BundleError("checkpoint-limit", f"its object graph has {excess}")
+    check_limit(limits.CHECKPOINT_GRAPH_BYTES, len(data), "its object graph has")
     try:
         message = protobuf_messages.parse("TrackableGraph", data)
     except protobuf_messages.MessagesError as error:
         raise BundleError("checkpoint-limit", f"its object graph has {error}") from error
     count = len(message.nodes)
-    if excess := limits.OBJECT_NODES.exceeded_message(count):
-        raise BundleError("checkpoint-limit", f"its object graph has {excess}")
+    check_limit(limits.OBJECT_NODES, count, "its object graph has")
     return ObjectGraph(nodes=tuple(_node(node, count) for node in message.nodes))
 
 

@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.formats.checkpoint.bundle._table import check_limit
 from policytool.releases import dtypes
 from policytool.support import limits
-from policytool.support.errors import BundleError
 from policytool.support.text import protobuf_messages
 
 if TYPE_CHECKING:
@@ -123,16 +123,14 @@ def parse(
     :raises ValueError: for an invalid entry.
     :raises BundleError: for an entry that exceeds a limit.
     """
-    if excess := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
-        raise BundleError("checkpoint-limit", f"{name} has an entry of {excess}")
+    check_limit(limits.CHECKPOINT_ENTRY_BYTES, len(value), f"{name} has an entry of")
     try:
         message = protobuf_messages.parse("BundleEntry", value)
     except ValueError as error:
         raise ValueError("an entry is not a protobuf message") from error
     if message.shape.unknown_rank:
         raise ValueError("an entry has no shape")
-    if excess := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
-        raise BundleError("checkpoint-limit", f"{name} has a tensor of {excess}")
+    check_limit(limits.CHECKPOINT_RANK, len(message.shape.dims), f"{name} has a tensor of")
     entry = Entry(
         key=key.decode("utf-8", "backslashreplace"),
         dtype=dtypes.OF_TENSORFLOW_ENUM.get(message.dtype % _REFERENCE, UNKNOWN),

@@ -22,6 +22,8 @@ from policytool.support.errors import BundleError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.support.limits import Limit
+
 
 _LONGEST: Final = 10
 """Bytes of a number of 64 bits."""
@@ -75,6 +77,18 @@ _TRAILER: Final = struct.Struct("<BI")
 
 _UINT32: Final = struct.Struct("<I")
 _COMPRESSIONS: Final = {1: "Snappy"}
+
+
+def check_limit(limit: Limit, count: int, claim: str, *, counting: bool = False) -> None:
+    """
+    Make sure that a count is within a limit.
+
+    :param claim: how a sentence about more begins, such as ``its object graph has``
+    :param counting: as :meth:`policytool.support.limits.Limit.exceeded_message` takes it
+    :raises BundleError: beyond the limit.
+    """
+    if excess := limit.exceeded_message(count, counting=counting):
+        raise BundleError("checkpoint-limit", f"{claim} {excess}")
 
 
 def is_table(tail: bytes) -> bool:

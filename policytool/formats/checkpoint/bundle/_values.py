@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint.bundle import _entries, _table
+from policytool.formats.checkpoint.bundle._table import check_limit
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -238,8 +239,7 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     (``WriteStringTensor`` in tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
-    if excess := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):
-        raise BundleError("checkpoint-limit", f"{entry.key} has strings of {excess}")
+    check_limit(limits.CHECKPOINT_STRING_BYTES, entry.size, f"{entry.key} has strings of")
     if count > entry.size:
         raise BundleError(
             "checkpoint-damaged",
