@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
 from policytool.formats import TITLES
 from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.reports.differences.fields import REPORT
+from policytool.reports.differences.fields import REPORT, Differences
 from policytool.reports.page import (
     Block,
     Cell,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
     Cells = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""
-    from policytool.commands.diff import DiffOutcome
 
 
 _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
@@ -433,15 +431,6 @@ def _dynamic(value: dict[str, Json]) -> Dynamic:
 
 def _number(value: Json) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Differences:
-    """A comparison, and how much of it to show."""
-
-    outcome: DiffOutcome
-    everything: bool = False
-    """Whether to show what is equal, and what is only spelled differently."""
 
 
 _COLUMNS: Final = (
