@@ -48,11 +48,13 @@ class Values(Protocol):
 
         :raises ValuesError: for values that are not in the file, or of a kind that is not read.
         """
-        ...
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return one layer's tensors in the layer's own order, as far as the file tells it."""
-        ...
+        """
+        Return one layer's tensors in the layer's own order, as far as the file tells it: as they
+        are, in the order of the document, where nothing else is said.
+        """
+        return tensors
 
 
 def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

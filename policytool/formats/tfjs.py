@@ -309,9 +309,8 @@ def _about_storage(
         yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
 
 
-def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:
     """Return the values of a model; its files are opened when one of them is read."""
-    del document, stack
     return TfjsValues(probe)
 
 

@@ -47,20 +47,18 @@ class Changes:
 class FileChange(Protocol):
     """What changes in one file of a model, and how the file is written with it."""
 
-    def measure(self, source: Path) -> Counted:
-        """Return what the casts do to the values."""
-        ...
+    def measure(self, source: Path) -> Counted:  # noqa: ARG002  # of those with tensors
+        """Return what the casts do to the values: nothing where there are no tensors."""
+        return {}
 
     def write(self, source: Path, draft: Path) -> Counted:
         """Write the changed source into an empty draft; return what :meth:`measure` does."""
-        ...
 
     def compare(self, source: Path, draft: Path) -> None:
         """
         Raise :class:`~policytool.formats.writing.WriteError` where the draft is not the
         source with the change, and nothing but it.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,17 +146,12 @@ def whole_text(path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TextChange:
+class TextChange(FileChange):
     """Edits of a file that is one text."""
 
     part: str
     edits: Sequence[Edit]
     apply: Apply = jsonedit.apply
-
-    def measure(self, source: Path) -> Counted:
-        """Return nothing: there are no tensors."""
-        del source
-        return {}
 
     def write(self, source: Path, draft: Path) -> Counted:
         """

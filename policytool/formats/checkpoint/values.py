@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from policytool.formats.casting import arrays_of_chunks, numpy_dtype
-from policytool.formats.checkpoint import read as checkpoint
-from policytool.formats.checkpoint.bundle import BundleError, open_bundle
-from policytool.formats.stored_values import ValuesError
+from policytool.formats.checkpoint.bundle import open_bundle
+from policytool.formats.checkpoint.read import prefix
+from policytool.formats.stored_values import Values, ValuesError
+from policytool.support.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,39 +20,50 @@ if TYPE_CHECKING:
     from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle, Entry
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values import Array, Values
+    from policytool.formats.stored_values import Array
+    from policytool.support.files.remote_path import AnyPath
 
 
 _STRING: Final = "string"
 
 
-def blocks(bundle: Bundle, key: str | None, tensor: Tensor) -> Iterator[Array]:
-    """
-    Yield the values that a checkpoint has by this key.
-
-    :raises ValuesError: where it has none, or of another shape or dtype than the tensor's.
-    :raises BundleError: where they are damaged.
-    """
-    entry = _entry(bundle, key, tensor)
-    if entry.dtype == _STRING:
-        yield np.array(bundle.strings(entry), dtype=object)
-    else:
-        yield from arrays_of_chunks(bundle.chunks(entry), numpy_dtype(entry.dtype))
+def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    return CheckpointValues(prefix(probe))
 
 
-@contextmanager
-def reasons() -> Iterator[None]:
+class CheckpointValues(Values):
     """
-    Let what is wrong with a checkpoint be a reason.
+    The values of one checkpoint; it is opened when the first of them is asked for.
 
-    :raises ValuesError: with the words of the error within.
+    Its tensors are in the order of the object graph, where there is one.
     """
-    try:
-        yield
-    except BundleError as error:
-        raise ValuesError(error.message) from error
-    except OSError as error:
-        raise ValuesError(f"the checkpoint cannot be read: {error.strerror or error}") from error
+
+    def __init__(self, path: AnyPath) -> None:
+        self._path = path
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        try:
+            entry = _entry(self._bundle, self._key(tensor), tensor)
+            if entry.dtype == _STRING:
+                yield np.array(self._bundle.strings(entry), dtype=object)
+            else:
+                yield from arrays_of_chunks(self._bundle.chunks(entry), numpy_dtype(entry.dtype))
+        except BundleError as error:
+            raise ValuesError(error.message) from error
+        except OSError as error:
+            raise ValuesError(
+                f"the checkpoint cannot be read: {error.strerror or error}"
+            ) from error
+
+    def _key(self, tensor: Tensor) -> str | None:
+        """Return the key of a tensor in the checkpoint."""
+        return tensor.key
+
+    @cached_property
+    def _bundle(self) -> Bundle:
+        return open_bundle(self._path)
 
 
 def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
@@ -67,29 +78,3 @@ def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
             f"{tensor.dtype}"
         )
     return entry
-
-
-def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
-    """Return the values of a model; its files are opened when one of them is read."""
-    del document, stack
-    return CheckpointValues(probe)
-
-
-class CheckpointValues:
-    """The values of one checkpoint; it is opened when the first of them is asked for."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-
-    def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
-        with reasons():
-            yield from blocks(self._bundle, tensor.key, tensor)
-
-    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors as they are: in the order of the object graph, where there is one."""
-        return tensors
-
-    @cached_property
-    def _bundle(self) -> Bundle:
-        return open_bundle(checkpoint.prefix(self._probe))

@@ -19,7 +19,7 @@ from policytool.formats import casting
 from policytool.formats.hdf5 import library
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.read import WEIGHTS
-from policytool.formats.stored_values import BLOCK, ValuesError, by_number
+from policytool.formats.stored_values import BLOCK, Values, ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document
-    from policytool.formats.stored_values import Values
     from policytool.support.files.remote_path import AnyPath
 
 
@@ -336,19 +335,15 @@ def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
     return f"all datasets together would expand {excess}" if excess else ""
 
 
-class UnreadValues:
+class UnreadValues(Values):
     """The values of a file that has more of them than are read."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def blocks(self, _tensor: Tensor) -> Iterator[Array]:
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:  # noqa: ARG002  # of no tensor
         """Raise the reason for every tensor."""
         raise ValuesError(self._reason)
-
-    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors as they are."""
-        return tensors
 
 
 class Hdf5Values:

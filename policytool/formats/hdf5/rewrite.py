@@ -379,13 +379,12 @@ def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     return {cast.tensor: cast_counts(datasets[path], cast) for path, cast in changes.casts.items()}
 
 
-def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return what changes in the file.
 
     :raises WriteError: for what HDF5 models cannot have.
     """
-    del path
     if changes.state is not None:
         raise WriteError(
             "not-rewritable", "the optimizer state of an HDF5 model cannot be rearranged"

@@ -392,9 +392,8 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return what changes in the archive."""
-    del path
     return {"": ArchiveChange(changes=changes)}
 
 

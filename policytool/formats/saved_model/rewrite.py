@@ -57,18 +57,13 @@ def file_texts(path: Path, file: str) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MetadataChange:
-    """Edits of Keras' metadata in one file of a SavedModel."""
+class MetadataChange(FileChange):
+    """Edits of Keras' metadata in one file of a SavedModel, whose checkpoint stays as it is."""
 
     file: str
     """Which one it is, as :func:`texts` takes it."""
 
     edits: Sequence[Edit]
-
-    def measure(self, source: Path) -> Counted:
-        """Return nothing: the checkpoint stays as it is."""
-        del source
-        return {}
 
     def write(self, source: Path, draft: Path) -> Counted:
         """

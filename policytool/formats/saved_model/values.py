@@ -5,51 +5,36 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool.formats.checkpoint import values as _checkpoint
-from policytool.formats.checkpoint.bundle import keys_of, open_bundle
+from policytool.formats.checkpoint.bundle import keys_of
+from policytool.formats.checkpoint.values import CheckpointValues
 from policytool.formats.document import Layout
 from policytool.formats.saved_model import CHECKPOINT
 from policytool.formats.saved_model import read as savedmodel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from contextlib import ExitStack
 
     from policytool.formats.base import Probe
-    from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values import Array, Values
+    from policytool.formats.stored_values import Values
 
 
-def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+def open_values(probe: Probe, document: Document, _stack: ExitStack) -> Values:
     """Return the values of a model; its files are opened when one of them is read."""
-    del stack
     return SavedModelValues(probe, document)
 
 
-class SavedModelValues:
+class SavedModelValues(CheckpointValues):
     """
     The values of one SavedModel; its checkpoint is opened when the first of them is asked for.
+
+    The object graph lists a layer's variables in the order in which the layer made them.
     """
 
     def __init__(self, probe: Probe, document: Document) -> None:
+        super().__init__(probe.path.joinpath(*CHECKPOINT))
         self._probe, self._document = probe, document
-
-    def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
-        with _checkpoint.reasons():
-            yield from _checkpoint.blocks(self._bundle, self._key(tensor), tensor)
-
-    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """
-        Return the tensors as they are: the object graph lists them in the order in which the layer
-        made them.
-        """
-        return tensors
-
-    @cached_property
-    def _bundle(self) -> Bundle:
-        return open_bundle(self._probe.path.joinpath(*CHECKPOINT))
 
     @cached_property
     def _keys(self) -> Mapping[int, str]:
