@@ -69,24 +69,18 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-@contextlib.contextmanager
-def soft_placement(tf: Any) -> Iterator[None]:
+def soft_placement(tf: Any) -> Any:
     """
     Let ops fall to the CPU within the context where the device that they were put on has no kernel
     for them: tables of strings, for one.
 
     It holds for the whole process, so it goes around threads, not into them.
     """
-    before = tf.config.get_soft_device_placement()
-    tf.config.set_soft_device_placement(True)
-    try:
-        yield
-    finally:
-        tf.config.set_soft_device_placement(before)
+    get, change = tf.config.get_soft_device_placement, tf.config.set_soft_device_placement
+    return _changed(get, change, value=True)
 
 
-@contextlib.contextmanager
-def unoptimized(tf: Any) -> Iterator[None]:
+def unoptimized(tf: Any) -> Any:
     """
     Let every op run by itself within the context, as it was traced.
 
@@ -95,34 +89,43 @@ def unoptimized(tf: Any) -> Iterator[None]:
     TensorFlow 2.21, float32 and bfloat16), and hides it. The other passes cost more than they save
     in a graph that runs a few times: a tenth of the time of a check of MobileNetV2.
     """
-    known = tf.config.optimizer.get_experimental_options()
-    before = {
-        "remapping": known.get("remapping", True),
-        "disable_meta_optimizer": known.get("disable_meta_optimizer", False),
-    }
-    tf.config.optimizer.set_experimental_options(
-        {"remapping": False, "disable_meta_optimizer": True}
+    optimizer = tf.config.optimizer
+    return _changed(
+        lambda: {
+            "remapping": True,
+            "disable_meta_optimizer": False,
+            **{
+                name: value
+                for name, value in optimizer.get_experimental_options().items()
+                if name in ("remapping", "disable_meta_optimizer")
+            },
+        },
+        optimizer.set_experimental_options,
+        value={"remapping": False, "disable_meta_optimizer": True},
     )
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options(before)
 
 
-@contextlib.contextmanager
-def tf32(tf: Any) -> Iterator[None]:
+def tf32(tf: Any) -> Any:
     """
     Let float32 matrices be multiplied in TF32 within the context; for devices of which
     ``without_tf32`` says nothing.
 
     It holds for the whole process: in one of several threads it would reach what the others run.
     """
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(True)
+    config = tf.config.experimental
+    get, change = config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution
+    return _changed(get, change, value=True)
+
+
+@contextlib.contextmanager
+def _changed(get: Callable[[], Any], change: Callable[[Any], None], value: Any) -> Iterator[None]:
+    """Change a setting of the process within the context."""
+    before = get()
+    change(value)
     try:
         yield
     finally:
-        tf.config.experimental.enable_tensor_float_32_execution(before)
+        change(before)
 
 
 def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:

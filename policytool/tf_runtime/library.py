@@ -161,6 +161,29 @@ def is_shortage(error: BaseException) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def refusing(code: str, text: str, *values: Any) -> Iterator[None]:
+    """Raise any error within the context as a refusal; its sentence fills the last place of it."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:  # the code of a class of someone else's can raise anything
+        raise Refused(code, text.format(*values, sentence(error))) from error
+
+
+@contextlib.contextmanager
+def refusing_calls(tf: Any, who: str) -> Iterator[None]:
+    """Raise what ops say of the inputs within the context as a refusal, but not want of memory."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except tf.errors.OpError as error:
+        text = "{} cannot be called with these inputs: {}"
+        raise Refused("not-callable", text.format(who, sentence(error))) from error
+
+
 class Library:
     """TensorFlow and the Keras that loads models of one family."""
 

@@ -10,7 +10,16 @@ from . import model_calls
 from .checkpoint import Checkpoint, unrestored_names
 from .facts import adapts_statistics, class_facts
 from .feeding import recipes
-from .library import Refused, class_of, config_of, is_revived, paths, sentence, with_config
+from .library import (
+    Refused,
+    class_of,
+    config_of,
+    is_revived,
+    paths,
+    refusing,
+    sentence,
+    with_config,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -177,22 +186,18 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
     places = shared_places(original)
-    try:
-        with library.global_policy(job["policy"]), library.scope():
-            with library.deserialising():
-                model = (
-                    Builder(library, places).model(config)
-                    if places
-                    else type(original).from_config(config)
-                )
-            _apply_policies(library, model, job["policies"])
-            if not model.built or not model.weights:
-                _call(library, model, original, nested)
-    except Refused:
-        raise
-    except Exception as error:  # the code of a class of someone else's can raise anything
-        text = "{} cannot be built with the new policies: {}"
-        raise Refused("not-buildable", text.format(original.name, sentence(error))) from error
+    text = "{} cannot be built with the new policies: {}"
+    building = refusing("not-buildable", text, original.name)
+    with building, library.global_policy(job["policy"]), library.scope():
+        with library.deserialising():
+            model = (
+                Builder(library, places).model(config)
+                if places
+                else type(original).from_config(config)
+            )
+        _apply_policies(library, model, job["policies"])
+        if not model.built or not model.weights:
+            _call(library, model, original, nested)
     lookups.restore_vocabulary_files(model)
     return model
 

@@ -160,7 +160,7 @@ def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **
     found.batch_size = rows_
     found.fixed = fixed
     found._packed = lambda arrays: arrays  # noqa: SLF001  # no tensors
-    found._fed = lambda batches, _kind, _hows, _ranges, _others: FedInputs(  # noqa: SLF001
+    found._fed_inputs = lambda batches, _kind, _hows, _ranges, _others: FedInputs(  # noqa: SLF001
         batches, None, rows_, {"notes": [], "batches": len(batches)}
     )
     return found.synthetic([made], 4)

@@ -61,7 +61,7 @@ def given(
         "most": {**most, **beyond},
         **wanted,
     }
-    feeder._fed = lambda batches, kind, hows: SimpleNamespace(  # noqa: SLF001  # no tensors
+    feeder._fed_inputs = lambda batches, kind, hows: SimpleNamespace(  # noqa: SLF001  # no tensors
         batches=batches, kind=kind, hows=hows, notes=feeder.notes, size=feeder.batch_size
     )
     recipes = [Recipe("", lambda random, shape: np.zeros(shape)) for _ in slots]

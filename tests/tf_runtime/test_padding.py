@@ -36,7 +36,7 @@ def drawn(inputs: list[tuple[Slot, Recipe]], *, batch: int | None = None) -> lis
     feeder.slots = [slot for slot, _ in inputs]
     feeder.wanted = {"seed": 11, "batches": 2, "pads_every_way": True}
     feeder.batch_size = batch or 8
-    feeder._fed = lambda batches, *_: SimpleNamespace(batches=batches)  # noqa: SLF001  # no tensors
+    feeder._fed_inputs = lambda batches, *_: SimpleNamespace(batches=batches)  # noqa: SLF001  # no tensors
     fed = feeder.synthetic([made for _, made in inputs], LENGTH)
     return [np.concatenate(arrays) for arrays in zip(*fed.batches, strict=True)]
 

@@ -73,6 +73,13 @@ class Comparisons:
         return self._known[key]
 
 
+def to_array(tensor: Any) -> Any:
+    """Return a tensor in a dtype that NumPy computes well in: narrower floats as float32."""
+    array = np.asarray(tensor)
+    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
+    return array.astype("float32") if is_narrow else array
+
+
 AHEAD = 2
 """
 How many layers either model may run ahead of the comparisons: enough for two threads, and few

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..facts import op_facts
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Callable, Iterable
 
     from .call_pairs import Pair
     from .layer_hooks import Call
@@ -168,7 +168,8 @@ def layers(pair: Pair) -> list[str]:
     Return the paths of the layers that draw random numbers on which the compared outputs depend; a
     GRU of Keras 3 also draws masks that it does not use.
     """
-    needed = _needed(pair.graph)
+    outputs = [tensor.op for tensor in pair.graph.outputs]
+    needed = set(reachable(outputs, lambda op: [tensor.op for tensor in op.inputs]))
     drawing = (
         operation.name
         for operation in pair.operations()
@@ -177,13 +178,13 @@ def layers(pair: Pair) -> list[str]:
     return sorted({path for path in map(pair.layer_of, drawing) if path is not None})
 
 
-def _needed(graph: Any) -> set[Any]:
-    """Return the operations that a graph's outputs depend on."""
-    operations: set[Any] = set()
-    pending = [tensor.op for tensor in graph.outputs]
+def reachable(starts: Iterable[Any], sources: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
+    """Return some operations of a graph and all that they depend on, each once."""
+    operations: dict[int, Any] = {}
+    pending = list(starts)
     while pending:
         operation = pending.pop()
-        if operation not in operations:
-            operations.add(operation)
-            pending += [tensor.op for tensor in operation.inputs]
-    return operations
+        if id(operation) not in operations:
+            operations[id(operation)] = operation
+            pending += sources(operation)
+    return operations.values()

@@ -11,7 +11,7 @@ from .. import devices, model_calls, op_placement
 from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
-from ..library import Refused, paths, sentence
+from ..library import Refused, paths, refusing, refusing_calls, sentence
 from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
 from .comparisons import exponents_to_json
@@ -19,7 +19,7 @@ from .layer_hooks import Tape, layer_paths_by_id
 from .sides import weight_rounding
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable, Mapping, Sequence
 
     from ..feeding.batches import FedInputs
     from ..library import Library
@@ -147,16 +147,8 @@ class DeviceRun:
         """
         if self.lacking:
             return None
-        with self.tf.device(self.device):
-            try:
-                return self.pair.measure(self.fed, self.step, self.metrics)
-            except self.tf.errors.ResourceExhaustedError:
-                raise
-            except self.tf.errors.OpError as error:
-                raise Refused(
-                    "not-callable",
-                    "the models cannot be called with these inputs: {}".format(sentence(error)),
-                ) from error
+        with self.tf.device(self.device), refusing_calls(self.tf, "the models"):
+            return self.pair.measure(self.fed, self.step, self.metrics)
 
     def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
@@ -202,27 +194,20 @@ class DeviceRun:
 
     def _call(self, row: Row, measured: Measured, finer: Any) -> dict[str, Any]:
         """Return what was measured of one call of a layer."""
-        layer, outputs = row.candidate.layer, []
-        for place, (reference, candidate) in enumerate(row.dtypes):
-            isolated = (
-                row.isolated[place]
-                if row.isolated is not None and place < len(row.isolated)
-                else None
-            )
-            outputs.append(
-                {
-                    "shape": row.shapes[place],
-                    "dtype_reference": reference,
-                    "dtype_candidate": candidate,
-                    "accumulated": _errors_json(measured, row.accumulated[place]),
-                    "isolated": _errors_json(measured, isolated),
-                    "tf32": finer.get((row.reference.key, place)),
-                    **_split(row.trace, place, measured),
-                    "exponents": _histogram(
-                        measured, row.exponents[place] if place < len(row.exponents) else None
-                    ),
-                }
-            )
+        layer = row.candidate.layer
+        outputs = [
+            {
+                "shape": row.shapes[place],
+                "dtype_reference": reference,
+                "dtype_candidate": candidate,
+                "accumulated": _errors_json(measured, row.accumulated[place]),
+                "isolated": _errors_json(measured, _number_at(row.isolated, place)),
+                "tf32": finer.get((row.reference.key, place)),
+                **_split(row.trace, place, measured),
+                "exponents": _histogram(measured, _number_at(row.exponents, place)),
+            }
+            for place, (reference, candidate) in enumerate(row.dtypes)
+        ]
         return {
             **row.candidate.layer_id.fields(),
             "number": row.candidate.key[1],
@@ -249,12 +234,7 @@ class DeviceRun:
         names = self.pair.output_names()
         activations = last_activations(self.reference, len(names))
         return [
-            {
-                **output,
-                "name": name,
-                "activation": activation,
-                "changes": changes.to_json(),
-            }
+            {**output, "name": name, "activation": activation, "changes": changes.to_json()}
             for output, name, activation, changes in zip(
                 call["outputs"], names, activations, measured.changes
             )
@@ -262,7 +242,11 @@ class DeviceRun:
 
     def _share_weights(self) -> None:
         """Set the random weights of the reference on the candidate."""
-        try:
+        text = (
+            "the architecture contains no weights, and random weights cannot be created for "
+            "it ({}); specify a weights file with --weights"
+        )
+        with refusing("no-weights", text):  # such as a vocabulary table without random values
             weights = self.reference.get_weights()
             if [array.shape for array in weights] != [
                 array.shape for array in self.candidate.get_weights()
@@ -273,14 +257,6 @@ class DeviceRun:
                     "share random weights; specify a weights file with --weights",
                 )
             self.candidate.set_weights(weights)
-        except Refused:
-            raise
-        except Exception as error:  # such as a vocabulary table, which has no random values
-            text = (
-                "the architecture contains no weights, and random weights cannot be created for "
-                "it ({}); specify a weights file with --weights"
-            )
-            raise Refused("no-weights", text.format(sentence(error))) from error
 
     def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
         """
@@ -342,6 +318,10 @@ class DeviceRun:
         return timings
 
 
+def _number_at(numbers: Sequence[int | None] | None, place: int) -> int | None:
+    return numbers[place] if numbers is not None and place < len(numbers) else None
+
+
 def _errors_json(measured: Measured, number: int | None) -> Any:
     return None if number is None else tensor_errors.to_json(measured.vectors[number])
 
@@ -355,20 +335,17 @@ def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any
     if trace is None:
         return {}
     return {
-        name: _errors_json(measured, numbers[place])
-        if numbers is not None and place < len(numbers)
-        else None
+        name: _errors_json(measured, _number_at(numbers, place))
         for name, numbers in (("own", trace.own), ("rounding", trace.rounding))
     }
 
 
 def _spoiled(trace: Trace | None, measured: Measured) -> dict[str, bool]:
     """Return whether the candidate's inputs have NaN or infinity where the reference's do not."""
-    entering = trace.entering if trace is not None else []
     return {
         "gets_nonfinite": any(
             (tensor_errors.to_json(measured.vectors[number])["overflowed"] or 0) > 0
-            for number in entering
+            for number in (trace.entering if trace is not None else ())
         )
     }
 

@@ -302,8 +302,7 @@ class Moments:
         """``first`` is the first batch of the reference, which the sums are relative to."""
         self.channels = first.shape[-1] if first.ndim > 1 else 1
         self.is_told_apart = self.channels <= CHANNELS
-        flat = self._flat(first)
-        self._origin = flat.mean((0, 1))
+        self._origin = self._flat(first).mean((0, 1))
         self._count = 0
         self._sum: Any = np.zeros(self.channels)
         self._squares: Any = np.zeros(self.channels)
@@ -337,14 +336,13 @@ class Moments:
         """
         spread = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
         size = np.abs(self._origin + self._sum / self._count)
+        errors = self._errors
         if not self.is_told_apart:
             errors, spread, size = (
-                self._errors.sum(keepdims=True),
+                errors.sum(keepdims=True),
                 spread.sum(keepdims=True),
                 size.max(keepdims=True),
             )
-        else:
-            errors = self._errors
         return [
             {
                 "error": float(errors[place]),
@@ -405,12 +403,4 @@ def _add(shares: Shares | None, changed: Any) -> Shares:
 
 
 def _json(shares: Shares | None) -> dict[str, Any] | None:
-    if shares is None:
-        return None
-    return {
-        "samples": shares.samples,
-        "changed": shares.changed,
-        "total": shares.total,
-        "squares": shares.squares,
-        "worst": shares.worst,
-    }
+    return None if shares is None else dict(vars(shares))

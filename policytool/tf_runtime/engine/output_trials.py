@@ -15,10 +15,10 @@ from .. import model_calls
 from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
-from ..library import Refused, sentence
+from ..library import Refused, refusing, refusing_calls
 from . import tensor_errors
 from .call_pairs import Measured
-from .comparisons import Comparisons, measure_extremes
+from .comparisons import Comparisons, measure_extremes, to_array
 from .layer_hooks import Tape, layer_paths_by_id
 from .output_changes import OutputChanges
 
@@ -190,13 +190,11 @@ class Trials:
         if not batches[0].outputs:
             raise Refused("outputs", "the model returns no tensor, so nothing can be compared")
         usual = np.sum([self._own_vectors(batch.outputs) for batch in batches], axis=0)
-        extra: list[Batch] = []
-
-        def run(tensors: Any) -> Batch:
-            return Batch(tensors, self._function(tensors), None)
-
-        extra += measure_extremes(
-            self.fed, usual, run, lambda batch: self._own_vectors(batch.outputs)
+        extra = measure_extremes(
+            self.fed,
+            usual,
+            lambda tensors: Batch(tensors, self._function(tensors), None),
+            lambda batch: self._own_vectors(batch.outputs),
         )
         return [*batches, *extra]
 
@@ -221,10 +219,7 @@ class Trials:
                     "compared",
                 )
             vectors = [comparisons.vectors[number] for number in numbers if number is not None]
-            return (
-                self.tf.stack(vectors),
-                [comparisons.widened(tensor) for tensor in outputs],
-            )
+            return self.tf.stack(vectors), [comparisons.widened(tensor) for tensor in outputs]
 
         specs = [
             self.tf.TensorSpec(shape, tensor.dtype)
@@ -233,21 +228,18 @@ class Trials:
         return self._concrete(compare, [self.fed.specs, specs], "candidate")
 
     def _concrete(self, code: Callable[..., Any], specs: Sequence[Any], what: str) -> Any:
-        try:
+        # a layer's own code may fail in a dtype that it was not written for
+        with refusing("not-traceable", "the {} cannot be traced: {}", what):
             return self.tf.function(
                 code, autograph=False, input_signature=specs
             ).get_concrete_function()
-        except Refused:
-            raise
-        except Exception as error:  # a layer's own code, in a dtype that it was not written for
-            text = "the {} cannot be traced: {}"
-            raise Refused("not-traceable", text.format(what, sentence(error))) from error
 
     def _run(self, function: Any, metrics: Sequence[TaskMetrics | None]) -> dict[int, Measured]:
         """Return the numbers of each half; extra batches belong to the first."""
         measured_halves: dict[int, Measured] = {}
         for batch in self.batches:
-            vectors, outputs = self._called(function, batch)
+            with refusing_calls(self.tf, "the candidate"):
+                vectors, outputs = function(batch.tensors, batch.outputs)
             for half, metric in zip(HALVES, metrics):
                 if metric is None or batch.half is None:
                     continue
@@ -263,21 +255,12 @@ class Trials:
             )
             for change, *pair in zip(changes, batch.outputs, outputs):
                 if batch.half is not None:
-                    change.update(*(_array(tensor) for tensor in pair))
+                    change.update(*map(to_array, pair))
             measured = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
             measured_halves[half] = (
                 measured_halves[half].merged(measured) if half in measured_halves else measured
             )
         return measured_halves
-
-    def _called(self, function: Any, batch: Batch) -> Any:
-        try:
-            return function(batch.tensors, batch.outputs)
-        except self.tf.errors.ResourceExhaustedError:
-            raise
-        except self.tf.errors.OpError as error:
-            text = "the candidate cannot be called with these inputs: {}"
-            raise Refused("not-callable", text.format(sentence(error))) from error
 
     def _gradients(self, model: Any, step: Callable[[str], None]) -> Any:
         if self.job["gradients"] is None:
@@ -328,10 +311,3 @@ class Trials:
             "metric": metrics.told() if metrics is not None else None,
             "notes": [],
         }
-
-
-def _array(tensor: Any) -> Any:
-    """Return a tensor in a dtype that NumPy has: narrower floats as float32."""
-    array = np.asarray(tensor)
-    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
-    return array.astype("float32") if is_narrow else array

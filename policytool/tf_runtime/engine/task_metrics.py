@@ -16,7 +16,8 @@ import numpy as np
 from ..devices import TRACING
 from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
-from ..library import Refused, has_argument, sentence
+from ..library import Refused, has_argument, refusing, sentence
+from .comparisons import to_array
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -123,12 +124,9 @@ class LibraryMetric:
         if not inspect.isclass(metric):
             self._function = metric
             return
-        try:
+        text = "the metric {} cannot be created without arguments ({}); use --metric "
+        with refusing(CODE, text + "MODULE:FUNCTION", name):
             self._metric = metric()
-        except Exception as error:
-            text = "the metric {} cannot be created without arguments ({}); use --metric "
-            text += "MODULE:FUNCTION"
-            raise Refused(CODE, text.format(name, sentence(error))) from error
 
     def _unknown(self, name: str) -> str:
         keras = self.library.keras
@@ -257,15 +255,14 @@ class TaskMetrics:
         """
 
         self._metrics = {
-            name: [[LibraryMetric(task.library, task.name, name) for _ in SIDES]]
+            name: [
+                [LibraryMetric(task.library, task.name, name) for _ in SIDES]
+                for _ in range(1 + (BLOCKS if name in self.labels else 0))
+            ]
             for name in (self.judged if task.function is None else ())
         }
         """By output: the metric over all rows, then without each block."""
 
-        for name in self.labels:
-            for _ in range(BLOCKS if name in self._metrics else 0):
-                pair = [LibraryMetric(task.library, task.name, name) for _ in SIDES]
-                self._metrics[name].append(pair)
         self._block = dict.fromkeys(self.judged, 0)
         """The block of the rows that wait."""
 
@@ -281,7 +278,7 @@ class TaskMetrics:
         for place, name in enumerate(self.outputs):
             if name not in self.judged:
                 continue
-            arrays = [_array(side[place]) for side in (reference, candidate)]
+            arrays = [to_array(side[place]) for side in (reference, candidate)]
             start = self._start.get(name, 0)
             rows = self._rows(name, arrays[0])
             if self.task.function is None:
@@ -298,7 +295,7 @@ class TaskMetrics:
         """
         for place, name in enumerate(self.outputs):
             if name in self.judged:
-                self._rows(name, _array(reference[place]))
+                self._rows(name, to_array(reference[place]))
 
     def told(self) -> dict[str, Any]:
         """
@@ -442,10 +439,3 @@ def _results(pair: Sequence[LibraryMetric]) -> dict[str, float]:
 
 def _rows(count: int) -> str:
     return "{:,} {}".format(count, "row" if count == 1 else "rows")
-
-
-def _array(tensor: Any) -> Any:
-    """Return an output in a dtype that NumPy computes well in: narrower floats as float32."""
-    array = np.asarray(tensor)
-    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
-    return array.astype("float32") if is_narrow else array

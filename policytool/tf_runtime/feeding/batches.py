@@ -208,15 +208,17 @@ class FedInputs:
     def add_extremes(self, beside: Sequence[ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
         self.extremes = list(beside)
-        self._update_report()
+        self.told["batches"] = len(self.batches) + len(self.extremes)
+        self.told["extra"] = [
+            kind for kind in KINDS if any(kind in batch.kinds for batch in self.extremes)
+        ]
 
     def keep_extremes(self, kept: Sequence[ExtremeBatch], dropped: Sequence[ExtremeBatch]) -> None:
         """
         Keep some of the extra batches, and add notes about the dropped ones, for which the
         reference itself returns NaN or infinity.
         """
-        self.extremes = list(kept)
-        self._update_report()
+        self.add_extremes(kept)
         for kind in KINDS:
             if any(kind in batch.kinds for batch in dropped):
                 self.told["notes"].append(
@@ -230,12 +232,6 @@ class FedInputs:
     def all(self) -> list[Any]:
         """The random batches and the extra ones."""
         return [*self.batches, *(batch.tensors for batch in self.extremes)]
-
-    def _update_report(self) -> None:
-        self.told["batches"] = len(self.batches) + len(self.extremes)
-        self.told["extra"] = [
-            kind for kind in KINDS if any(kind in batch.kinds for batch in self.extremes)
-        ]
 
 
 class Feeder:
@@ -272,13 +268,12 @@ class Feeder:
                 failed = error
                 continue
             return self.synthetic(recipes, size)
-        text = (
-            "the model cannot be called with inputs of its declared shapes ({}); pass other "
-            "inputs with --inputs"
-        )
         raise Refused(
             "not-callable",
-            text.format(sentence(failed) if failed is not None else "no inputs were tried"),
+            "the model cannot be called with inputs of its declared shapes ({}); pass other "
+            "inputs with --inputs".format(
+                sentence(failed) if failed is not None else "no inputs were tried"
+            ),
         ) from failed
 
     def given(self, recipes: Sequence[Recipe]) -> FedInputs:
@@ -288,9 +283,8 @@ class Feeder:
             raise Refused(
                 "inputs", "input {} is ragged, which arrays do not support".format(ragged)
             )
-        if self.wanted.get("function") is not None:
-            return self._from_function(recipes)
-        return self._from_file(recipes)
+        has_function = self.wanted.get("function") is not None
+        return self._from_function(recipes) if has_function else self._from_file(recipes)
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:
         """Return seeded inputs, and with ``extremes`` extra batches."""
@@ -298,7 +292,6 @@ class Feeder:
         if self.wanted.get("pads_every_way"):
             count = max(count, -(-PADDING_WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
-        hows = [recipe.how for recipe in recipes]
         beside = []
         if self.wanted.get("extremes"):
             rows = min(self.batch_size, WAYS) if self.fixed is None else self.batch_size
@@ -306,9 +299,12 @@ class Feeder:
                 rows,
                 lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
-        others = [batch.tensors for batch in beside[:1]]
         fed = self._fed_inputs(
-            batches, "synthetic", hows, [recipe.range for recipe in recipes], others
+            batches,
+            "synthetic",
+            [recipe.how for recipe in recipes],
+            [recipe.range for recipe in recipes],
+            [batch.tensors for batch in beside[:1]],
         )
         fed.size, fed.recipes = size, list(recipes)
         if beside:
@@ -402,12 +398,14 @@ class Feeder:
     ) -> list[Any]:
         """Return one array for each input of an extra batch."""
         seed = int(self.wanted["seed"]) % _SEEDS
-        arrays = []
-        for place, (slot, recipe) in enumerate(zip(self.slots, recipes)):
-            shape = _drawn_shape(slot, size, rows)
-            array = extreme_values(recipe, kinds, shape, first)
-            arrays.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
-        return arrays
+        return [
+            _thinned(
+                slot,
+                extreme_values(recipe, kinds, _drawn_shape(slot, size, rows), first),
+                np.random.RandomState([seed, first, place]),
+            )
+            for place, (slot, recipe) in enumerate(zip(self.slots, recipes))
+        ]
 
     def _fed_inputs(
         self,

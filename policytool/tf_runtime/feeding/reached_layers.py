@@ -185,9 +185,11 @@ class _Walk:
                     for tensor in tensors
                 ]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
-                self.masks(
-                    layer, [flows_by_tensor.get(id(tensor), {}) for tensor in self.masking(node)]
-                )
+                for tensor in self.masking(node):
+                    for position, passed in flows_by_tensor.get(id(tensor), {}).items():
+                        self.found[position].append(
+                            ReachedLayer(layer, passed.way, None, is_mask=True)
+                        )
                 if any(call_input.flow for call_input in call_inputs):
                     output_flows = self.follow_layer(
                         layer, node, call_inputs, [tensor.shape for tensor in outputs]
@@ -204,12 +206,6 @@ class _Walk:
             for tensor in self.flatten(value)
             if tensor is not None
         ]
-
-    def masks(self, layer: Any, flows: Sequence[Flow]) -> None:
-        """Record that flows reach a layer as masks."""
-        for flow in flows:
-            for position, passed in flow.items():
-                self.found[position].append(ReachedLayer(layer, passed.way, None, is_mask=True))
 
     def follow_layer(
         self, layer: Any, node: Any, call_inputs: Sequence[_CallInput], shapes: Sequence[Any]
@@ -299,19 +295,16 @@ def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
             for position, passed in flow.items()
         }
     effect = _way(layer, symbol)
-    if effect is None:
-        return {}
     return {
-        position: passed._replace(way=max(passed.way, effect)) for position, passed in flow.items()
+        position: passed._replace(way=max(passed.way, effect))
+        for position, passed in flow.items()
+        if effect is not None
     }
 
 
 def _layer(node: Any) -> Any:
-    for name in ("operation", "layer", "outbound_layer"):
-        layer = getattr(node, name, None)
-        if layer is not None:
-            return layer
-    return None
+    layers = (getattr(node, name, None) for name in ("operation", "layer", "outbound_layer"))
+    return next((layer for layer in layers if layer is not None), None)
 
 
 def node_inputs(node: Any) -> Any:
@@ -363,8 +356,7 @@ def _symbol(layer: Any) -> str:
 
 def _depth(layer: Any, node: Any) -> int | None:
     """Return the number of classes of a one-hot operation."""
-    arguments = list(getattr(node, "call_args", None) or [])
-    named = getattr(node, "call_kwargs", None) or {}
+    arguments, named = call_arguments(node)
     depth = getattr(
         layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None)
     )
@@ -394,11 +386,11 @@ def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics 
     known = np.zeros(sizes, dtype=bool)
     mean, spread = np.zeros(sizes), np.ones(sizes)
     names = []
-    for reached_layer in reached:
-        learnt = _of_layer(slot, reached_layer)
-        if learnt is None:
+    learnt = ((layer, _of_layer(slot, layer)) for layer in reached)
+    for reached_layer, statistics in learnt:
+        if statistics is None:
             continue
-        own_mean, own_spread, elements = learnt
+        own_mean, own_spread, elements = statistics
         present = elements.ravel() >= 0
         places, sources = elements.ravel()[present], np.flatnonzero(present)
         new = ~known.flat[places]
@@ -488,9 +480,8 @@ def last_activations(model: Any, count: int) -> list[str | None]:
     what no layer of a graph makes.
     """
     outputs = getattr(model, "outputs", None) or []
-    if len(outputs) != count:
-        return [None] * count
-    return [_activation(tensor) for tensor in outputs]
+    is_known = len(outputs) == count
+    return [_activation(tensor) for tensor in outputs] if is_known else [None] * count
 
 
 def _activation(tensor: Any) -> str | None:
@@ -528,13 +519,11 @@ def _own(layer: Any) -> str | None:
 
 def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
     """Return the layer that made a tensor, what it took, and the place of the output."""
-    history = getattr(tensor, "_keras_history", None)
-    if history is None:
-        return None, [], 0
+    history: Any = getattr(tensor, "_keras_history", None)
     layer = getattr(history, "operation", None) or getattr(history, "layer", None)
     nodes = getattr(layer, "_inbound_nodes", None) or []
     if layer is None or history.node_index >= len(nodes):
         return None, [], 0
     taken = node_inputs(nodes[history.node_index])
-    taken = taken if isinstance(taken, (list, tuple)) else [taken]
-    return layer, list(taken), history.tensor_index
+    tensors = list(taken) if isinstance(taken, (list, tuple)) else [taken]
+    return layer, tensors, history.tensor_index

@@ -498,19 +498,8 @@ def input_slots(tensors: Sequence[Any]) -> list[Slot]:
                     getattr(tensor, "name", position), kind
                 ),
             )
-        shape = tensor.shape
-        dims = (
-            None
-            if getattr(shape, "rank", 0) is None
-            else [None if size is None else int(size) for size in shape]
-        )
-        slots.append(
-            Slot(
-                str(getattr(tensor, "name", None) or position),
-                dims,
-                str(getattr(tensor.dtype, "name", tensor.dtype)),
-            )
-        )
+        name = str(getattr(tensor, "name", None) or position)
+        slots.append(Slot.of_tensor(name, tensor))
     return slots
 
 

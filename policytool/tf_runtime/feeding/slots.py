@@ -36,6 +36,17 @@ class Slot:
         self.dtype = dtype
         self.kind = kind
 
+    @classmethod
+    def of_tensor(cls, name: str, tensor: Any, kind: str = DENSE) -> Slot:
+        """Return the input that a tensor, or its spec, is for."""
+        shape = tensor.shape
+        dims = (
+            None
+            if getattr(shape, "rank", 0) is None
+            else [None if size is None else int(size) for size in shape]
+        )
+        return cls(name, dims, str(getattr(tensor.dtype, "name", tensor.dtype)), kind)
+
     @property
     def is_open(self) -> bool:
         """
@@ -256,15 +267,7 @@ def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
         for kind in (SPARSE, RAGGED)
         if kind.capitalize() in type_name or getattr(leaf, kind, False) is True
     ]
-    shape = leaf.shape
-    dims = (
-        None
-        if getattr(shape, "rank", 0) is None
-        else [None if size is None else int(size) for size in shape]
-    )
-    return Slot(
-        name, dims, str(getattr(leaf.dtype, "name", leaf.dtype)), kinds[0] if kinds else DENSE
-    )
+    return Slot.of_tensor(name, leaf, kinds[0] if kinds else DENSE)
 
 
 def _name(leaf: Any) -> str:

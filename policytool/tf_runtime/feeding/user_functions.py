@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import traceback
 from typing import TYPE_CHECKING
@@ -106,8 +107,7 @@ def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[
     name = options["function"]
     most, bounds = options["batches"], options["most"]
     size = number = 0
-    for batch in _returned(name, options["directory"], slots):
-        number += 1
+    for number, batch in enumerate(_returned(name, options["directory"], slots), 1):
         if number > bounds["batches"] and most is None:
             raise _refused(name, "returned {}", bounds["beyond_batches"])
         size += sum(array.nbytes for array in batch.arrays.values())
@@ -135,12 +135,10 @@ def _returned(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batc
     if not hasattr(result, "__iter__"):
         raise _refused(name, "returned {}, not batches of arrays", _kind(result))
     rest = called(lambda: iter(result))
-    number = 0
-    while True:
+    for number in itertools.count(1):
         value = called(lambda: next(rest, _END))
         if value is _END:
             return
-        number += 1
         source = Source("batch {} of {}".format(number, name), CODE, "batch {}".format(number))
         yield Batch(source, _by_name(value, slots, source), is_alone=False)
 

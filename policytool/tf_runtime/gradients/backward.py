@@ -9,6 +9,7 @@ generators and of stateful layers) is put back.
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,27 +174,27 @@ def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options
 
 def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is told of a model that has nothing to train."""
-    lists: dict[str, Any] = {
-        name: [] for name in ("outputs", "quiet", "random", "unconnected", "variables", "trials")
-    }
-    search = {"lowest": None, "highest": None}
     return {
         "fields": list(FIELDS),
         "recorded": recorded,
-        **lists,
+        "outputs": [],
+        "quiet": [],
+        "random": [],
+        "unconnected": [],
+        "variables": [],
+        "trials": [],
         "reference_loss": None,
         "dynamic": {**rule, "scale": None, "skipped": 0},
-        "search": search,
+        "search": {"lowest": None, "highest": None},
     }
 
 
 def _own(library: Library, model: Any) -> list[str]:
     """Return what of training a model's class does in its own way."""
-    plain = library.keras.Model
     return [
         name
         for name in ("train_step", "compute_loss")
-        if getattr(type(model), name, None) is not getattr(plain, name, None)
+        if getattr(type(model), name, None) is not getattr(library.keras.Model, name, None)
     ]
 
 
@@ -234,10 +235,8 @@ class _ScaleTrials:
 
     def lost(self, scale: float) -> float:
         """Return the share of what is not zero that underflows."""
-        _, underflow, nonzero = (
-            0,
-            *(self.at(scale)[1][:, place].sum() for place in (_UNDERFLOW, _NONZERO)),
-        )
+        table = self.at(scale)[1]
+        underflow, nonzero = table[:, _UNDERFLOW].sum(), table[:, _NONZERO].sum()
         return float(underflow / nonzero) if nonzero else 0.0
 
     def at(self, scale: float) -> tuple[float, Any]:
@@ -246,9 +245,7 @@ class _ScaleTrials:
             self.step("computing gradients with loss scale {:g}".format(scale))
             tensor = self.library.tf.constant(scale, self.library.tf.float32)
             batch_results = [self._measured(tensor, *batch) for batch in self.batches]
-            table = batch_results[0][1]
-            for _, more in batch_results[1:]:
-                table = merge_reductions(table, more)
+            table = functools.reduce(merge_reductions, (table for _, table in batch_results))
             self.done[scale] = float(np.mean([loss for loss, _ in batch_results])), table
         return self.done[scale]
 
@@ -286,10 +283,11 @@ class _ScaleTrials:
     ) -> tuple[float, Any]:
         """Return the candidate's loss on a batch, and the reductions."""
         loss, vectors = self.scaled.gradients(scale, inputs, targets)
-        rows = []
-        for variable, true, vector in zip(self.scaled.variables, references, vectors):
-            if true is not None:
-                rows.append(self.reducer.reduced(true, vector, scale, str(variable.flow)).numpy())
+        rows = [
+            self.reducer.reduced(true, vector, scale, str(variable.flow)).numpy()
+            for variable, true, vector in zip(self.scaled.variables, references, vectors)
+            if true is not None
+        ]
         return loss, np.array(rows).reshape(-1, len(FIELDS))
 
     def _prepared(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.layer_operations import draws
+from ..engine.layer_operations import draws, reachable
 from ..facts import op_facts
 from ..library import KERAS2, KERAS3, paths
 from . import losses
@@ -193,13 +193,12 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
 
     reductions = (
         tf.size(reference),
-        _count(tf, tf.logical_not(defined)),
-        _count(tf, nonzero),
-        _count(tf, lost),
-        _count(tf, tf.logical_and(defined, tf.logical_not(finite))),
-        _count(
-            tf,
-            tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype))),
+        tf.math.count_nonzero(tf.logical_not(defined)),
+        tf.math.count_nonzero(nonzero),
+        tf.math.count_nonzero(lost),
+        tf.math.count_nonzero(tf.logical_and(defined, tf.logical_not(finite))),
+        tf.math.count_nonzero(
+            tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype)))
         ),
         squares(true - got, both),
         squares(true, both),
@@ -214,10 +213,6 @@ def merge_reductions(first: Any, second: Any) -> Any:
     """Return the reductions over the elements of two batches; the variables are the rows."""
     largest = [name.startswith("largest") for name in FIELDS]
     return np.where(largest, np.maximum(first, second), first + second)
-
-
-def _count(tf: Any, true: Any) -> Any:
-    return tf.math.count_nonzero(true)
 
 
 def _largest(tf: Any, values: Any) -> Any:
@@ -368,18 +363,15 @@ def _drawing(graph: Any) -> list[str]:
     definition = graph.as_graph_def()
     bodies = {function.signature.name: function for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
-    pending = [nodes[tensor.op.name] for tensor in graph.outputs]
-    seen: set[int] = set()
-    kinds: set[str] = set()
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        kinds.add(node.op)
-        sources = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
-        pending += [nodes[name] for name in sources if node is nodes.get(node.name)]
+
+    def sources(node: Any) -> list[Any]:
+        names = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
         called = [value.func.name for value in node.attr.values() if value.HasField("func")]
         called += [func.name for value in node.attr.values() for func in value.list.func]
-        pending += [inner for name in called if name in bodies for inner in bodies[name].node_def]
-    return sorted(filter(draws, kinds))
+        return [
+            *(nodes[name] for name in names if node is nodes.get(node.name)),
+            *(inner for name in called if name in bodies for inner in bodies[name].node_def),
+        ]
+
+    needed = reachable([nodes[tensor.op.name] for tensor in graph.outputs], sources)
+    return sorted(filter(draws, {node.op for node in needed}))

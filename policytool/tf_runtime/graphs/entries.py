@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from ..library import Refused, sentence
+from ..library import Refused, refusing
 from . import mixed_precision
 
 if TYPE_CHECKING:
@@ -31,13 +31,8 @@ def load_root(tf: Any, path: str, tags: Any) -> Any:
 
     :raises Refused: with what TensorFlow says, where it cannot be loaded.
     """
-    try:
+    with refusing("not-loadable", "TensorFlow {} cannot load the graph: {}", tf.__version__):
         return tf.saved_model.load(path, tags=tags)
-    except Exception as error:  # whatever the library raises is its refusal
-        raise Refused(
-            "not-loadable",
-            "TensorFlow {} cannot load the graph: {}".format(tf.__version__, sentence(error)),
-        ) from error
 
 
 def named_signatures(tf: Any, root: Any) -> dict[str, Any]:

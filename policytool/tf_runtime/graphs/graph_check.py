@@ -258,7 +258,7 @@ class _Pair:
             ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
         )
         vectors, values, sources = [], [], []
-        comparisons = Comparisons(tf)
+        widened = Comparisons(tf).widened
         self.calls, self.outputs = [], []
         for (scope, reference), depth in zip(watched, scopes.depth_of(ops, watched)):
             name = scopes.imported_name(reference.name)
@@ -267,7 +267,7 @@ class _Pair:
             )
             sources.append((reference.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
             self.calls.append(_call(scope, reference, candidate, sources[-1][1], depth))
-            vectors.append(self._vector(reference, candidate))
+            vectors.append(tensor_errors.compare_tensors(tf, widened(reference), candidate))
         for name, tensor in entries.outputs(self.signature):
             reference, candidate = (
                 input_values[tensor.name]
@@ -276,8 +276,8 @@ class _Pair:
                 for side in (REFERENCE, CANDIDATE)
             )
             self.outputs.append({"name": name, "activation": None, **_tensor(reference, candidate)})
-            vectors.append(self._vector(reference, candidate))
-            values += [comparisons.widened(reference), comparisons.widened(candidate)]
+            vectors.append(tensor_errors.compare_tensors(tf, widened(reference), candidate))
+            values += [widened(reference), widened(candidate)]
         _keep_in_step(sources, [vector.op for vector in vectors])
         return [tf.stack(vectors), *values]
 
@@ -286,14 +286,6 @@ class _Pair:
     ) -> list[Any]:
         self.tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=name)
         return [op for op in graph.get_operations() if op.name.startswith(name + "/")]
-
-    def _vector(self, reference: Any, candidate: Any) -> Any:
-        wide = (
-            self.tf.cast(reference, self.tf.float32)
-            if reference.dtype.is_floating and reference.dtype.size < self.tf.float32.size
-            else reference
-        )
-        return tensor_errors.compare_tensors(self.tf, wide, candidate)
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
