@@ -93,16 +93,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "explain an error message",
         ),
         ("python load.py 2>&1 | policytool explain -", "explain the traceback of a program"),
+        ("policytool explain PT104", "explain a rule of audit"),
+        ("policytool explain mixed_float16", "show a policy in the format of each release"),
+        ("policytool explain releases", "list the releases that --target accepts"),
     ),
-    "policies": (
-        ("policytool policies", "list all policies"),
-        ("policytool policies mixed_float16", "show one policy in the format of each release"),
-    ),
-    "rules": (
-        ("policytool rules", "list all rules"),
-        ("policytool rules PT101", "explain one rule"),
-    ),
-    "limits": (("policytool limits", "list all limits"),),
     "completion": (
         ('eval "$(policytool completion bash)"', "in ~/.bashrc"),
         ('eval "$(policytool completion zsh)"', "in ~/.zshrc, after compinit"),
@@ -154,7 +148,11 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("3", "the model could not be read, run or written"),
         _NO_MODEL,
     ),
-    "explain": (("0", "at least one entry matches"), _USAGE, ("4", "no entry matches")),
+    "explain": (
+        ("0", "a topic, or a message that at least one entry matches"),
+        _USAGE,
+        ("4", "no entry matches"),
+    ),
     "diff": (("0", "the models are equal"), ("1", "the models differ"), _USAGE, _FAILURE),
 }
 

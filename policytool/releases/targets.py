@@ -53,13 +53,18 @@ def names() -> tuple[str, ...]:
     return (*_ALIASES, *LOADERS)
 
 
+def without_alias(name: str) -> str:
+    """Return the release that an alias names, and any other name unchanged."""
+    return _ALIASES.get(name, name)
+
+
 def target(name: str) -> str:
     """
     Return the loader that a target's name means.
 
     :raises UsageError: for a name that is none, and for a release that was not tried.
     """
-    found = _ALIASES.get(name, name)
+    found = without_alias(name)
     if name in _BETWEEN:
         raise UsageError(
             f"--target {name} has not been tested; use {_BETWEEN[name].id}, the newest tested "
@@ -68,7 +73,7 @@ def target(name: str) -> str:
     if found not in LOADERS:
         raise UsageError(
             f"unknown target {name!r}{did_you_mean(name, names())} Run `policytool "
-            "migrate --list-targets` for a list"
+            "explain releases` for a list"
         )
     return found
 

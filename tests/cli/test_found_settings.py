@@ -140,14 +140,14 @@ def test_every_other_option_is_refused(command: str, key: str, value: str, proje
 
 def test_a_new_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless somebody adds it to the list."""
-    command: Any = cli.get_command(click.Context(cli), "policies")
+    command: Any = cli.get_command(click.Context(cli), "explain")
     monkeypatch.setattr(
         command, "params", [*command.params, click.Option(["--brand-new"], expose_value=False)]
     )
     found("brand-new = false\n")
     assert (
         "sets 'brand-new', which only a settings file specified with --config may set"
-        in run("rules", "--show-settings").err
+        in run("diff", "--show-settings").err
     )
 
 

@@ -247,7 +247,7 @@ class LimitArguments(Arguments):
     limit: Annotated[
         Mapping[str, int] | None,
         Option(
-            "Raise a limit, such as json-bytes=1GiB; `policytool limits` lists all limits.",
+            "Raise a limit, such as json-bytes=1GiB; `policytool explain limits` lists all limits.",
             Group.SAFETY,
             kind=Kind.LIMITS,
             metavar="NAME=VALUE",
