@@ -123,7 +123,7 @@ def command(
     question = replace(
         auditing.audit_options(arguments), fail_on=fail_on, signatures=remembered.by_path
     )
-    every = options.inputs(paths, null=terminal.null, remote=not (fix or diff))
+    every = options.inputs(paths, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",

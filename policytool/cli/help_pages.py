@@ -16,7 +16,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "inspect": (
         ("policytool inspect model.h5", "one model"),
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
-        ("git diff -z --name-only | policytool inspect -0 -", "a list of paths on stdin"),
+        ("git diff -z --name-only | policytool inspect -", "a list of paths on stdin"),
         ("policytool inspect runs/ --cache .cache", "read only models that changed"),
         ("policytool inspect models/ --summary", "one summary of all models"),
         (
@@ -30,7 +30,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --cache .cache", "read only models that changed"),
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
-            "git ls-files -z | policytool audit -0 - --skip-unrecognized",
+            "git ls-files -z | policytool audit - --skip-unrecognized",
             "audit the models tracked in a Git repository",
         ),
         (

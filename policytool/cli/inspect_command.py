@@ -80,7 +80,7 @@ def command(
         depth=terminal.depth,
         every_release=terminal.releases == "all",
     )
-    every = options.inputs(paths, null=terminal.null, remote=True)
+    every = options.inputs(paths, remote=True)
     report_option.check(terminal.report, every)
     found = shards.part(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)

@@ -256,7 +256,7 @@ def _show_usage_error(error: click.ClickException) -> None:
         known = error.possibilities or ()
         command = context.info_name if context is not None else None
         name, colon, _ = error.option_name.partition(":")  # Click cuts a URL at its first =
-        successor = removed_option(str(command), name)
+        successor = removed_option(name, command)
         if successor is not None:
             messages.error(f"the option {name} was removed; {successor}")
             return

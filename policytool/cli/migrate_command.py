@@ -99,7 +99,7 @@ def command(
     diff, check, report = terminal.diff, terminal.check, terminal.report
     destination = migrate_destination(arguments, write=not (diff or check))
     planned = migrate_options(arguments)
-    listed = list(options.expand_stdin(paths, null=terminal.null))
+    listed = list(options.expand_stdin(paths))
     others = [path for path in (terminal.plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
     source, target = migrate_interpreters(arguments)

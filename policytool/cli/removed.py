@@ -19,17 +19,27 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Command to the end of a sentence with its successor."""
 
-REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType({})
+_NULL: Final = "lists on stdin may be separated by NUL without an option"
+
+REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
+    {
+        ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
+    }
+)
 """Commands to their removed options, each with the end of a sentence with its successor."""
 
 
-def removed_option(command: str, option: str) -> str | None:
-    """Return what to use instead of an option of a command; None if it never had the option."""
+def removed_option(option: str, command: str | None = None) -> str | None:
+    """
+    Return what to use instead of an option; None if it is not a removed one.
+
+    :param command: the command that had it; None for a settings file, which serves all commands
+    """
     return next(
         (
             options[option]
             for commands, options in REMOVED_OPTIONS.items()
-            if command in commands and option in options
+            if (command is None or command in commands) and option in options
         ),
         None,
     )

@@ -374,7 +374,7 @@ def test_merge_reads_a_list_of_paths_and_regular_files() -> None:
     paths, _ = shards(2, "inspect", "models")
     listed = "\n".join(map(str, paths)).encode()
     assert run("merge", "-", stdin=listed).out == whole.out
-    assert run("merge", "-0", "-", stdin=listed.replace(b"\n", b"\0")).out == whole.out
+    assert run("merge", "-", stdin=listed.replace(b"\n", b"\0")).out == whole.out
     assert run("merge").code == 2
     assert run("merge", "-").code == 2
     assert run("merge", "missing.jsonl").code == 3

@@ -1,4 +1,4 @@
-"""The topics of ``policytool explain``, and the commands that they replace."""
+"""The topics of ``policytool explain``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Final
 
 import pytest
 
-from policytool.cli.main import COMMANDS
-from policytool.cli.removed import REMOVED_COMMANDS
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import RELEASES
@@ -118,14 +116,3 @@ def test_other_formats_are_for_messages(format_: str) -> None:
     ended = run("explain", RULES[0].id, "--format", format_)
     assert (ended.code, ended.out) == (2, "")
     assert "Use table or json" in ended.err
-
-
-@pytest.mark.parametrize("name", REMOVED_COMMANDS)
-def test_a_removed_command_names_its_successor(name: str) -> None:
-    """In one sentence, and the successor works."""
-    assert name not in COMMANDS
-    ended = run(name)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: The command {name} was removed. Use `policytool explain")
-    assert ended.err.count("\n") == 1
-    assert run("explain", name).code == 0
