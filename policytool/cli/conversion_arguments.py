@@ -11,10 +11,6 @@ from policytool.commands.arguments.declaration import Group, Kind
 class MigrateCommandLine(FleetArguments):
     """What ``migrate`` prints, and the plans that it applies."""
 
-    list_targets: Annotated[
-        bool,
-        CommandLineOption("List the values for --target and exit.", Group.POLICY, is_setting=False),
-    ] = False
     diff: Annotated[
         bool,
         CommandLineOption(

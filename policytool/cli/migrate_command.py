@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from policytool.cli import completion, fleets, messages, options, report_option, settings
 from policytool.cli.command import declare_command
 from policytool.cli.conversion_arguments import MigrateCommandLine
@@ -35,7 +33,6 @@ from policytool.formats import discovery
 from policytool.formats.discovery import display_path
 from policytool.migration.planning.options import Options
 from policytool.numerics.workers import Worker
-from policytool.releases.targets import descriptions
 from policytool.reports import json_lines
 from policytool.reports.plans import PLAN_REPORTERS, Migrations, plan_values
 from policytool.support.errors import UsageError
@@ -93,9 +90,6 @@ def command(
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.
     """
-    if terminal.list_targets:
-        click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
-        return Exit.CLEAN
     diff, check, report = terminal.diff, terminal.check, terminal.report
     destination = migrate_destination(arguments, write=not (diff or check))
     planned = migrate_options(arguments)

@@ -85,7 +85,6 @@ def options() -> Iterator[tuple[str, str, str]]:
                 "config",
                 "show_settings",
                 "debug",
-                "list_targets",
                 "require_separator",
             }:
                 yield name, str(option.name).replace("_", "-"), _value(option)

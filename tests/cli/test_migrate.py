@@ -14,7 +14,6 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
-from policytool.releases.targets import descriptions
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.helpers import small_models
@@ -583,20 +582,6 @@ def test_python_api_converts(place: Path) -> None:
     assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
     with pytest.raises(UsageError, match="unknown target"):
         policytool.migrate(path, target="tf3")
-
-
-def test_targets_are_listed(place: Path) -> None:
-    """
-    By name, releases between those that were tried too, and nothing is read or written; no settings
-    file decides it.
-    """
-    ended = run("migrate", "--list-targets")
-    assert (ended.code, ended.err) == (0, "")
-    assert [line.split()[0] for line in ended.out.splitlines()] == [
-        name for name, _ in descriptions()
-    ]
-    assert "list-targets" not in run("migrate", "--show-settings").out
-    assert names(place) == set()
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
