@@ -46,9 +46,6 @@ class RunCommandLine(ProgressArguments):
 class CheckCommandLine(RunCommandLine):
     """The same, and how ``check`` ends."""
 
-    list_devices: Annotated[
-        bool, CommandLineOption("List the available devices and exit.", Group.TENSORFLOW)
-    ] = False
     accept_undecided: Annotated[
         bool,
         CommandLineOption(

@@ -24,6 +24,7 @@ _NULL: Final = "lists on stdin may be separated by NUL without an option"
 REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
     {
         ("migrate",): {"--list-targets": "use `policytool explain releases`"},
+        ("check",): {"--list-devices": "use --device list", "--policy": "use --to"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

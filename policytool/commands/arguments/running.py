@@ -24,7 +24,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             "Policy of the candidate. Accepts the same values as migrate --to.",
             Group.POLICY,
             essential=True,
-            names=("--policy",),
             metavar="POLICY",
             is_automatic=True,
             completion="policies",
