@@ -9,22 +9,12 @@ from policytool.commands.arguments.declaration import Group, Kind
 
 
 class MigrateCommandLine(FleetArguments):
-    """What ``migrate`` prints, and the plans that it applies."""
+    """The plans that ``migrate`` applies."""
 
-    diff: Annotated[
-        bool,
-        CommandLineOption(
-            "Show config differences without writing files.", Group.OUTPUT, essential=True
-        ),
-    ] = False
-    check: Annotated[
-        bool,
-        CommandLineOption("Exit 1 if a file would change, without writing files.", Group.OUTPUT),
-    ] = False
     plan: Annotated[
         Path | None,
         CommandLineOption(
-            "Apply a plan saved with --dry-run --format json.",
+            "Apply a plan saved with --preview --format json.",
             Group.OUTPUT,
             kind=Kind.FILE,
             metavar="FILE",

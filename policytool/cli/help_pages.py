@@ -40,7 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "migrate": (
         ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),
-        ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
+        ("policytool migrate model.h5 --to mixed_bfloat16 --preview", "preview another policy"),
         ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
         ("policytool migrate s3://bucket/old.h5 -o s3://bucket/new.h5", "migrate in a bucket"),
     ),
@@ -71,7 +71,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "tune": (
         ("policytool tune model.keras --to mixed_float16 --inputs data.npz", "use your own inputs"),
         (
-            "policytool tune model.keras --to mixed_float16 --tolerance 0.001 --dry-run",
+            "policytool tune model.keras --to mixed_float16 --tolerance 0.001 --preview",
             "search with synthetic inputs without writing",
         ),
         (
@@ -123,7 +123,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "migrate": (
         _OK,
-        ("1", "predictions exceed the tolerance, or --check found a change"),
+        ("1", "predictions exceed the tolerance, or --preview shows a change"),
         _USAGE,
         ("3", "a model could not be read, converted or written"),
         _NO_MODEL,

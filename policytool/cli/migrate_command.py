@@ -49,10 +49,7 @@ if TYPE_CHECKING:
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
-_FORMATS: Final = [
-    *(reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF),
-    json_lines.FORMAT,
-]
+_FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.FORMAT]
 
 
 @declare_command(
@@ -90,12 +87,12 @@ def command(
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.
     """
-    diff, check, report = terminal.diff, terminal.check, terminal.report
-    destination = migrate_destination(arguments, write=not (diff or check))
+    report = terminal.report
+    destination = migrate_destination(arguments)
     planned = migrate_options(arguments)
     listed = list(options.expand_stdin(paths))
     others = [path for path in (terminal.plan, destination.output) if path is not None]
-    parts = diff or any(file.format == _DIFF for file in report)
+    parts = _DIFF in {terminal.format, *(file.format for file in report)}
     source, target = migrate_interpreters(arguments)
     show = steps(terminal.progress)
     with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
@@ -162,9 +159,9 @@ def command(
                 "migrate",
             )
         shards.check_outputs(sources, suffixes, destination, terminal.shard)
-        if terminal.format == json_lines.FORMAT and not diff:
+        if terminal.format == json_lines.FORMAT:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
-            request = [plans, planned, destination, verify, check]
+            request = [plans, planned, destination, verify]
             lines = LinesReport(
                 "migrate",
                 names,
@@ -251,7 +248,7 @@ def _print_lines(
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
         _summary(statuses, counts["failures"], counts["skipped"], terminal)
-        code: int = _code(statuses, lines.failure_codes, unwritten, check=terminal.check)
+        code: int = _code(statuses, lines.failure_codes, unwritten)
         code = no_model() if code == Exit.NO_MODEL else code
         lines.end(code)
     return code
@@ -272,7 +269,7 @@ def _migrations(result: Result) -> Migrations:
 
 def _report(found: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Show what happened and return the exit code."""
-    name, color = _DIFF if terminal.diff else terminal.format, terminal.color
+    name, color = terminal.format, terminal.color
     unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, found)
     report_option.print_report(PLAN_REPORTERS, name, found, options.view(color), color)
     options.troubles((), unwritten)
@@ -282,20 +279,16 @@ def _report(found: Migrations, terminal: MigrateCommandLine, *, skipped: int) ->
     statuses = {status: counts[status] for status in Status}
     _summary(statuses, len(found.failures), skipped, terminal)
     codes = [failure.code for failure in found.failures]
-    return _code(statuses, codes, unwritten, check=terminal.check)
+    return _code(statuses, codes, unwritten)
 
 
 def _code(
-    statuses: Mapping[Status, int],
-    failure_codes: Collection[str],
-    unwritten: Sequence[str],
-    *,
-    check: bool,
+    statuses: Mapping[Status, int], failure_codes: Collection[str], unwritten: Sequence[str]
 ) -> Exit:
     """Return the exit code, given how many migrations ended in each way."""
     if failure_codes or unwritten or statuses[Status.BLOCKED]:
         return of_failures(failure_codes)
-    if statuses[Status.MISSED] or (check and statuses[Status.PLANNED]):
+    if statuses[Status.MISSED] or statuses[Status.PLANNED]:
         return Exit.FINDINGS
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 

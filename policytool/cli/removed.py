@@ -23,7 +23,13 @@ _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
 REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
     {
-        ("migrate",): {"--list-targets": "use `policytool explain releases`"},
+        ("migrate",): {
+            "--list-targets": "use `policytool explain releases`",
+            "--dry-run": "use --preview, which exits 1 if a file would change",
+            "--check": "use --preview, which exits 1 if a file would change",
+            "--diff": "use --preview --format diff",
+        },
+        ("tune",): {"--dry-run": "use --preview"},
         ("check",): {"--list-devices": "use --device list", "--policy": "use --to"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }

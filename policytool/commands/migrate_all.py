@@ -182,11 +182,10 @@ def migrate_options(arguments: MigrateArguments) -> Options:
     )
 
 
-def migrate_destination(arguments: MigrateArguments, *, write: bool = True) -> Destination:
+def migrate_destination(arguments: MigrateArguments) -> Destination:
     """
     Return where migrated models are written.
 
-    :param write: whether they are written unless arguments say that they are not
     :raises UsageError: for stdout, and for options that contradict each other.
     """
     in_place, output = arguments.in_place, arguments.output
@@ -208,7 +207,7 @@ def migrate_destination(arguments: MigrateArguments, *, write: bool = True) -> D
         overwrite=arguments.overwrite,
         skip_existing=arguments.skip_existing,
         allow_overflow=arguments.allow_overflow,
-        write=write and not arguments.dry_run,
+        write=not arguments.preview,
     )
 
 

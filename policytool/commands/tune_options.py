@@ -98,5 +98,5 @@ def tune_destination(arguments: TuneArguments) -> Destination:
         output=output,
         is_directory=is_directory,
         overwrite=arguments.overwrite,
-        write=not arguments.dry_run,
+        write=not arguments.preview,
     )

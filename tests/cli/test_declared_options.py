@@ -167,8 +167,8 @@ def test_an_unknown_keyword_is_an_error_of_types() -> None:
 
 def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
     """Both are what ``--set`` and ``--output-kind`` have."""
-    texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], dry_run=True)
-    assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, dry_run=True)
+    texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], preview=True)
+    assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, preview=True)
     assert texts.status == "planned"
 
 

@@ -78,7 +78,7 @@ def test_the_written_model_has_the_set() -> None:
 
 def test_the_same_search_has_the_same_result() -> None:
     """With the same seed and the same budget."""
-    found = [tune(RNN, *TIGHT, "--max-trials", "12", "--dry-run")[1] for _ in range(2)]
+    found = [tune(RNN, *TIGHT, "--max-trials", "12", "--preview")[1] for _ in range(2)]
     for one in found:
         del one["seconds"]
     assert found[0] == found[1]
@@ -86,7 +86,7 @@ def test_the_same_search_has_the_same_result() -> None:
 
 def test_nothing_has_to_stay_in_float32() -> None:
     """Two trials are enough, and layers with a rule are converted."""
-    ended, found = tune(CLASSIFIER, "--to", "float16", "--outputs", "follow", "--dry-run")
+    ended, found = tune(CLASSIFIER, "--to", "float16", "--outputs", "follow", "--preview")
     assert ended.code == 0, ended.err
     assert (found["kept"], len(found["trials"]), found["ending"]) == ([], 2, "minimal")
 
@@ -161,7 +161,7 @@ def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
 
 def test_time_ends_a_search() -> None:
     """The best set by then counts."""
-    ended, found = tune(RNN, *TIGHT, "--time", "0.001", "--dry-run")
+    ended, found = tune(RNN, *TIGHT, "--time", "0.001", "--preview")
     assert ended.code == 0, ended.err
     assert found["ending"] == "time"
     assert len(found["kept"]) == len(found["layers"])

@@ -291,14 +291,15 @@ PATHS: Final = (
         report="report.json",
     ),
     _migrate(
-        "migrate --dry-run --report (a plan)",
+        "migrate --preview --report (a plan)",
         _H5,
         *_TO,
-        "--dry-run",
+        "--preview",
         "--report",
         "json=@plan.json",
         separate=True,
         report="plan.json",
+        code=1,
     ),
     WritePath(
         name="inspect --report",

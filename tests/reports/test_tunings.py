@@ -353,7 +353,7 @@ def test_a_planned_model_has_the_command_that_writes_it() -> None:
 @pytest.mark.parametrize("written", [("--report", "json=t.json"), ("--report=json=t.json",)])
 def test_a_saved_report_is_the_shorter_command(written: tuple[str, ...]) -> None:
     """The JSON report contains the plan."""
-    arguments = ("tune", MODEL, "--dry-run", "--report", "html=t.html", *written)
+    arguments = ("tune", MODEL, "--preview", "--report", "html=t.html", *written)
     found = Tunings(tuning=tuning(), migration=migration(), arguments=arguments)
     assert command(found) == ["policytool", "migrate", "--plan", "t.json"]
 

@@ -174,6 +174,6 @@ class WriteArguments(Arguments):
     overwrite: Annotated[bool, Option("Replace existing outputs and backups.", Group.SAFETY)] = (
         False
     )
-    dry_run: Annotated[
+    preview: Annotated[
         bool, Option("Show the result without writing files.", Group.OUTPUT, essential=True)
     ] = False

@@ -61,7 +61,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
         if dataset is None:
             raise WriteError(
                 "source-changed",
-                f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
+                f"has no tensor {'/'.join(path)}, which the plan casts; run again with --preview",
             )
         tensors.check(dataset, cast)
         other = found.setdefault(address(dataset), cast)
@@ -133,7 +133,7 @@ class _Work:
                     "source-changed",
                     (
                         f"has no tensor {'/'.join(slot.source)}, which the plan keeps; run "
-                        "--dry-run again"
+                        "--preview again"
                     ),
                 )
             self._copy_dataset(dataset, group, name)

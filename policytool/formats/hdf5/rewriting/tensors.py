@@ -154,7 +154,7 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
         raise WriteError(
             "source-changed",
             f"stores {where} as {found or 'another type'}, but the plan expects "
-            f"{cast.before}; run again with --dry-run",
+            f"{cast.before}; run again with --preview",
         )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
         raise WriteError(
