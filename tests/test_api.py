@@ -122,7 +122,7 @@ def test_an_error_names_its_file_once(name: str, tmp_path: Path) -> None:
 
 def test_an_error_without_a_file_has_none() -> None:
     """Wrong options are about the call."""
-    for options in ({"loss_scale": "no"}, {"outputs": "no"}, {"optimizer": "no"}, {"to": "half"}):
+    for options in ({"loss_scale": "no"}, {"include": ["no"]}, {"optimizer": "no"}, {"to": "half"}):
         with pytest.raises(policytool.UsageError, match=next(iter(options.values()))):
             policytool.migrate(MIXED_H5, **options)  # type: ignore[arg-type]  # that is tried
     with pytest.raises(policytool.UsageError, match="--in-place and -o conflict"):
@@ -158,14 +158,14 @@ def test_migrations_say_where_their_result_is(tmp_path: Path) -> None:
     ("options", "arguments"),
     [
         (
-            {"to": "mixed_bfloat16", "outputs": "follow"},
-            ("--to", "mixed_bfloat16", "--outputs", "follow"),
+            {"to": "mixed_bfloat16", "include": ["outputs"]},
+            ("--to", "mixed_bfloat16", "--include", "outputs"),
         ),
         ({"loss_scale": "keep"}, ("--loss-scale", "keep")),
         ({"to": "float32", "optimizer": "keep"}, ("--to", "float32", "--optimizer", "keep")),
         (
-            {"to": "float32", "include_exceptions": True},
-            ("--to", "float32", "--include-exceptions"),
+            {"to": "float32", "include": ["exceptions"]},
+            ("--to", "float32", "--include", "exceptions"),
         ),
     ],
     ids=" ".join,

@@ -29,6 +29,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--check": "use --preview, which exits 1 if a file would change",
             "--diff": "use --preview --format diff",
         },
+        ("migrate", "check", "tune"): {
+            "--include-exceptions": "use --include exceptions",
+            "--outputs": "use --include outputs for --outputs follow",
+        },
         ("tune",): {"--dry-run": "use --preview"},
         ("check",): {"--list-devices": "use --device list", "--policy": "use --to"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},

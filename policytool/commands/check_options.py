@@ -109,8 +109,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     candidate = options_from_arguments(
         arguments.to,
         as_texts(arguments.set),
-        include_exceptions=arguments.include_exceptions,
-        outputs=arguments.outputs,
+        include=arguments.include,
     )
     return CheckOptions(
         candidate=replace(candidate, target=named_target(target) if target is not None else None),

@@ -172,8 +172,7 @@ def migrate_options(arguments: MigrateArguments) -> Options:
     return options_from_arguments(
         arguments.to,
         as_texts(arguments.set),
-        include_exceptions=arguments.include_exceptions,
-        outputs=arguments.outputs,
+        include=arguments.include,
         loss_scale=arguments.loss_scale,
         optimizer=arguments.optimizer,
         target=arguments.target,

@@ -16,7 +16,7 @@ from policytool.cli.main import COMMANDS
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
-from policytool.migration.planning.options import LossScales, Optimizers, Outputs
+from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.numerics.tuning.results import Preference
 from policytool.rules import Device
 from policytool.rules.finding import Severity
@@ -76,7 +76,6 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "values"),
     [
-        (MigrateArguments, "outputs", Outputs),
         (MigrateArguments, "loss_scale", LossScales),
         (MigrateArguments, "optimizer", Optimizers),
         (AuditArguments, "device", Device),
@@ -100,7 +99,7 @@ def test_choices_are_those_of_the_implementation(
         ("check", {"max_change": 0.0}, ("--max-change", "0"), "must be above 0"),
         ("check", {"to": "half"}, ("--to", "half"), "half"),
         ("check", {"set": {"a": "half"}}, ("--set", "a=half"), "half"),
-        ("check", {"outputs": "no"}, ("--outputs", "no"), "no"),
+        ("check", {"include": ["no"]}, ("--include", "no"), "no"),
         ("check", {"timeout": 0}, ("--timeout", "0"), "more than 0"),
         ("check", {"inputs": "s3://a/b"}, ("--inputs", "s3://a/b"), "is a URL"),
         ("tune", {}, (), "--to mixed_float16"),
@@ -151,6 +150,8 @@ def test_python_rejects_what_the_command_rejects(
         ({"timing": 1}, "timing is 1; expected bool"),
         ({"to": 16}, "to is 16; expected a string"),
         ({"custom_objects": "mine"}, "custom_objects is the string 'mine'; expected a list"),
+        ({"include": "outputs"}, "include is 'outputs'; expected a list"),
+        ({"include": iter(["outputs"])}, "include is .*; expected a list"),
     ],
 )
 def test_python_rejects_other_types(options: dict[str, Any], words: str) -> None:

@@ -59,7 +59,7 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
     policy.
     """
     before = model.read_bytes()
-    ended = run("migrate", "--to", "mixed_bfloat16", "--outputs", "follow")
+    ended = run("migrate", "--to", "mixed_bfloat16", "--include", "outputs")
     assert ended.code == 0, ended.err
     assert names(place) == {"model.h5", "model.mixed_bfloat16.h5"}
     assert model.read_bytes() == before
@@ -493,7 +493,7 @@ def test_a_plan_with_a_wrong_or_missing_value_is_told(
 def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> None:
     """The dtypes that are cast between are those of the documentation."""
     shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", place / "model.h5")
-    options = ("--to", "float16", "--outputs", "follow", "--preview", "--format", "json")
+    options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     planned = json.loads(run("migrate", "model.h5", *options).out)
     planned["plans"][0]["casts"][0]["after"] = dtype
     (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
@@ -533,7 +533,7 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
 def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
     """The result is a directory like it."""
     shutil.copytree(UNPACKED, place / "model.keras.d")
-    options = ("--to", "mixed_bfloat16", "--outputs", "follow")
+    options = ("--to", "mixed_bfloat16", "--include", "outputs")
     assert run("migrate", "model.keras.d", *options).code == 0
     assert names(place) == {"model.keras.d", "model.keras.mixed_bfloat16.d"}
     assert names(place / "model.keras.d") == names(place / "model.keras.mixed_bfloat16.d")

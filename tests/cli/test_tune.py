@@ -86,14 +86,14 @@ def test_the_same_search_has_the_same_result() -> None:
 
 def test_nothing_has_to_stay_in_float32() -> None:
     """Two trials are enough, and layers with a rule are converted."""
-    ended, found = tune(CLASSIFIER, "--to", "float16", "--outputs", "follow", "--preview")
+    ended, found = tune(CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
     assert ended.code == 0, ended.err
     assert (found["kept"], len(found["trials"]), found["ending"]) == ([], 2, "minimal")
 
 
 def test_no_set_is_found_within_the_budget(place: Path) -> None:
     """Nothing is written, and the closest set is reported with its error."""
-    tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include-exceptions")
+    tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include", "exceptions")
     ended, found = tune(CLASSIFIER, *tight, "--max-trials", "2", "--set", ".*dense.*=bfloat16")
     assert ended.code == 1, ended.err
     assert found["best"] is None
@@ -121,7 +121,7 @@ def test_objectives(objective: tuple[str, ...], place: Path) -> None:
         "    return float(np.abs(labels - predictions).max())\n"
         "distance.higher_is_better = False\n"
     )
-    inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include-exceptions")
+    inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include", "exceptions")
     ended, found = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
     assert ended.code == 0, ended.err
     assert found["split"] == "batches"

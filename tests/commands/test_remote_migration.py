@@ -74,7 +74,7 @@ def files(path: Path) -> dict[str, bytes]:
         ("tf2.3/exp_mf16_fixed128.h5", ("--to", "mixed_bfloat16")),
         ("tf2.3/exp_mf16_fixed128.h5", ("--to", "float64")),
         ("tf2.15/global_mixed_float16", ("--to", "mixed_bfloat16")),
-        ("keras3.15/unpacked.keras.d", ("--to", "mixed_bfloat16", "--outputs", "follow")),
+        ("keras3.15/unpacked.keras.d", ("--to", "mixed_bfloat16", "--include", "outputs")),
         ("keras3.15/global_mixed_float16.json", ("--to", "float32")),
         ("tfjs4.22/global_mixed_float16/model.json", ("--to", "float32")),
     ],
@@ -148,7 +148,7 @@ def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None
 def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
     """As that of the local file."""
     url = put(bucket, MODEL, "model.h5")
-    options = ("--to", "float16", "--outputs", "follow", "--preview", "--format", "json")
+    options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
     assert remote["plans"][0]["casts"]
     assert remote["plans"][0]["casts"] == local["plans"][0]["casts"]

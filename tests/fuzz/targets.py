@@ -268,9 +268,12 @@ def _arguments(number: int, path: Path, other: Path | None) -> tuple[str | Path,
         more = _pick(
             (
                 (),
-                ("--include-exceptions",),
+                (
+                    "--include",
+                    "exceptions",
+                ),
                 ("--loss-scale", "keep"),
-                ("--outputs", "follow"),
+                ("--include", "outputs"),
                 ("--optimizer", "keep"),
             ),
             number // 6,

@@ -321,7 +321,7 @@ def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return found
 
 
-FOLLOW: Final = ("--outputs", "follow")
+FOLLOW: Final = ("--include", "outputs")
 """The unpacked model has no other layers than those that make its output."""
 
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {

@@ -516,8 +516,8 @@ def test_the_command_has_every_option_of_the_search() -> None:
         to="mixed_bfloat16", include_exceptions=True, outputs=Outputs.FOLLOW, retrace=True
     )
     assert command(Tunings(tuning=tuning(options=asked))) == [
-        *("policytool", "migrate", MODEL, "--to", "mixed_bfloat16", "--include-exceptions"),
-        *("--outputs", "follow", "--retrace"),
+        *("policytool", "migrate", MODEL, "--to", "mixed_bfloat16", "--include", "exceptions"),
+        *("--include", "outputs", "--retrace"),
     ]
 
 

@@ -267,7 +267,7 @@ def test_frames_have_a_row_for_each_changed_layer() -> None:
     assert (layer["path"], layer["after"], layer["edits"]) == ("mlp/dense_a", "mixed_float16", 1)
     assert layer["before"] == "Policy mixed_float16, loss scale fixed 128"
     assert optimizer["path"] == "optimizer"
-    cast = frame(policytool.migrate(MIXED_H5, to="float16", outputs="follow", preview=True))
+    cast = frame(policytool.migrate(MIXED_H5, to="float16", include=["outputs"], preview=True))
     assert [row["casts"] for row in cast.rows if row["path"] == "mlp/dense_a"] == [2]
     assert len({row["path"] for row in cast.rows}) == len(cast.rows)
     converted = policytool.migrate(FIXTURES / MODEL, target="keras3", preview=True)
@@ -284,7 +284,7 @@ def test_frames_have_a_row_for_each_difference(tmp_path: Path) -> None:
     found = frame(policytool.diff(OLD, NEW))
     assert {(row["section"], row["aspect"]) for row in found.rows} >= {("layer", "variable")}
     output = policytool.migrate(
-        MIXED_H5, to="float16", outputs="follow", output=tmp_path / "b.h5"
+        MIXED_H5, to="float16", include=["outputs"], output=tmp_path / "b.h5"
     ).output
     assert output is not None
     rows = frame(policytool.diff(MIXED_H5, output)).rows

@@ -106,7 +106,7 @@ def _about_exceptions(
             else f"{len(exceptions)} layers have explicit policies and keep them"
         )
         message = (
-            f"{layers} ({join_first(exceptions)}); use --include-exceptions to change them too"
+            f"{layers} ({join_first(exceptions)}); use --include exceptions to change them too"
         )
         yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
 
