@@ -28,6 +28,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--dry-run": "use --preview, which exits 1 if a file would change",
             "--check": "use --preview, which exits 1 if a file would change",
             "--diff": "use --preview --format diff",
+            "--loss-scale": "use --keep loss-scale for --loss-scale keep",
+            "--optimizer": "use --keep optimizer for --optimizer keep",
+            "--allow-overflow": "use --allow overflow",
+            "--allow-weight-rewrite": "use --allow weight-rewrite",
         },
         ("migrate", "check", "tune"): {
             "--include-exceptions": "use --include exceptions",

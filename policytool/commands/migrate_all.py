@@ -173,10 +173,9 @@ def migrate_options(arguments: MigrateArguments) -> Options:
         arguments.to,
         as_texts(arguments.set),
         include=arguments.include,
-        loss_scale=arguments.loss_scale,
-        optimizer=arguments.optimizer,
+        keep=arguments.keep,
         target=arguments.target,
-        allow_weight_rewrite=arguments.allow_weight_rewrite,
+        allow_weight_rewrite="weight-rewrite" in arguments.allow,
         retrace=arguments.retrace,
     )
 
@@ -205,7 +204,7 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         backup=arguments.backup,
         overwrite=arguments.overwrite,
         skip_existing=arguments.skip_existing,
-        allow_overflow=arguments.allow_overflow,
+        allow_overflow="overflow" in arguments.allow,
         write=not arguments.preview,
     )
 

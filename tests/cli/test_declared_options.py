@@ -16,7 +16,6 @@ from policytool.cli.main import COMMANDS
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
-from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.numerics.tuning.results import Preference
 from policytool.rules import Device
 from policytool.rules.finding import Severity
@@ -76,8 +75,6 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "values"),
     [
-        (MigrateArguments, "loss_scale", LossScales),
-        (MigrateArguments, "optimizer", Optimizers),
         (AuditArguments, "device", Device),
         (AuditCommandLine, "fail_on", (*Severity, NEVER)),
         (TuneArguments, "prefer", [value for value in Preference if value is not Preference.NONE]),

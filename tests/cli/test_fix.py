@@ -355,8 +355,8 @@ def test_remedies_that_go_together_are_one() -> None:
         "a=float32",
         "--set",
         "b=float32",
-        "--loss-scale",
-        "keep",
+        "--keep",
+        "loss-scale",
     )
 
 

@@ -525,9 +525,11 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
         file["model_weights/dense_a/dense_a/kernel:0"][0, 0] = 70000.0
     refused = run("migrate", path, "--to", "float16", "-o", "large.h5")
     assert refused.code == 3
-    assert "--allow-overflow" in " ".join(refused.out.split())
+    assert "--allow overflow" in " ".join(refused.out.split())
     assert not (place / "large.h5").exists()
-    assert run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow-overflow").code == 0
+    assert (
+        run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow").code == 0
+    )
 
 
 def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
@@ -574,12 +576,12 @@ def test_python_api(model: Path, place: Path) -> None:
 def test_python_api_converts(place: Path) -> None:
     """For a loader by any name that --target takes; what is refused is a value, with its reason."""
     path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
-    done = policytool.migrate(path, target="keras3", allow_weight_rewrite=True)
+    done = policytool.migrate(path, target="keras3", allow=["weight-rewrite"])
     assert (done.status, done.output) == (Status.WRITTEN, place / "rnn.keras3.keras")
     assert done.plan.conversion is not None
     refused = policytool.migrate(path, target="keras3", output=place / "other.keras")
     assert refused.status is Status.BLOCKED
-    assert "--allow-weight-rewrite" in refused.blockers[0].message
+    assert "--allow weight-rewrite" in refused.blockers[0].message
     assert policytool.migrate(path, target="tf2.10", preview=True).status is Status.UNCHANGED
     with pytest.raises(UsageError, match="unknown target"):
         policytool.migrate(path, target="tf3")

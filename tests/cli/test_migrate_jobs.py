@@ -148,7 +148,7 @@ DELAY: Final = (
         ("-v",),
         ("-q",),
         ("--to", "mixed_bfloat16"),
-        ("--to", "float16", "--include", "outputs", "--loss-scale", "keep"),
+        ("--to", "float16", "--include", "outputs", "--keep", "loss-scale"),
         ("--target", "tf2.4"),
         ("--set", ".*=float32"),
         ("--in-place",),

@@ -152,7 +152,7 @@ def spells_scale(value: object) -> bool:
 
 def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     """
-    Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
+    Return the scale that ``--keep loss-scale`` puts into the optimizer: the model policy's, where
     the model is compiled with an optimizer that has none.
     """
     found, optimizer = model_policy(loaded), loaded.optimizer
@@ -244,7 +244,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     joint = ", and" if found.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
     message = f"{found.what} is dropped{joint} {found.consequence}"
     if found.fate is Fate.PLAIN:
-        message += "; --loss-scale keep moves it to the optimizer"
+        message += "; --keep loss-scale moves it to the optimizer"
     elif found.fate is Fate.UNCOMPILED:
         message += f"; before compile(), add {found.line}"
     return (

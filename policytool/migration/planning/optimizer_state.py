@@ -148,7 +148,7 @@ def _about_hdf5(before: Json, *, wraps: bool) -> Note:
     if wraps and optimizer_config.is_new_style(before):
         message = (
             "no release restores the state of LossScaleOptimizerV3 from HDF5, so training "
-            "restarts with empty slots; use --optimizer keep to leave the optimizer unchanged"
+            "restarts with empty slots; use --keep optimizer to leave the optimizer unchanged"
         )
         return Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
     message = (

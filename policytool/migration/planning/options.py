@@ -140,8 +140,7 @@ def options_from_arguments(
     assignments: Iterable[str],
     *,
     include: Collection[str] = (),
-    loss_scale: str = LossScales.DROP,
-    optimizer: str = Optimizers.FOLLOW,
+    keep: Collection[str] = (),
     target: str | None = None,
     allow_weight_rewrite: bool = False,
     retrace: bool = False,
@@ -151,6 +150,7 @@ def options_from_arguments(
 
     :param assignments: texts of the form ``PATTERN=POLICY``
     :param include: the layers that ``to`` changes too: ``exceptions``, ``outputs``
+    :param keep: what a new policy does not change: ``loss-scale``, ``optimizer``
     :param target: a release by any name that ``--target`` accepts
     :raises UsageError: for policies that no layer can have, and for a name that is no release.
     """
@@ -160,8 +160,8 @@ def options_from_arguments(
         assignments=tuple(assignment(text) for text in assignments),
         include_exceptions="exceptions" in include,
         outputs=Outputs.FOLLOW if "outputs" in include else Outputs.KEEP,
-        loss_scale=LossScales(loss_scale),
-        optimizer=Optimizers(optimizer),
+        loss_scale=LossScales.KEEP if "loss-scale" in keep else LossScales.DROP,
+        optimizer=Optimizers.KEEP if "optimizer" in keep else Optimizers.FOLLOW,
         target=loader,
         target_name=target,
         running=running_release(target),
