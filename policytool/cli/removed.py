@@ -21,6 +21,8 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 
 _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
+_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32")
+
 REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
     {
         ("migrate",): {
@@ -38,7 +40,11 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--outputs": "use --include outputs for --outputs follow",
         },
         ("tune",): {"--dry-run": "use --preview"},
-        ("check",): {"--list-devices": "use --device list", "--policy": "use --to"},
+        ("check",): {
+            "--list-devices": "use --device list",
+            "--policy": "use --to",
+            **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
+        },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

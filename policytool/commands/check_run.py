@@ -216,8 +216,9 @@ def _run(
     notes: list[CheckNote] = []
     if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
-            f"--gradients cannot compare {' with '.join(found.display_path for found in inputs)}, "
-            "a Keras 2 model with a Keras 3 model; check each model separately"
+            "--measure gradients cannot compare "
+            f"{' with '.join(found.display_path for found in inputs)}, a Keras 2 model with "
+            "a Keras 3 model; check each model separately"
         )
     if any(side.is_graph for side in sides):
         answer = tools.worker.run({**job, **graph_job(inputs, sides, wanted)})
@@ -317,9 +318,9 @@ def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
     asked = [
         name
         for name, given in (
-            ("--gradients", wanted.gradients),
-            ("--timing", wanted.timing),
-            ("--tf32", wanted.tf32),
+            ("gradients", wanted.gradients),
+            ("timing", wanted.timing),
+            ("tf32", wanted.tf32),
         )
         if given
     ]
@@ -327,7 +328,8 @@ def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
         [
             CheckNote(
                 code="graph-alone",
-                message=f"{' and '.join(asked)} cannot measure a model that runs as a graph",
+                message=f"--measure {' and '.join(asked)} cannot measure a model that runs as a "
+                "graph",
             )
         ]
         if asked

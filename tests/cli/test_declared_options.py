@@ -144,7 +144,7 @@ def test_python_rejects_what_the_command_rejects(
         ({"seed": "1"}, "seed is '1'; expected int"),
         ({"seed": True}, "seed is True; expected int"),
         ({"seed": 1.5}, "seed is 1.5; expected int"),
-        ({"timing": 1}, "timing is 1; expected bool"),
+        ({"deterministic": 1}, "deterministic is 1; expected bool"),
         ({"to": 16}, "to is 16; expected a string"),
         ({"custom_objects": "mine"}, "custom_objects is the string 'mine'; expected a list"),
         ({"include": "outputs"}, "include is 'outputs'; expected a list"),
