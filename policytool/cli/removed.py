@@ -43,6 +43,8 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("check",): {
             "--list-devices": "use --device list",
             "--policy": "use --to",
+            "--reference": "write the reference with `policytool migrate`, and check both files",
+            "--target": "write the candidate with `policytool migrate`, and check both files",
             **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
         },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},

@@ -90,7 +90,7 @@ def _measure(
     second = check_sides.read_source(other, hand_over) if other is not None else first
     weights = check_sides.read_weights(wanted.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
-        reference = reference_options(first, wanted, two=other is not None)
+        reference = reference_options(first, two=other is not None)
         sides = [
             check_sides.prepare_side(
                 first,
@@ -155,22 +155,19 @@ def check_readable(wanted: CheckOptions) -> None:
             ) from error
 
 
-def reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
+def reference_options(source: CheckSource, *, two: bool) -> Options:
     """
-    Return what the reference's policies are to be: those asked for, else float32 for every layer,
-    or float64 where the file has that.
+    Return what the reference's policies are to be: float32 for every layer, or float64 where the
+    file has that; those of the first of two files stay.
     """
-    spelled = Options(target=wanted.candidate.target)
-    if source.loaded is None or (two and wanted.reference is None):
-        return spelled
+    if source.loaded is None or two:
+        return Options()
     widest = (
         FLOAT64
         if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
         else FLOAT32
     )
-    return replace(
-        spelled, to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW
-    )
+    return Options(to=widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 
 
 def _make_directory(scratch: Path, name: str) -> Path:

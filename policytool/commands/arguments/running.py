@@ -29,26 +29,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             completion="policies",
         ),
     ] = None
-    reference: Annotated[
-        str | None,
-        Option(
-            "Policy of the reference.",
-            Group.POLICY,
-            metavar="POLICY",
-            default_text="float32; with B, the policies in MODEL",
-            completion="policies",
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        Option(
-            "Write the candidate's policies in the format of this release, such as tf2.4.",
-            Group.POLICY,
-            metavar="RELEASE",
-            is_automatic=True,
-            completion="releases",
-        ),
-    ] = None
     save_inputs: Annotated[
         StrPath | None,
         Option(

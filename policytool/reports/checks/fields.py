@@ -521,8 +521,8 @@ _OUTPUT: Final[Record[JudgedOutput]] = Record(
                 Field(
                     "tf32",
                     nullable(_METRICS),
-                    "With --measure tf32: the reference with TF32 compared with the reference without "
-                    "it.",
+                    "With --measure tf32: the reference with TF32 compared with the reference "
+                    "without it.",
                 ),
                 Field(
                     "activation",
