@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CALLS: Final[dict[str, Callable[[], object]]] = {
     "inspect": lambda: policytool.inspect(MIXED_H5),
     "audit": lambda: policytool.audit(MIXED_H5),
-    "migrate": lambda: policytool.migrate(MIXED_H5, dry_run=True),
+    "migrate": lambda: policytool.migrate(MIXED_H5, preview=True),
     "diff": lambda: policytool.diff(MIXED_H5, MIXED_H5),
 }
 """Each function that needs no TensorFlow; the tests of ``check`` call that one."""
@@ -91,7 +91,7 @@ ERRORS: Final[dict[str, Callable[[Path], object]]] = {
         MIXED_H5, set={".*": "float32", ".*a": "float16"}
     ),
     "other format": lambda place: policytool.migrate(
-        FIXTURES / "tf2.15/rnn.h5", target="keras3", allow_weight_rewrite=True, in_place=True
+        FIXTURES / "tf2.15/rnn.h5", target="keras3", allow=["weight-rewrite"], in_place=True
     ),
     "no such layer": lambda place: policytool.diff(MIXED_H5, MIXED_H5, layer="nope"),
     "no TensorFlow": lambda place: policytool.check(MIXED_H5, python=sys.executable),
@@ -122,9 +122,13 @@ def test_an_error_names_its_file_once(name: str, tmp_path: Path) -> None:
 
 def test_an_error_without_a_file_has_none() -> None:
     """Wrong options are about the call."""
-    for options in ({"loss_scale": "no"}, {"outputs": "no"}, {"optimizer": "no"}, {"to": "half"}):
-        with pytest.raises(policytool.UsageError, match=next(iter(options.values()))):
-            policytool.migrate(MIXED_H5, **options)  # type: ignore[arg-type]  # that is tried
+    for options, word in (
+        ({"keep": ["no"]}, "no"),
+        ({"include": ["no"]}, "no"),
+        ({"to": "half"}, "half"),
+    ):
+        with pytest.raises(policytool.UsageError, match=word):
+            policytool.migrate(MIXED_H5, **options)
     with pytest.raises(policytool.UsageError, match="--in-place and -o conflict"):
         policytool.migrate(MIXED_H5, in_place=True, output="other.h5")
 
@@ -141,16 +145,16 @@ def test_migrations_say_where_their_result_is(tmp_path: Path) -> None:
     """``output`` is the new file, planned or written; None if there is no such file."""
     path = tmp_path / "model.h5"
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", path)
-    planned = policytool.migrate(path, to="mixed_bfloat16", dry_run=True)
+    planned = policytool.migrate(path, to="mixed_bfloat16", preview=True)
     assert (planned.status, planned.output) == ("planned", tmp_path / "model.mixed_bfloat16.h5")
     assert not (tmp_path / "model.mixed_bfloat16.h5").exists()
-    blocked = policytool.migrate(path, target="keras3", dry_run=True)
+    blocked = policytool.migrate(path, target="keras3", preview=True)
     assert (blocked.status, blocked.output) == ("blocked", None)
     assert blocked.blockers[0].message in blocked._repr_html_().replace("&#39;", "'")
     done = policytool.migrate(path, to="mixed_bfloat16", in_place=True)
     assert (done.status, done.output, done.backup) == ("written", path, tmp_path / "model.h5.bak")
     assert done.is_verified is False
-    unchanged = policytool.migrate(path, dry_run=True)
+    unchanged = policytool.migrate(path, preview=True)
     assert (unchanged.status, unchanged.output, unchanged.backup) == ("unchanged", None, None)
 
 
@@ -158,14 +162,14 @@ def test_migrations_say_where_their_result_is(tmp_path: Path) -> None:
     ("options", "arguments"),
     [
         (
-            {"to": "mixed_bfloat16", "outputs": "follow"},
-            ("--to", "mixed_bfloat16", "--outputs", "follow"),
+            {"to": "mixed_bfloat16", "include": ["outputs"]},
+            ("--to", "mixed_bfloat16", "--include", "outputs"),
         ),
-        ({"loss_scale": "keep"}, ("--loss-scale", "keep")),
-        ({"to": "float32", "optimizer": "keep"}, ("--to", "float32", "--optimizer", "keep")),
+        ({"keep": ["loss-scale"]}, ("--keep", "loss-scale")),
+        ({"to": "float32", "keep": ["optimizer"]}, ("--to", "float32", "--keep", "optimizer")),
         (
-            {"to": "float32", "include_exceptions": True},
-            ("--to", "float32", "--include-exceptions"),
+            {"to": "float32", "include": ["exceptions"]},
+            ("--to", "float32", "--include", "exceptions"),
         ),
     ],
     ids=" ".join,
@@ -175,8 +179,8 @@ def test_options_are_those_of_the_command(
     name: str, options: dict[str, Any], arguments: tuple[str, ...]
 ) -> None:
     """The same option gives the same plan."""
-    found = policytool.migrate(FIXTURES / name, dry_run=True, **options).to_dict()
-    ended = run("migrate", FIXTURES / name, "--dry-run", "--format", "json", *arguments)
+    found = policytool.migrate(FIXTURES / name, preview=True, **options).to_dict()
+    ended = run("migrate", FIXTURES / name, "--preview", "--format", "json", *arguments)
     assert found["plans"]
     assert ended.out.strip()
     assert found == json.loads(ended.out)
@@ -184,7 +188,7 @@ def test_options_are_those_of_the_command(
 
 def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
     """``retrace`` is in the plan."""
-    assert policytool.migrate(MIXED_SAVEDMODEL, retrace=True, dry_run=True).plan.retrace
+    assert policytool.migrate(MIXED_SAVEDMODEL, retrace=True, preview=True).plan.retrace
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test_findings_stay_if_a_limit_ends_the_plan_of_a_command(place: Path) -> Non
         [command] = models["calls.json"]["commands"]
         assert command["arguments"] is None
         assert "layer-calls limit of 25000" in command["reason"]
-    refused = run("migrate", "calls.json", "--target", "tf_keras", "--dry-run")
+    refused = run("migrate", "calls.json", "--target", "tf_keras", "--preview")
     assert refused.code == 3
     assert "layer-calls limit of 25000" in " ".join(refused.out.split())
 

@@ -30,7 +30,7 @@ _ATTEMPTS: Final = 2
 """Other processes can disturb one measurement."""
 
 MIGRATE: Final = (
-    *("migrate", "--to", "float16", "--outputs", "follow"),
+    *("migrate", "--to", "float16", "--include", "outputs"),
     *("--overwrite", "-o", "out.h5"),
 )
 """Casts, so that a new file is made of the objects of the old one and compared with it."""

@@ -77,8 +77,9 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "`make docs` generates this page from the package's own data. `policytool policies` "
-            "prints the same data in the terminal."
+            "`make docs` generates this page from the package's own data. `policytool explain policies` "
+            "prints the "
+            "same data in the terminal."
         ),
         "",
         "| policy | compute dtype | variable dtype | available since | removed in | replacement |",
@@ -321,8 +322,8 @@ def rules_page() -> str:
         "# Audit rules",
         "",
         (
-            "`make docs` generates this page from the rule modules. `policytool rules` and "
-            "`policytool rules ID` print the same text in the terminal. IDs are never"
+            "`make docs` generates this page from the rule modules. `policytool explain rules` and "
+            "`policytool explain ID` print the same text in the terminal. IDs are never"
         ),
         (
             "reused. A safe fix leaves predictions unchanged. An unsafe fix changes numerics "

@@ -25,7 +25,8 @@ def limits_page() -> str:
         "",
         (
             "`make docs` generates this page from `policytool/support/limits.py` and the "
-            "measurements of `make bench`. `policytool limits` prints the limits in the terminal."
+            "measurements of `make bench`. `policytool explain limits` prints the "
+            "limits in the terminal."
         ),
         "",
         (

@@ -115,22 +115,11 @@ class ProgressArguments(ReportArguments):
     ] = "auto"
 
 
-class ListArguments(Arguments):
-    """How a list of paths on stdin is read."""
-
-    null: Annotated[
-        bool,
-        CommandLineOption(
-            "Expect NUL instead of newlines between paths on stdin.", Group.GENERAL, names=("-0",)
-        ),
-    ] = False
-
-
-class MergeCommandLine(ListArguments, LimitArguments, TerminalArguments):
+class MergeCommandLine(LimitArguments, TerminalArguments):
     """What ``merge`` has, which is a command of fleets only."""
 
 
-class FleetArguments(ListArguments, ProgressArguments):
+class FleetArguments(ProgressArguments):
     """How many models are processed."""
 
     jobs: Annotated[

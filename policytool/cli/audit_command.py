@@ -123,7 +123,7 @@ def command(
     question = replace(
         auditing.audit_options(arguments), fail_on=fail_on, signatures=remembered.by_path
     )
-    every = options.expand_inputs(paths, null=terminal.null, remote=not (fix or diff))
+    every = options.expand_inputs(paths, remote=not (fix or diff))
     if write_baseline is not None:
         report_option.check_place(
             f"--write-baseline {write_baseline}",
@@ -402,7 +402,10 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
 def _expired_notes(passing: Suppressions) -> Iterator[str]:
     """Yield a warning for each expired suppression."""
     for suppression in expired_suppressions(passing.suppressions, passing.today):
-        yield f"the suppression of {suppression} expired on {suppression.expires} and has no effect ({suppression.reason})"
+        yield (
+            f"the suppression of {suppression} expired on {suppression.expires} and has no effect "
+            f"({suppression.reason})"
+        )
 
 
 def _unmatched(tally: AuditTally) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import completion, messages, options, report_option
+from policytool.cli import completion, messages, options, report_option, settings
 from policytool.cli.command import declare_command
 from policytool.cli.conversion_arguments import CheckCommandLine
 from policytool.cli.declared_options import Positional
@@ -25,7 +25,7 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.workers import Worker
-from policytool.reports.checks import CHECK_REPORTERS, Checks, described
+from policytool.reports.checks import CHECK_REPORTERS, Checks, device_words
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
     from policytool.numerics.tensorflow_run import TensorFlowTools
+
+
+_LIST: Final = "list"
+"""The value of ``--device`` that lists the devices."""
 
 
 @declare_command(
@@ -54,7 +58,14 @@ if TYPE_CHECKING:
             shell_complete=completion.files,
         ),
     ],
-    changes=report_option.attributes(CHECK_REPORTERS),
+    changes={
+        **report_option.attributes(CHECK_REPORTERS),
+        "device": {
+            "metavar": f"auto|cpu|gpu:N|all|{_LIST}",
+            "help": "Device to run on; all uses every GPU in parallel, and list prints all devices "
+            "and exits.",
+        },
+    },
 )
 def command(
     arguments: CheckArguments, terminal: CheckCommandLine, *, model: str | None, other: str | None
@@ -80,7 +91,8 @@ def command(
     formats = {terminal.format, *(report.format for report in terminal.report)}
     request = replace(request, exponents="html" in formats)
     with Worker(tensorflow.interpreter(arguments), steps(terminal.progress)) as worker:
-        if terminal.list_devices:
+        # A found settings file must not turn a check into a list, which ends with exit code 0.
+        if arguments.device == _LIST and settings.found_source("device") is None:
             return _devices(worker)
         paths = _paths(model, other, request.candidate)
         if not paths:
@@ -169,5 +181,5 @@ def _run_checks(
 def _devices(worker: Worker) -> int:
     """List what TensorFlow can run on here."""
     for device in devices(worker):
-        click.echo(", ".join(described(device)))
+        click.echo(", ".join(device_words(device)))
     return Exit.CLEAN

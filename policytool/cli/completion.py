@@ -56,6 +56,16 @@ def rules(
     return ids or _matching(((rule.name, rule.summary) for rule in RULES), incomplete)
 
 
+def topics(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer what ``explain`` has a reference of; the IDs of rules in any capitalization."""
+    from policytool.reports.topics import names
+
+    items = [(name, None) for name in names()]
+    return _matching(items, incomplete) or _matching(items, incomplete.upper())
+
+
 def releases(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -9,26 +9,12 @@ from policytool.commands.arguments.declaration import Group, Kind
 
 
 class MigrateCommandLine(FleetArguments):
-    """What ``migrate`` prints, and the plans that it applies."""
+    """The plans that ``migrate`` applies."""
 
-    list_targets: Annotated[
-        bool,
-        CommandLineOption("List the values for --target and exit.", Group.POLICY, is_setting=False),
-    ] = False
-    diff: Annotated[
-        bool,
-        CommandLineOption(
-            "Show config differences without writing files.", Group.OUTPUT, essential=True
-        ),
-    ] = False
-    check: Annotated[
-        bool,
-        CommandLineOption("Exit 1 if a file would change, without writing files.", Group.OUTPUT),
-    ] = False
     plan: Annotated[
         Path | None,
         CommandLineOption(
-            "Apply a plan saved with --dry-run --format json.",
+            "Apply a plan saved with --preview --format json.",
             Group.OUTPUT,
             kind=Kind.FILE,
             metavar="FILE",
@@ -50,9 +36,6 @@ class RunCommandLine(ProgressArguments):
 class CheckCommandLine(RunCommandLine):
     """The same, and how ``check`` ends."""
 
-    list_devices: Annotated[
-        bool, CommandLineOption("List the available devices and exit.", Group.TENSORFLOW)
-    ] = False
     accept_undecided: Annotated[
         bool,
         CommandLineOption(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import messages, options
+from policytool.cli import completion, messages, options
 from policytool.cli.arguments import ReferenceArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -23,6 +23,12 @@ from policytool.troubleshooting.matching import explain_text
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from policytool.reports.layout import View
+
+
+_TABLE: Final = "table"
+_JSON: Final = "json"
+
 
 @declare_command(
     "explain",
@@ -31,10 +37,13 @@ if TYPE_CHECKING:
     positional=[
         Positional(
             "text",
-            "A message or a whole traceback, or - to read it from stdin.",
+            "A message, a whole traceback, or - to read it from stdin; or a topic: the ID or the "
+            "name of a rule, a policy, a limit, a release, or one of the lists rules, policies, "
+            "limits and releases.",
             nargs=-1,
             required=True,
-            metavar="TEXT...|-",
+            metavar="TEXT...|TOPIC|-",
+            shell_complete=completion.topics,
         )
     ],
     changes={
@@ -45,24 +54,70 @@ def command(
     _arguments: ExplainArguments, terminal: ReferenceArguments, *, text: tuple[str, ...]
 ) -> int:
     """
-    Find the cause of an error message of Keras or TensorFlow, and how to fix it.
+    Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
-    TEXT is a message or a whole traceback, or - to read it from stdin. Shows at most 3 entries, the
-    most likely first.
+    Shows at most 3 entries for a message, the most likely first. A topic is a rule (PT104), a
+    policy (mixed_float16), a limit (json-bytes), a release (keras3.15), or a list of all of them
+    (rules, policies, limits, releases).
     """
+    view = options.view(terminal.color)
+    name = text[0].strip() if len(text) == 1 else ""
+    is_word = name not in ("", "-") and not any(map(str.isspace, name))
+    if is_word and _print_topic(name, terminal, view):
+        return Exit.CLEAN
     explanation = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
     (reporter,) = (
         candidate for candidate in EXPLANATION_REPORTERS if candidate.name == terminal.format
     )
     click.echo(
-        reporter.render(explanation, options.view(terminal.color)),
+        reporter.render(explanation, view),
         nl=False,
         color=terminal.color != "never",
     )
     if not explanation.matches:
+        if is_word:
+            _check_spelling(name)
         messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")
         return Exit.NO_MODEL
     return Exit.CLEAN
+
+
+def _print_topic(name: str, terminal: ReferenceArguments, view: View) -> bool:
+    """
+    Print what the reference has about a name, and return whether it has something.
+
+    :raises UsageError: for a format that only explanations of messages have
+    """
+    from policytool.reports import topics  # not for a message
+    from policytool.reports.fields import json_text
+
+    topic = topics.topic_from_name(name)
+    if topic is None:
+        return False
+    if terminal.format not in {_TABLE, _JSON}:
+        raise UsageError(
+            f"the topic {name} has no --format {terminal.format}; use {_TABLE} or {_JSON}"
+        )
+    if terminal.format == _JSON:
+        values = {"version": 1, topic.kind: topic.values}
+        click.echo(json_text(values, unicode=view.unicode), nl=False)
+    else:
+        click.echo("\n".join(topic.lines(view)), color=terminal.color != "never")
+    return True
+
+
+def _check_spelling(word: str) -> None:
+    """
+    Make sure that a word is not a topic with a typo.
+
+    :raises UsageError: if it is; the message has the name of the topic
+    """
+    from policytool.reports import topics  # only after a mistake
+    from policytool.support.suggestion import did_you_mean
+
+    suggestion = did_you_mean(word, topics.names())
+    if suggestion != did_you_mean(word, ()):
+        raise UsageError(f"unknown topic {word!r}{suggestion} Run `policytool explain --help`")
 
 
 def _read_stdin() -> str:

@@ -16,7 +16,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "inspect": (
         ("policytool inspect model.h5", "one model"),
         ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
-        ("git diff -z --name-only | policytool inspect -0 -", "a list of paths on stdin"),
+        ("git diff -z --name-only | policytool inspect -", "a list of paths on stdin"),
         ("policytool inspect runs/ --cache .cache", "read only models that changed"),
         ("policytool inspect models/ --summary", "one summary of all models"),
         (
@@ -30,7 +30,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --cache .cache", "read only models that changed"),
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
-            "git ls-files -z | policytool audit -0 - --skip-unrecognized",
+            "git ls-files -z | policytool audit - --skip-unrecognized",
             "audit the models tracked in a Git repository",
         ),
         (
@@ -40,7 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "migrate": (
         ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),
-        ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
+        ("policytool migrate model.h5 --to mixed_bfloat16 --preview", "preview another policy"),
         ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
         ("policytool migrate s3://bucket/old.h5 -o s3://bucket/new.h5", "migrate in a bucket"),
     ),
@@ -71,7 +71,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "tune": (
         ("policytool tune model.keras --to mixed_float16 --inputs data.npz", "use your own inputs"),
         (
-            "policytool tune model.keras --to mixed_float16 --tolerance 0.001 --dry-run",
+            "policytool tune model.keras --to mixed_float16 --tolerance 0.001 --preview",
             "search with synthetic inputs without writing",
         ),
         (
@@ -93,16 +93,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "explain an error message",
         ),
         ("python load.py 2>&1 | policytool explain -", "explain the traceback of a program"),
+        ("policytool explain PT104", "explain a rule of audit"),
+        ("policytool explain mixed_float16", "show a policy in the format of each release"),
+        ("policytool explain releases", "list the releases that --target accepts"),
     ),
-    "policies": (
-        ("policytool policies", "list all policies"),
-        ("policytool policies mixed_float16", "show one policy in the format of each release"),
-    ),
-    "rules": (
-        ("policytool rules", "list all rules"),
-        ("policytool rules PT101", "explain one rule"),
-    ),
-    "limits": (("policytool limits", "list all limits"),),
     "completion": (
         ('eval "$(policytool completion bash)"', "in ~/.bashrc"),
         ('eval "$(policytool completion zsh)"', "in ~/.zshrc, after compinit"),
@@ -129,7 +123,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "migrate": (
         _OK,
-        ("1", "predictions exceed the tolerance, or --check found a change"),
+        ("1", "predictions exceed the tolerance, or --preview shows a change"),
         _USAGE,
         ("3", "a model could not be read, converted or written"),
         _NO_MODEL,
@@ -154,7 +148,11 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("3", "the model could not be read, run or written"),
         _NO_MODEL,
     ),
-    "explain": (("0", "at least one entry matches"), _USAGE, ("4", "no entry matches")),
+    "explain": (
+        ("0", "a topic, or a message that at least one entry matches"),
+        _USAGE,
+        ("4", "no entry matches"),
+    ),
     "diff": (("0", "the models are equal"), ("1", "the models differ"), _USAGE, _FAILURE),
 }
 

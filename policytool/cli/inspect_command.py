@@ -80,7 +80,7 @@ def command(
         depth=terminal.depth,
         every_release=terminal.releases == "all",
     )
-    every = options.expand_inputs(paths, null=terminal.null, remote=True)
+    every = options.expand_inputs(paths, remote=True)
     report_option.check(terminal.report, every)
     inputs = shards.shard_items(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)

@@ -13,7 +13,8 @@ import click
 
 from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
-from policytool.support.errors import ModelFileError, PolicytoolError
+from policytool.cli.removed import REMOVED_COMMANDS, removed_option
+from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
 from policytool.support.processes import crash_guard, interrupts, leftovers
 from policytool.support.suggestion import did_you_mean
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-_MODELS, _FLEETS, _REFERENCE = "Commands", "Fleets of models", "Reference"
+_MODELS, _FLEETS, _SHELL = "Commands", "Fleets of models", "Shell"
 
 COMMANDS: Final = {
     "inspect": (
@@ -33,12 +34,12 @@ COMMANDS: Final = {
     "check": (_MODELS, "Show whether predictions change under a policy, compared with float32."),
     "tune": (_MODELS, "Find a minimal set of layers to keep in float32, and convert the others."),
     "diff": (_MODELS, "Compare two models, even across file formats and releases."),
-    "explain": (_MODELS, "Find the cause of an error message, and how to fix it."),
+    "explain": (
+        _MODELS,
+        "Explain an error message and its fix, or a rule, policy, limit or release.",
+    ),
     "merge": (_FLEETS, "Join the JSON Lines reports of all shards of a run."),
-    "policies": (_REFERENCE, "Explain dtype policies and their format in each release."),
-    "rules": (_REFERENCE, "List the audit rules, or explain one of them."),
-    "limits": (_REFERENCE, "List the limits for reading files."),
-    "completion": (_REFERENCE, "Print a shell completion script."),
+    "completion": (_SHELL, "Print a shell completion script."),
 }
 """
 Name to section and summary, in the order of ``--help``; a command's module is imported when it is
@@ -73,8 +74,11 @@ class Commands(click.Group):
         """
         Return the command that the first word names.
 
+        :raises UsageError: for a removed command, with its successor.
         :raises click.UsageError: for an unknown name, with the command that is like it.
         """
+        if words and words[0] in REMOVED_COMMANDS:
+            raise UsageError(f"the command {words[0]} was removed; {REMOVED_COMMANDS[words[0]]}")
         if words and words[0] not in COMMANDS and not words[0].startswith("-"):
             context.fail(f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
         return super().resolve_command(context, words)
@@ -250,7 +254,12 @@ def _show_usage_error(error: click.ClickException) -> None:
     text = error.format_message()
     if isinstance(error, click.NoSuchOption):
         known = error.possibilities or ()
+        command = context.info_name if context is not None else None
         name, colon, _ = error.option_name.partition(":")  # Click cuts a URL at its first =
+        successor = removed_option(name, command)
+        if successor is not None:
+            messages.error(f"the option {name} was removed; {successor}")
+            return
         text = f"unknown option {name + ('...' if colon else '')!r}{did_you_mean(name, known)}"
     path = context.command_path if context is not None else "policytool"
     text = text.removesuffix(".") if not text.endswith("?") else text

@@ -36,7 +36,7 @@ def command(terminal: MergeCommandLine, *, reports: tuple[str, ...]) -> int:
     REPORT is a file that `--format jsonl --shard I/N` wrote, or - for a list of paths on stdin.
     The order does not matter. The exit code is that of one run.
     """
-    paths = list(options.expand_stdin(reports, null=terminal.null))
+    paths = list(options.expand_stdin(reports))
     if not paths:
         raise UsageError("no report is specified; specify the reports of all shards")
     for path in paths:

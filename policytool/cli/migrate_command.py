@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from policytool.cli import completion, fleets, messages, options, report_option, settings
 from policytool.cli.command import declare_command
 from policytool.cli.conversion_arguments import MigrateCommandLine
@@ -35,7 +33,6 @@ from policytool.formats import discovery
 from policytool.formats.discovery import display_path
 from policytool.migration.planning.options import Options
 from policytool.numerics.workers import Worker
-from policytool.releases.targets import descriptions
 from policytool.reports import json_lines
 from policytool.reports.plans import PLAN_REPORTERS, Migrations, plan_values
 from policytool.support.errors import UsageError
@@ -52,10 +49,7 @@ if TYPE_CHECKING:
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
-_FORMATS: Final = [
-    *(reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF),
-    json_lines.FORMAT,
-]
+_FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.FORMAT]
 
 
 @declare_command(
@@ -93,15 +87,12 @@ def command(
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.
     """
-    if terminal.list_targets:
-        click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
-        return Exit.CLEAN
-    diff, check, report = terminal.diff, terminal.check, terminal.report
-    destination = migrate_destination(arguments, write=not (diff or check))
+    report = terminal.report
+    destination = migrate_destination(arguments)
     planned = migrate_options(arguments)
-    listed = list(options.expand_stdin(paths, null=terminal.null))
+    listed = list(options.expand_stdin(paths))
     others = [path for path in (terminal.plan, destination.output) if path is not None]
-    parts = diff or any(file.format == _DIFF for file in report)
+    parts = _DIFF in {terminal.format, *(file.format for file in report)}
     source, target = migrate_interpreters(arguments)
     show = steps(terminal.progress)
     with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
@@ -171,9 +162,9 @@ def command(
                 "migrate",
             )
         shards.check_outputs(sources, suffixes, destination, terminal.shard)
-        if terminal.format == json_lines.FORMAT and not diff:
+        if terminal.format == json_lines.FORMAT:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
-            request = [plans, planned, destination, verify, check]
+            request = [plans, planned, destination, verify]
             lines = LinesReport(
                 "migrate",
                 names,
@@ -260,7 +251,7 @@ def _print_lines(
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
         _print_summary(statuses, counts["failures"], counts["skipped"], terminal)
-        code: int = _code(statuses, lines.failure_codes, unwritten, check=terminal.check)
+        code: int = _code(statuses, lines.failure_codes, unwritten)
         code = no_model() if code == Exit.NO_MODEL else code
         lines.end(code)
     return code
@@ -281,7 +272,7 @@ def _migrations(result: Result) -> Migrations:
 
 def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Print the reports and messages, and return the exit code."""
-    name, color = _DIFF if terminal.diff else terminal.format, terminal.color
+    name, color = terminal.format, terminal.color
     unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
     report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
     options.print_errors((), unwritten)
@@ -291,20 +282,16 @@ def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: in
     statuses = {status: counts[status] for status in Status}
     _print_summary(statuses, len(migrations.failures), skipped, terminal)
     codes = [failure.code for failure in migrations.failures]
-    return _code(statuses, codes, unwritten, check=terminal.check)
+    return _code(statuses, codes, unwritten)
 
 
 def _code(
-    statuses: Mapping[Status, int],
-    failure_codes: Collection[str],
-    unwritten: Sequence[str],
-    *,
-    check: bool,
+    statuses: Mapping[Status, int], failure_codes: Collection[str], unwritten: Sequence[str]
 ) -> Exit:
     """Return the exit code, given how many migrations ended in each way."""
     if failure_codes or unwritten or statuses[Status.BLOCKED]:
         return of_failures(failure_codes)
-    if statuses[Status.MISSED] or (check and statuses[Status.PLANNED]):
+    if statuses[Status.MISSED] or statuses[Status.PLANNED]:
         return Exit.FINDINGS
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL
 

@@ -64,7 +64,7 @@ def can_draw(stream: TextIO) -> bool:
     return True
 
 
-def expand_inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -> list[Input]:
+def expand_inputs(paths: tuple[str, ...], *, remote: bool = False) -> list[Input]:
     """
     Return the inputs that the paths mean; without any, every model below the working directory.
 
@@ -73,7 +73,7 @@ def expand_inputs(paths: tuple[str, ...], *, null: bool, remote: bool = False) -
     """
     from policytool.formats import discovery  # the formats with it, which not every command reads
 
-    every = list(expand_stdin(paths, null=null))
+    every = list(expand_stdin(paths))
     return (
         list(discovery.inputs(every, remote=remote)) if every or not paths else []
     )  # an empty list on stdin means no file, not every file
@@ -109,14 +109,18 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
         messages.warning(sentence)
 
 
-def expand_stdin(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
-    """Yield the paths, with ``-`` replaced by the list on stdin, whose items are never options."""
+def expand_stdin(paths: tuple[str, ...]) -> Iterator[str]:
+    """
+    Yield the paths, with ``-`` replaced by the list on stdin, whose items are never options.
+
+    NUL separates the items of a list that contains one, because no path does; otherwise, newlines.
+    """
     for path in paths:
         if path == "-":
             text = _listed_text().decode("utf-8", "surrogateescape")
             # str.splitlines also splits at other characters, which names of files may contain.
             lines = (line.removesuffix("\r") for line in text.split("\n"))
-            yield from filter(None, text.split("\0") if null else lines)
+            yield from filter(None, text.split("\0") if "\0" in text else lines)
         else:
             yield path
 

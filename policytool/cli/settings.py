@@ -16,6 +16,7 @@ import click
 
 from policytool.cli import messages, settings_file
 from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption
+from policytool.cli.removed import removed_option
 from policytool.support.errors import UsageError, short
 from policytool.support.suggestion import did_you_mean
 
@@ -69,6 +70,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     for key, item in file.values.items():
         name, plain = key.replace("-", "_"), key.replace("_", "-")
         if name not in known:
+            if (successor := removed_option(f"--{plain}")) is not None:
+                raise UsageError(f"{file.path}: the key {plain} was removed; {successor}")
             names = sorted(name.replace("_", "-") for name in known)
             raise UsageError(
                 f"{file.path}: unknown key {short(key)!r}{did_you_mean(key, names)} Known keys: "

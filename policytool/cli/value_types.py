@@ -114,7 +114,8 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         name, equals, text = str(value).strip().partition("=")
         if not equals:
             self.fail(
-                f"{value!r} does not have the form NAME=VALUE; `policytool limits` lists the names",
+                f"{value!r} does not have the form NAME=VALUE; `policytool explain limits` lists "
+                "the names",
                 parameter,
                 context,
             )

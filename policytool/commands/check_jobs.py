@@ -129,10 +129,10 @@ def graph_job(
             f"{inputs[0].display_path} runs as a graph, to which the policies of the file "
             "do not apply; set a policy with --to mixed_bfloat16 or --to mixed_float16"
         )
-    if options.candidate.assignments or options.reference is not None:
+    if options.candidate.assignments:
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, which TensorFlow rewrites as a "
-            "whole; --set and --reference apply only to layers"
+            "whole; --set applies only to layers"
         )
     if options.metric is not None:
         raise UsageError(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.migration.planning.options import (
     Options,
-    checked_policy,
     options_from_arguments,
 )
 from policytool.numerics.check_sides import file_or_function
@@ -17,7 +16,6 @@ from policytool.numerics.verdicts.output_kinds import parse_output_kinds
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
-from policytool.releases.targets import target as named_target
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +35,6 @@ class CheckOptions:
 
     candidate: Options = field(default_factory=Options)
     """What the candidate's policies are; nothing for those of the file."""
-
-    reference: str | None = None
-    """The policy of the reference; None for float32, or for the first of two files as it is."""
 
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
@@ -105,26 +100,20 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     :raises UsageError: for values that an option does not accept, and for options without those
         that they need.
     """
-    target, reference = arguments.target, arguments.reference
-    candidate = options_from_arguments(
-        arguments.to,
-        as_texts(arguments.set),
-        include_exceptions=arguments.include_exceptions,
-        outputs=arguments.outputs,
-    )
     return CheckOptions(
-        candidate=replace(candidate, target=named_target(target) if target is not None else None),
-        reference=checked_policy(reference, "--reference") if reference is not None else None,
+        candidate=options_from_arguments(
+            arguments.to, as_texts(arguments.set), include=arguments.include
+        ),
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         save_inputs=as_path(arguments.save_inputs),
         batches=arguments.batches,
         batch_size=arguments.batch_size,
         seed=arguments.seed,
-        isolated=arguments.isolated,
-        gradients=arguments.gradients,
-        timing=arguments.timing,
-        tf32=arguments.tf32,
+        isolated="isolated" in arguments.measure,
+        gradients="gradients" in arguments.measure,
+        timing="timing" in arguments.measure,
+        tf32="tf32" in arguments.measure,
         deterministic=arguments.deterministic,
         device=arguments.device,
         max_change=share_of(arguments.max_change),
@@ -144,7 +133,7 @@ def check_second_model(candidate: Options) -> None:
 
     :raises UsageError: if they do.
     """
-    if replace(candidate, target=None) != Options():
+    if candidate != Options():
         raise UsageError(
             "options that change the candidate (--to, --set, ...) cannot be combined with B, "
             "because B is the candidate"

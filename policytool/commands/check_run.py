@@ -90,7 +90,7 @@ def _measure(
     second = check_sides.read_source(other, hand_over) if other is not None else first
     weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
-        reference = reference_options(first, options, two=other is not None)
+        reference = reference_options(first, two=other is not None)
         sides = [
             check_sides.prepare_side(
                 first,
@@ -155,22 +155,19 @@ def check_readable(options: CheckOptions) -> None:
             ) from error
 
 
-def reference_options(source: CheckSource, options: CheckOptions, *, two: bool) -> Options:
+def reference_options(source: CheckSource, *, two: bool) -> Options:
     """
-    Return the options that set the policies of the reference: the requested policy, otherwise
-    float32 for every layer, or float64 if the file uses it.
+    Return what the reference's policies are to be: float32 for every layer, or float64 where the
+    file has that; those of the first of two files stay.
     """
-    reference = Options(target=options.candidate.target)
-    if source.loaded is None or (two and options.reference is None):
-        return reference
+    if source.loaded is None or two:
+        return Options()
     widest = (
         FLOAT64
         if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
         else FLOAT32
     )
-    return replace(
-        reference, to=options.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW
-    )
+    return Options(to=widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 
 
 def _make_directory(scratch: Path, name: str) -> Path:
@@ -216,8 +213,9 @@ def _run(
     notes: list[CheckNote] = []
     if options.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
-            f"--gradients cannot compare {' with '.join(model.display_path for model in inputs)}, "
-            "a Keras 2 model with a Keras 3 model; check each model separately"
+            "--measure gradients cannot compare "
+            f"{' with '.join(model.display_path for model in inputs)}, a Keras 2 model with "
+            "a Keras 3 model; check each model separately"
         )
     if any(side.is_graph for side in sides):
         answer = tools.worker.run({**job, **graph_job(inputs, sides, options)})
@@ -319,9 +317,9 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
     option_names = [
         name
         for name, is_set in (
-            ("--gradients", options.gradients),
-            ("--timing", options.timing),
-            ("--tf32", options.tf32),
+            ("gradients", options.gradients),
+            ("timing", options.timing),
+            ("tf32", options.tf32),
         )
         if is_set
     ]
@@ -329,7 +327,8 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
         [
             CheckNote(
                 code="graph-alone",
-                message=f"{' and '.join(option_names)} cannot measure a model that runs as a graph",
+                message=f"--measure {' and '.join(option_names)} cannot measure a model that "
+                "runs as a graph",
             )
         ]
         if option_names

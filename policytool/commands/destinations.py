@@ -47,7 +47,7 @@ class Destination:
 
     allow_overflow: bool = False
     write: bool = True
-    """False for ``--dry-run``, ``--diff`` and ``--check``."""
+    """False for ``--preview``."""
 
 
 def output_of(output: StrPath | None) -> tuple[AnyPath | None, bool]:

@@ -173,21 +173,18 @@ def migrate_options(arguments: MigrateArguments) -> Options:
     return options_from_arguments(
         arguments.to,
         as_texts(arguments.set),
-        include_exceptions=arguments.include_exceptions,
-        outputs=arguments.outputs,
-        loss_scale=arguments.loss_scale,
-        optimizer=arguments.optimizer,
+        include=arguments.include,
+        keep=arguments.keep,
         target=arguments.target,
-        allow_weight_rewrite=arguments.allow_weight_rewrite,
+        allow_weight_rewrite="weight-rewrite" in arguments.allow,
         retrace=arguments.retrace,
     )
 
 
-def migrate_destination(arguments: MigrateArguments, *, write: bool = True) -> Destination:
+def migrate_destination(arguments: MigrateArguments) -> Destination:
     """
     Return where migrated models are written.
 
-    :param write: whether they are written unless arguments say that they are not
     :raises UsageError: for stdout, and for options that contradict each other.
     """
     in_place, output = arguments.in_place, arguments.output
@@ -208,8 +205,8 @@ def migrate_destination(arguments: MigrateArguments, *, write: bool = True) -> D
         backup=arguments.backup,
         overwrite=arguments.overwrite,
         skip_existing=arguments.skip_existing,
-        allow_overflow=arguments.allow_overflow,
-        write=write and not arguments.dry_run,
+        allow_overflow="overflow" in arguments.allow,
+        write=not arguments.preview,
     )
 
 

@@ -188,6 +188,6 @@ def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> R
         f"{worst.path or 'the optimizer'} has {most} values in "
         f"{'/'.join(worst.tensor)} that overflow {narrow} and would become infinite "
         f"({total} in total); use mixed_{narrow} to keep variables in float32, or "
-        "--allow-overflow to write infinities"
+        "--allow overflow to write infinities"
     )
     return Refusal(code="overflow", message=message, path=worst.path)

@@ -108,7 +108,7 @@ class _Attempt:
             keep_loss_scale=options.loss_scale is LossScales.KEEP,
             target=self.target,
         )
-        rewrite = ("--allow-weight-rewrite",) if self.allow_weight_rewrite else ()
+        rewrite = ("--allow", "weight-rewrite") if self.allow_weight_rewrite else ()
         output = ("-o", display_path(self.output)) if self.output is not None else ()
         return (*together.arguments, *rewrite, *output)
 

@@ -155,7 +155,7 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
         if not isinstance(value, dict) or value["version"] != VERSION:
             raise UsageError(
                 f"--plan {file} is not a version {VERSION} plan; expected the output of "
-                "migrate --dry-run --format json"
+                "migrate --preview --format json"
             )
         if not isinstance(value["plans"], list):
             raise TypeError("expected a list")
@@ -163,7 +163,7 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--plan {file} is not a plan ({type(error).__name__}: {error}); expected "
-            "the output of migrate --dry-run --format json"
+            "the output of migrate --preview --format json"
         ) from error
 
 
@@ -197,7 +197,7 @@ def _check(document: Document, plan: Plan) -> None:
         raise ModelFileError(
             document.path,
             "plan-stale",
-            (f"is {document.format}, but the plan is for {plan.format}; run again with --dry-run"),
+            (f"is {document.format}, but the plan is for {plan.format}; run again with --preview"),
         )
     if plan.refusals:  # a refused plan says why
         raise ModelFileError(
@@ -211,7 +211,7 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 f"has a value at {edit.address.part} {edit.address.pointer} that differs from "
-                "the plan; run again with --dry-run",
+                "the plan; run again with --preview",
             )
     nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
     stored = {
@@ -223,7 +223,7 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 f"does not store {'/'.join(cast.tensor)} as {cast.before}, the dtype that the "
-                "plan expects; run again with --dry-run",
+                "plan expects; run again with --preview",
             )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:
@@ -232,7 +232,7 @@ def _check(document: Document, plan: Plan) -> None:
                 "plan-stale",
                 (
                     f"does not store {'/'.join(slot.source)}, which the plan requires; run "
-                    "again with --dry-run"
+                    "again with --preview"
                 ),
             )
 
@@ -257,7 +257,7 @@ def _check_policies(before: Model, after: Model) -> None:
             before.path,
             "plan-invalid",
             f"the plan was edited and contains an unknown policy for {lost}; run again with "
-            "--dry-run",
+            "--preview",
         )
 
 

@@ -62,8 +62,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         candidate=options_from_arguments(
             tuned_policy(arguments.to),
             as_texts(arguments.set),
-            include_exceptions=arguments.include_exceptions,
-            outputs=arguments.outputs,
+            include=arguments.include,
         ),
         objective=objective(
             tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
@@ -98,5 +97,5 @@ def tune_destination(arguments: TuneArguments) -> Destination:
         output=output,
         is_directory=is_directory,
         overwrite=arguments.overwrite,
-        write=not arguments.dry_run,
+        write=not arguments.preview,
     )

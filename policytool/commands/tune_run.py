@@ -129,7 +129,7 @@ class TrialRuns:
         folder = self._stack.enter_context(self.hand_over.temporary_folder())
         self.reference = check_sides.prepare_side(
             self.source,
-            reference_options(self.source, self._check_options, two=False),
+            reference_options(self.source, two=False),
             (self.hand_over, folder),
             self.weights,
             dequantize=True,

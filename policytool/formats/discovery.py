@@ -175,8 +175,7 @@ def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input
     if "\0" in argument:
         first = argument.partition("\0")[0]
         raise UsageError(
-            f"a path contains a NUL character after {first!r}; use --null to read "
-            "NUL-separated paths from stdin"
+            f"a path contains a NUL character after {first!r}; paths cannot contain it"
         )
     path = Path(argument)
     if os.path.isdir(path) and not is_model(

@@ -403,7 +403,7 @@ def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
         raise WriteError(
             "not-rewritable",
             f"the tensors of {path.name} cannot be cast in TensorFlow.js files, but the "
-            "plan casts some; run again with --dry-run",
+            "plan casts some; run again with --preview",
         )
 
 
@@ -420,7 +420,7 @@ def _companions(path: Path) -> tuple[str, ...]:
         model, _ = jsontext.parse(whole_text(path))
     except jsontext.JsonError as error:
         raise WriteError(
-            "source-changed", f"{error}, but was valid before; run again with --dry-run"
+            "source-changed", f"{error}, but was valid before; run again with --preview"
         ) from error
     names = shards(model)
     outside = next((name for name in names if escapes(name)), None)

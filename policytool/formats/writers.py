@@ -89,7 +89,7 @@ def refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
     if casts:
         raise WriteError(
             "source-changed",
-            f"{path.name} stores no tensors, but the plan casts some; run again with --dry-run",
+            f"{path.name} stores no tensors, but the plan casts some; run again with --preview",
         )
 
 
@@ -108,13 +108,13 @@ def edit_texts(
     if missing:
         raise WriteError(
             "source-changed",
-            f"has no {missing[0]}, which the plan changes; run again with --dry-run",
+            f"has no {missing[0]}, which the plan changes; run again with --preview",
         )
     try:
         return {part: apply(texts[part], changes) for part, changes in by_part.items()}
     except jsonedit.EditError as error:
         raise WriteError(
-            "source-changed", f"does not match the plan: {error}; run again with --dry-run"
+            "source-changed", f"does not match the plan: {error}; run again with --preview"
         ) from error
 
 

@@ -66,7 +66,7 @@ class Refusal:
 
 
 WEIGHT_REWRITE: Final = "weight-rewrite"
-"""The code of a refusal that ``--allow-weight-rewrite`` lifts."""
+"""The code of a refusal that ``--allow weight-rewrite`` lifts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

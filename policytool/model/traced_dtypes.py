@@ -61,7 +61,7 @@ class Tally:
             for dtype in op.dtypes:
                 self.listed[op.op, dtype] += count
 
-    def add_tally(self, other: Tally) -> None:
+    def include(self, other: Tally) -> None:
         """Count what stands elsewhere too."""
         self.dtypes |= other.dtypes
         self.computing |= other.computing
@@ -139,7 +139,7 @@ def of_layers(
     for index, tally in own.items():
         above: int | None = index
         while above is not None:
-            total[above].add_tally(tally)
+            total[above].include(tally)
             above = placed.sites[above].parent
     return total, own
 

@@ -53,13 +53,18 @@ def names() -> tuple[str, ...]:
     return (*_ALIASES, *LOADERS)
 
 
+def without_alias(name: str) -> str:
+    """Return the release that an alias names, and any other name unchanged."""
+    return _ALIASES.get(name, name)
+
+
 def target(name: str) -> str:
     """
     Return the release that a target's name stands for.
 
     :raises UsageError: for an unknown name, and for a release that was not tested.
     """
-    loader = _ALIASES.get(name, name)
+    loader = without_alias(name)
     if name in _BETWEEN:
         raise UsageError(
             f"--target {name} has not been tested; use {_BETWEEN[name].id}, the newest tested "
@@ -68,7 +73,7 @@ def target(name: str) -> str:
     if loader not in LOADERS:
         raise UsageError(
             f"unknown target {name!r}{did_you_mean(name, names())} Run `policytool "
-            "migrate --list-targets` for a list"
+            "explain releases` for a list"
         )
     return loader
 

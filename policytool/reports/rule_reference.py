@@ -15,7 +15,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.layout import wrap
-from policytool.rules import FAMILIES
+from policytool.rules import FAMILIES, RULES
+from policytool.rules.base import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +35,11 @@ FIXES: Final = {
     "safe": "safe fix (predictions unchanged)",
     "unsafe": "unsafe fix (numerics or training change)",
 }
+
+
+_STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
+_WIDE: Final = 120
+"""Columns of a terminal in which the summary of a rule is beside its name."""
 
 
 class BlockKind(Enum):
@@ -203,6 +209,37 @@ def as_lines(rule: Rule, view: View) -> list[str]:
         f"  {view.paint('Example', 'title')}",
         *_lines(Block(kind=BlockKind.LITERAL, text=rule.example.strip()), view),
     ]
+
+
+def list_lines(view: View) -> list[str]:
+    """
+    Return a line for each rule, with its summary beside it if the terminal is wide, and below it if
+    not.
+    """
+    longest = max(len(rule.name) for rule in RULES)
+    column = "finding" if view.width >= _WIDE else ""
+    title = f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{column}"
+    lines = [view.paint(title.rstrip(), "title")]
+    for rule in RULES:
+        fix = rule.fix.value if rule.fix else ""
+        label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{fix:8}"
+        summary = plain(rule.summary) + (f" Needs {rule.needs.value}." if rule.needs else "")
+        rows = (
+            wrap(label, summary, view)
+            if view.width >= _WIDE
+            else [f"  {label}".rstrip(), *wrap("", summary, view, "dim", indent=9)]
+        )
+        lines += [
+            rows[0].replace(
+                rule.severity.value, view.paint(rule.severity.value, _STYLES[rule.severity]), 1
+            ),
+            *rows[1:],
+        ]
+    hint = (
+        "`policytool explain ID` explains a rule, with sources and an example. A safe fix leaves "
+        "predictions unchanged; an unsafe fix changes numerics or training."
+    )
+    return [*lines, "", *wrap("", hint, view, "dim")]
 
 
 def _lines(block: Block, view: View) -> list[str]:

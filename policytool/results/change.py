@@ -250,7 +250,7 @@ class Migration(Result):
         """
         How it ended, equal to a string.
 
-        ``unchanged`` (nothing to change), ``planned`` (with ``dry_run``), ``written``, ``blocked``
+        ``unchanged`` (nothing to change), ``planned`` (with ``preview``), ``written``, ``blocked``
         (see ``blockers``) or ``missed`` (predictions differ). Nothing is written for the last two.
         """
         return self._value.status

@@ -89,7 +89,7 @@ class Remedy:
         return (
             *(("--to", self.to) if self.to else ()),
             *(word for path, policy in self.assignments for word in ("--set", f"{path}={policy}")),
-            *(("--loss-scale", "keep") if self.keep_loss_scale else ()),
+            *(("--keep", "loss-scale") if self.keep_loss_scale else ()),
             *(("--target", self.target) if self.target else ()),
             *(("--retrace",) if self.retrace else ()),
         )

@@ -317,5 +317,5 @@ def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
             case.loaded, Options(target=target, allow_weight_rewrite=True), None
         )
         if not allowed.refusals:
-            return allowed, " --allow-weight-rewrite"
+            return allowed, " --allow weight-rewrite"
     return plan, ""

@@ -275,7 +275,7 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     outputs differ by about 10%. If the file is loaded without conversion, the activation keeps its
     name, but its formula silently changes. ``migrate --target`` keeps predictions unchanged: it
     scales the input of the activation with an additional layer or, in recurrent layers with
-    ``--allow-weight-rewrite``, rescales the weights. The rule does not check custom functions with
+    ``--allow weight-rewrite``, rescales the weights. The rule does not check custom functions with
     the same name.
 
     Sources: every activation function of every release, called with the same inputs

@@ -114,7 +114,7 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
 
 def _keep_remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | None:
-    """Return ``--loss-scale keep`` where it puts the scale into the optimizer."""
+    """Return ``--keep loss-scale`` where it puts the scale into the optimizer."""
     if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(loaded) is None:
         return None
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
@@ -220,7 +220,7 @@ def unscaled_mixed_float16(case: RuleInput, _options: AuditOptions) -> Iterator[
 
 def _wrap_remedy(loaded: LoadedModel) -> Remedy | None:
     """
-    Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state
+    Return ``--keep loss-scale`` where it wraps the optimizer: in Keras 3's archives, whose state
     shows that it was wrapped.
     """
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))

@@ -524,7 +524,8 @@ def limit_from_name(name: str) -> Limit:
     """
     if name not in LIMITS:
         raise UsageError(
-            f"unknown limit {name!r}{did_you_mean(name, LIMITS)} Run `policytool limits` for a list"
+            f"unknown limit {name!r}{did_you_mean(name, LIMITS)} Run `policytool explain limits` "
+            "for a list"
         )
     return LIMITS[name]
 

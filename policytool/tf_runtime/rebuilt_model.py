@@ -214,7 +214,7 @@ def compile_model(library: Library, model: Any, training: Any) -> Any:
         except (KeyError, TypeError, ValueError) as error:
             text = (
                 "{} {} cannot compile the model as planned ({}); write the optimizer for an "
-                "older release with --target, or leave it unchanged with --optimizer keep"
+                "older release with --target, or leave it unchanged with --keep optimizer"
             )
             raise Refused(
                 "not-compilable",

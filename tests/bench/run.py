@@ -311,7 +311,7 @@ def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
         rows.append(
             Row(
                 what="comparison time of `policytool "
-                f"check{'' if what == 'check' else ' --isolated'}` ({LIBRARIES[family]}, "
+                f"check{'' if what == 'check' else ' --measure isolated'}` ({LIBRARIES[family]}, "
                 f"{policy}), compared with two `predict` calls",
                 baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} "
                 "MiB",

@@ -301,7 +301,7 @@ def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> No
 
 def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
     """Files of both generations are refused for that before anything runs."""
-    with pytest.raises(UsageError, match="--gradients"):
+    with pytest.raises(UsageError, match="--measure gradients"):
         checked(
             worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True
         )

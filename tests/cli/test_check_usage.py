@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from policytool.cli import check_command
+from policytool.numerics.check_results.checks import TensorFlowDevice
 from policytool.numerics.check_sides import UserFunction, file_or_function
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
@@ -219,3 +221,25 @@ def test_settings_that_the_user_names_set_a_metric(place: Path) -> None:
     assert found.code == 0, found.err
     assert re.search(r'^metric = "my_metrics:top_5"  # .*own\.toml$', found.out, re.MULTILINE)
     assert re.search(r"^max-drop = 0\.5  # .*own\.toml$", found.out, re.MULTILINE)
+
+
+def test_devices_are_listed_instead_of_a_check(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line each; a settings file that was found does not turn a check into a list."""
+    cpu = TensorFlowDevice(
+        name="cpu:0",
+        kind="cpu",
+        model="A processor",
+        compute_capability=None,
+        memory=2**30,
+        driver=None,
+        cuda=None,
+        cudnn=None,
+    )
+    monkeypatch.setattr(check_command, "devices", lambda _worker: (cpu,))
+    ended = run("check", "--device", "list")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("cpu:0")
+    (place / "policytool.toml").write_text('device = "list"\n', encoding="utf-8")
+    assert check("one/a.h5").code == 3

@@ -16,7 +16,6 @@ from policytool.cli.main import COMMANDS
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
-from policytool.migration.planning.options import LossScales, Optimizers, Outputs
 from policytool.numerics.tuning.results import Preference
 from policytool.rules import Device
 from policytool.rules.base import Severity
@@ -76,9 +75,6 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "values"),
     [
-        (MigrateArguments, "outputs", Outputs),
-        (MigrateArguments, "loss_scale", LossScales),
-        (MigrateArguments, "optimizer", Optimizers),
         (AuditArguments, "device", Device),
         (AuditCommandLine, "fail_on", (*Severity, NEVER)),
         (TuneArguments, "prefer", [value for value in Preference if value is not Preference.NONE]),
@@ -100,7 +96,7 @@ def test_choices_are_those_of_the_implementation(
         ("check", {"max_change": 0.0}, ("--max-change", "0"), "must be above 0"),
         ("check", {"to": "half"}, ("--to", "half"), "half"),
         ("check", {"set": {"a": "half"}}, ("--set", "a=half"), "half"),
-        ("check", {"outputs": "no"}, ("--outputs", "no"), "no"),
+        ("check", {"include": ["no"]}, ("--include", "no"), "no"),
         ("check", {"timeout": 0}, ("--timeout", "0"), "more than 0"),
         ("check", {"inputs": "s3://a/b"}, ("--inputs", "s3://a/b"), "is a URL"),
         ("tune", {}, (), "--to mixed_float16"),
@@ -148,9 +144,11 @@ def test_python_rejects_what_the_command_rejects(
         ({"seed": "1"}, "seed is '1'; expected int"),
         ({"seed": True}, "seed is True; expected int"),
         ({"seed": 1.5}, "seed is 1.5; expected int"),
-        ({"timing": 1}, "timing is 1; expected bool"),
+        ({"deterministic": 1}, "deterministic is 1; expected bool"),
         ({"to": 16}, "to is 16; expected a string"),
         ({"custom_objects": "mine"}, "custom_objects is the string 'mine'; expected a list"),
+        ({"include": "outputs"}, "include is 'outputs'; expected a list"),
+        ({"include": iter(["outputs"])}, "include is .*; expected a list"),
     ],
 )
 def test_python_rejects_other_types(options: dict[str, Any], words: str) -> None:
@@ -167,8 +165,8 @@ def test_an_unknown_keyword_is_an_error_of_types() -> None:
 
 def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
     """Both are what ``--set`` and ``--output-kind`` have."""
-    texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], dry_run=True)
-    assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, dry_run=True)
+    texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], preview=True)
+    assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, preview=True)
     assert texts.status == "planned"
 
 

@@ -275,7 +275,7 @@ def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
     """
     source = FIXTURES / "tf2.15/global_float32.h5"
     target = policytool.migrate(
-        source, to=policy, outputs="follow", output=tmp_path / "model.h5"
+        source, to=policy, include=["outputs"], output=tmp_path / "model.h5"
     ).output
     assert target is not None
     found = policytool.diff(source, target)

@@ -144,7 +144,7 @@ def test_a_diff_shows_and_writes_nothing() -> None:
     before = files()
     ended = run("audit", "--diff", "--report", "json=out.json")
     assert ended.code == 1
-    assert ended.out == run("migrate", "--diff", "--in-place", "a.h5").out
+    assert ended.out == run("migrate", "--preview", "--format", "diff", "--in-place", "a.h5").out
     assert "b.h5: PT101 would not be fixed (1 finding): it would change training" in ended.err
     assert '"outcome": "planned"' in Path("out.json").read_text(encoding="utf-8")
     Path("out.json").unlink()
@@ -355,8 +355,8 @@ def test_remedies_that_go_together_are_one() -> None:
         "a=float32",
         "--set",
         "b=float32",
-        "--loss-scale",
-        "keep",
+        "--keep",
+        "loss-scale",
     )
 
 

@@ -116,7 +116,7 @@ def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
 def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
     """What ``<(...)`` gives in a shell: a path of a pipe that has no other name."""
     plan = run(
-        "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--dry-run", "--format", "json"
+        "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--preview", "--format", "json"
     ).out.encode()
     reading, writing = os.pipe()
 

@@ -71,10 +71,10 @@ def test_brief_help_is_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (("inspekt",), "Unknown command 'inspekt'. Did you mean 'inspect'?"),
         (("inspect", "--fromat", "json"), "Unknown option '--fromat'. Did you mean '--format'?"),
-        (("rules", "PT1O1"), "Unknown rule 'PT1O1'. Did you mean 'PT101'?"),
+        (("explain", "PT1O1"), "Unknown topic 'PT1O1'. Did you mean 'PT101'?"),
         (
-            ("policies", "mixed_flaot16"),
-            "Unknown policy 'mixed_flaot16'. Did you mean 'mixed_float16'?",
+            ("explain", "mixed_flaot16"),
+            "Unknown topic 'mixed_flaot16'. Did you mean 'mixed_float16'?",
         ),
         (("audit", "--target", "keras4"), "Unknown target 'keras4'. Did you mean 'keras3'?"),
         (("inspect", "--limit", "layer=3"), "Unknown limit 'layer'. Did you mean 'layers'?"),

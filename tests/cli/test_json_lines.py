@@ -36,8 +36,8 @@ CALLS: Final = (
     ("audit",),
     ("audit", "--target", "keras3", "--fail-on", "error"),
     ("audit", "--no-models-ok"),
-    ("migrate", "--dry-run", "--to", "float32"),
-    ("migrate", "--check", "--target", "keras3"),
+    ("migrate", "--preview", "--to", "float32"),
+    ("migrate", "--preview", "--target", "keras3"),
 )
 FILES: Final[dict[str, Path | bytes]] = {
     "a.h5": MIXED_H5,
@@ -251,7 +251,7 @@ def test_baselines_and_suppressions_work_line_by_line(place: Path) -> None:
 def test_other_reports_are_written_too(place: Path) -> None:
     """As without lines."""
     for command in ("inspect", "audit", "migrate"):
-        call = (command, "models", *(("--dry-run",) if command == "migrate" else ()))
+        call = (command, "models", *(("--preview",) if command == "migrate" else ()))
         run(*call, "--format", "jsonl", "--report", "json=a.json")
         assert (place / "a.json").read_text(encoding="utf-8") == run(*call, "--format", "json").out
 
@@ -374,7 +374,7 @@ def test_merge_reads_a_list_of_paths_and_regular_files() -> None:
     paths, _ = shards(2, "inspect", "models")
     listed = "\n".join(map(str, paths)).encode()
     assert run("merge", "-", stdin=listed).out == whole.out
-    assert run("merge", "-0", "-", stdin=listed.replace(b"\n", b"\0")).out == whole.out
+    assert run("merge", "-", stdin=listed.replace(b"\n", b"\0")).out == whole.out
     assert run("merge").code == 2
     assert run("merge", "-").code == 2
     assert run("merge", "missing.jsonl").code == 3
@@ -483,7 +483,7 @@ def test_memory_does_not_grow_with_the_number_of_models(tmp_path: Path) -> None:
         for one in range(count):
             shutil.copy(OLD, directory / f"{one}.h5")
         call = [sys.executable, "-m", "policytool", "migrate", str(directory), "--to", "float32"]
-        call += ["--dry-run", "--format", "jsonl", "--jobs", "2", "-q"]
+        call += ["--preview", "--format", "jsonl", "--jobs", "2", "-q"]
         done = subprocess.run(
             [sys.executable, "-c", PEAK, *call],
             capture_output=True,

@@ -40,7 +40,7 @@ CALLS: Final[Mapping[tuple[str, ...], Sequence[Reporter[Any]]]] = {
     ("inspect", "models", "--only", "mixed", "--releases", "all"): REPORTERS,
     ("audit", "models", "--target", "keras3"): FINDING_REPORTERS,
     ("audit", "models", "--baseline", "known.json", "--show-suppressed"): FINDING_REPORTERS,
-    ("migrate", "models", "--to", "mixed_bfloat16", "--dry-run"): PLAN_REPORTERS,
+    ("migrate", "models", "--to", "mixed_bfloat16", "--preview"): PLAN_REPORTERS,
 }
 COPIES: Final = (200, 800)
 LAYERS: Final = 30
@@ -162,7 +162,7 @@ def peak(place: Path, *arguments: str) -> int:
             *("audit", "--select", "PT3", "--fail-on", "never"),
             *("--format", "sarif", "--report", "junit=a.xml"),
         ),
-        ("migrate", "--to", "mixed_float16", "--dry-run", "--format", "json"),
+        ("migrate", "--to", "mixed_float16", "--preview", "--format", "json"),
     ],
     ids=" ".join,
 )

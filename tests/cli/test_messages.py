@@ -91,7 +91,7 @@ def test_settings(text: str) -> None:
     assert ended.out == ""
 
 
-@pytest.mark.parametrize("key", ["to", "loss-scale", "outputs", "target"])
+@pytest.mark.parametrize("key", ["to", "keep", "include", "target"])
 def test_settings_of_migrate(key: str) -> None:
     """The same."""
     Path("policytool.toml").write_text(f"{key} = {TOML}\n", encoding="utf-8")

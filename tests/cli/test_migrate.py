@@ -14,7 +14,6 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
-from policytool.releases.targets import descriptions
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.helpers import small_models
@@ -60,7 +59,7 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
     policy.
     """
     before = model.read_bytes()
-    ended = run("migrate", "--to", "mixed_bfloat16", "--outputs", "follow")
+    ended = run("migrate", "--to", "mixed_bfloat16", "--include", "outputs")
     assert ended.code == 0, ended.err
     assert names(place) == {"model.h5", "model.mixed_bfloat16.h5"}
     assert model.read_bytes() == before
@@ -113,21 +112,21 @@ def test_no_model_is_exit_code_four(place: Path) -> None:
     assert not names(place)
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--diff", "--check"])
-def test_looking_writes_nothing(option: str, model: Path, place: Path) -> None:
-    """Only --check says with its exit code that something would change."""
+@pytest.mark.parametrize("format_", ["table", "diff", "json"])
+def test_a_preview_writes_nothing(format_: str, model: Path, place: Path) -> None:
+    """Its exit code says that something would change, whatever the format is."""
     before = (model.read_bytes(), model.stat().st_mtime_ns)
-    ended = run("migrate", model, option)
-    assert ended.code == (1 if option == "--check" else 0)
+    ended = run("migrate", model, "--preview", "--format", format_)
+    assert (ended.code, ended.err) == (1, "")
     assert names(place) == {"model.h5"}
     assert (model.read_bytes(), model.stat().st_mtime_ns) == before
 
 
 def test_a_file_that_needs_nothing_is_not_written(place: Path) -> None:
-    """Not to a name that was asked for, and not in place; --check is content."""
+    """Not to a name that was asked for, and not in place; a preview ends with 0."""
     path = copied(CURRENT, place / "model.h5")
     before = path.stat().st_mtime_ns
-    for options in (("-o", "out.h5"), ("--in-place",), ("--check",), ()):
+    for options in (("-o", "out.h5"), ("--in-place",), ("--preview",), ()):
         ended = run("migrate", path, *options)
         assert ended.code == 0
         assert "unchanged" in ended.out
@@ -274,8 +273,8 @@ def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
     ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
     assert names(place) == {"v1.2", "v1.2.mixed_bfloat16"}
-    assert run("migrate", "v1.2.mixed_bfloat16", "--to", "mixed_bfloat16", "--check").code == 0
-    assert run("migrate", ".", "--to", "mixed_bfloat16", "--check").code == 1
+    assert run("migrate", "v1.2.mixed_bfloat16", "--to", "mixed_bfloat16", "--preview").code == 0
+    assert run("migrate", ".", "--to", "mixed_bfloat16", "--preview").code == 1
     assert policytool.inspect("v1.2.mixed_bfloat16").layers[0].policy == "mixed_bfloat16"
 
 
@@ -320,7 +319,7 @@ def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
     """Parts of both files among its edits; carried out it writes what migrate would have."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model")
     (place / "plan.json").write_text(
-        run("migrate", "model", "--to", "float32", "--dry-run", "--format", "json").out,
+        run("migrate", "model", "--to", "float32", "--preview", "--format", "json").out,
         encoding="utf-8",
     )
     parts = {
@@ -333,7 +332,8 @@ def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
     assert run("migrate", "--plan", "plan.json").code == 0
     assert run("migrate", "model", "--to", "float32", "-o", "direct").code == 0
     assert held(place / "model.float32") == held(place / "direct")
-    assert run("migrate", "model", "--to", "float32", "--diff").out.count("+++") == len(parts)
+    diff = run("migrate", "model", "--to", "float32", "--preview", "--format", "diff").out
+    assert diff.count("+++") == len(parts)
 
 
 def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> None:
@@ -386,8 +386,8 @@ def test_wrong_calls_end_with_two(arguments: tuple[str, ...], model: Path, place
 
 
 def test_a_saved_plan_is_carried_out(model: Path, place: Path) -> None:
-    """What --dry-run --format json printed is done, and to that file alone."""
-    planned = run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json")
+    """What --preview --format json printed is done, and to that file alone."""
+    planned = run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json")
     (place / "plan.json").write_text(planned.out, encoding="utf-8")
     assert run("migrate", model, "--to", "mixed_bfloat16", "-o", "direct.h5").code == 0
     ended = run("migrate", "--plan", "plan.json")
@@ -395,12 +395,12 @@ def test_a_saved_plan_is_carried_out(model: Path, place: Path) -> None:
     direct, by_plan = (h5py.File(place / name) for name in ("direct.h5", "model.mixed_bfloat16.h5"))
     with direct, by_plan:
         assert dict(direct.attrs) == dict(by_plan.attrs)
-    assert run("migrate", "--plan", "plan.json", "--dry-run").code == 0
+    assert run("migrate", "--plan", "plan.json", "--preview").code == 1
 
 
 def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
     """The values that the plan found have to be there."""
-    planned = run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json")
+    planned = run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json")
     (place / "plan.json").write_text(planned.out, encoding="utf-8")
     shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.h5", model)
     ended = run("migrate", "--plan", "plan.json")
@@ -412,7 +412,7 @@ def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
 def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
     """A policy that no release knows, or a refusal without its reasons, is not carried out."""
     planned = json.loads(
-        run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out
+        run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
     )
     planned["plans"][0]["edits"][0]["after"] = "mixed_nonsense"
     (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
@@ -472,7 +472,7 @@ def test_a_plan_with_a_wrong_or_missing_value_is_told(
 ) -> None:
     """In one sentence, and nothing is written; an ellipsis stands for a key that is missing."""
     planned = json.loads(
-        run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out
+        run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
     )
     holder: Any = planned
     for step in place_[:-1]:
@@ -493,7 +493,7 @@ def test_a_plan_with_a_wrong_or_missing_value_is_told(
 def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> None:
     """The dtypes that are cast between are those of the documentation."""
     shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", place / "model.h5")
-    options = ("--to", "float16", "--outputs", "follow", "--dry-run", "--format", "json")
+    options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     planned = json.loads(run("migrate", "model.h5", *options).out)
     planned["plans"][0]["casts"][0]["after"] = dtype
     (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
@@ -512,7 +512,7 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
         kernel[0] = (1e-7, 1e-9)
         file["model_weights/dense_a/dense_a/kernel:0"][...] = kernel
     assert run("migrate", path, "--to", "float16", "-o", "small.h5", "--format", "json").code == 0
-    report = run("migrate", path, "--to", "float16", "--dry-run", "--format", "json").json["plans"][
+    report = run("migrate", path, "--to", "float16", "--preview", "--format", "json").json["plans"][
         0
     ]
     assert (
@@ -525,15 +525,17 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
         file["model_weights/dense_a/dense_a/kernel:0"][0, 0] = 70000.0
     refused = run("migrate", path, "--to", "float16", "-o", "large.h5")
     assert refused.code == 3
-    assert "--allow-overflow" in " ".join(refused.out.split())
+    assert "--allow overflow" in " ".join(refused.out.split())
     assert not (place / "large.h5").exists()
-    assert run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow-overflow").code == 0
+    assert (
+        run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow").code == 0
+    )
 
 
 def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
     """The result is a directory like it."""
     shutil.copytree(UNPACKED, place / "model.keras.d")
-    options = ("--to", "mixed_bfloat16", "--outputs", "follow")
+    options = ("--to", "mixed_bfloat16", "--include", "outputs")
     assert run("migrate", "model.keras.d", *options).code == 0
     assert names(place) == {"model.keras.d", "model.keras.mixed_bfloat16.d"}
     assert names(place / "model.keras.d") == names(place / "model.keras.mixed_bfloat16.d")
@@ -564,7 +566,7 @@ def test_python_api(model: Path, place: Path) -> None:
     assert done.status is Status.WRITTEN
     assert done.output == place / "model.mixed_bfloat16.h5"
     assert (
-        policytool.migrate(model, set={".*/dense_a": "float64"}, dry_run=True).status
+        policytool.migrate(model, set={".*/dense_a": "float64"}, preview=True).status
         is Status.PLANNED
     )
     with pytest.raises(ModelFileError):
@@ -574,29 +576,15 @@ def test_python_api(model: Path, place: Path) -> None:
 def test_python_api_converts(place: Path) -> None:
     """For a loader by any name that --target takes; what is refused is a value, with its reason."""
     path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
-    done = policytool.migrate(path, target="keras3", allow_weight_rewrite=True)
+    done = policytool.migrate(path, target="keras3", allow=["weight-rewrite"])
     assert (done.status, done.output) == (Status.WRITTEN, place / "rnn.keras3.keras")
     assert done.plan.conversion is not None
     refused = policytool.migrate(path, target="keras3", output=place / "other.keras")
     assert refused.status is Status.BLOCKED
-    assert "--allow-weight-rewrite" in refused.blockers[0].message
-    assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
+    assert "--allow weight-rewrite" in refused.blockers[0].message
+    assert policytool.migrate(path, target="tf2.10", preview=True).status is Status.UNCHANGED
     with pytest.raises(UsageError, match="unknown target"):
         policytool.migrate(path, target="tf3")
-
-
-def test_targets_are_listed(place: Path) -> None:
-    """
-    By name, releases between those that were tried too, and nothing is read or written; no settings
-    file decides it.
-    """
-    ended = run("migrate", "--list-targets")
-    assert (ended.code, ended.err) == (0, "")
-    assert [line.split()[0] for line in ended.out.splitlines()] == [
-        name for name, _ in descriptions()
-    ]
-    assert "list-targets" not in run("migrate", "--show-settings").out
-    assert names(place) == set()
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
@@ -605,8 +593,8 @@ def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
     sentence says.
     """
     copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
-    ended = run("migrate", "model.keras", "--target", "tf2.15", "--dry-run", "--format", "json")
-    assert ended.code == 0, ended.err
+    ended = run("migrate", "model.keras", "--target", "tf2.15", "--preview", "--format", "json")
+    assert ended.code == 1, ended.err
     (place / "plan.json").write_text(ended.out, encoding="utf-8")
     again = run("migrate", "--plan", "plan.json")
     assert again.code == 2
@@ -641,7 +629,7 @@ def test_the_mixed_fixture_is_the_one_this_file_means() -> None:
 
 def test_a_directory_that_is_named_is_created(model: Path, place: Path) -> None:
     """With its parents, once there is something to write into it; a plan creates none."""
-    assert run("migrate", model, "-o", "new/deep/", "--dry-run").code == 0
+    assert run("migrate", model, "-o", "new/deep/", "--preview").code == 1
     assert not (place / "new").exists()
     refused = run("migrate", model, "-o", "new/", "--target", "keras2.1")
     assert (refused.code, (place / "new").exists()) == (2, False)

@@ -152,16 +152,15 @@ DELAY: Final = (
         ("-v",),
         ("-q",),
         ("--to", "mixed_bfloat16"),
-        ("--to", "float16", "--outputs", "follow", "--loss-scale", "keep"),
+        ("--to", "float16", "--include", "outputs", "--keep", "loss-scale"),
         ("--target", "tf2.4"),
         ("--set", ".*=float32"),
         ("--in-place",),
         ("--in-place", "--no-backup"),
         ("-o", "out"),
         ("-o", "out.h5"),
-        ("--dry-run",),
-        ("--check",),
-        ("--diff",),
+        ("--preview",),
+        ("--preview", "--format", "diff"),
         ("--to", "float32", "--report", "diff=plan.diff", "--report", "json=plan.json"),
         ("--format", "json"),
         ("--format", "markdown", "--color", "always"),
@@ -232,15 +231,15 @@ def test_a_saved_plan_is_carried_out_by_processes(
     place = filled(tmp_path / "one")
     monkeypatch.chdir(place)
     (place / "plan.json").write_text(
-        run("migrate", ".", "--to", "float32", "--dry-run", "--format", "json").out,
+        run("migrate", ".", "--to", "float32", "--preview", "--format", "json").out,
         encoding="utf-8",
     )
     copied(MIXED_JSON, place / "m0.h5")
     said, shown, _ = both(
         tmp_path,
         monkeypatch,
-        ("migrate", "--plan", "plan.json", "--dry-run"),
-        ("migrate", "--plan", "plan.json", "--diff"),
+        ("migrate", "--plan", "plan.json", "--preview"),
+        ("migrate", "--plan", "plan.json", "--preview", "--format", "diff"),
         ("migrate", "--plan", "plan.json"),
     )
     assert "[plan-stale]" in said.err
@@ -480,7 +479,7 @@ def test_what_needs_tensorflow_stays_in_this_process(
     assert ended.code == 3
     assert ended.err.count("[no-python]") == 2
     (tmp_path / "plan.json").write_text(
-        run("migrate", "a", "b", *options, "--dry-run", "--format", "json", "--jobs", "2").out,
+        run("migrate", "a", "b", *options, "--preview", "--format", "json", "--jobs", "2").out,
         encoding="utf-8",
     )
     assert (

@@ -33,8 +33,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
             return Worker(interpreter, report)
 
         monkeypatch.setattr(migrate_command, "Worker", noted)
-        ended = run("migrate", MIXED_H5, "--dry-run", *arguments)
-        assert ended.code == 0, ended.err
+        ended = run("migrate", MIXED_H5, "--preview", *arguments)
+        assert ended.code == 1, ended.err
         return tuple(found)
 
     return interpreters
@@ -83,7 +83,7 @@ def test_settings_name_them_in_a_list(
 def test_one_for_each_side_at_most(arguments: tuple[str, ...]) -> None:
     """Twice the same side, or a side without an interpreter, is wrong usage."""
     ended = run(
-        "migrate", MIXED_H5, "--dry-run", *(part for one in arguments for part in ("--python", one))
+        "migrate", MIXED_H5, "--preview", *(part for one in arguments for part in ("--python", one))
     )
     assert ended.code == 2
     assert "interpreter" in ended.err

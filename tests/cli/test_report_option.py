@@ -68,9 +68,9 @@ def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
 @pytest.mark.parametrize("form", [reporter.name for reporter in PLAN_REPORTERS])
 def test_migrate_has_reports_in_files_too(form: str) -> None:
     """Each of its formats, the diff among them."""
-    shown = ["--diff"] if form == "diff" else ["--format", form]
-    assert run("migrate", "--dry-run", "--report", f"{form}=report", "a.h5").code == 0
-    assert Path("report").read_bytes().decode() == run("migrate", "--dry-run", *shown, "a.h5").out
+    assert run("migrate", "--preview", "--report", f"{form}=report", "a.h5").code == 1
+    shown = run("migrate", "--preview", "--format", form, "a.h5").out
+    assert Path("report").read_bytes().decode() == shown
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in DIFFERENCE_REPORTERS])
@@ -211,8 +211,8 @@ def test_files_are_utf8_whatever_stdout_is() -> None:
 
 
 def test_a_plan_in_a_file_can_be_carried_out() -> None:
-    """``--dry-run --report json=FILE`` saves what ``--plan`` reads."""
-    assert run("migrate", "--dry-run", "--report", "json=plan.json", "a.h5").code == 0
+    """``--preview --report json=FILE`` saves what ``--plan`` reads."""
+    assert run("migrate", "--preview", "--report", "json=plan.json", "a.h5").code == 1
     assert not Path("a.migrated.h5").exists()
     assert run("migrate", "--plan", "plan.json", "--report", "json=done.json").code == 0
     assert (
@@ -224,7 +224,7 @@ def test_findings_and_failures_keep_their_codes() -> None:
     """A report is written whatever the code is."""
     Path("empty.h5").write_bytes(b"")
     Path("d").mkdir()
-    assert run("migrate", "--check", "--report", "json=check.json", "a.h5").code == 1
+    assert run("migrate", "--preview", "--report", "json=check.json", "a.h5").code == 1
     assert run("inspect", "--report", "json=failed.json", "empty.h5").code == 3
     assert run("inspect", "--report", "json=none.json", "d").code == 4
     assert len(json.loads(Path("failed.json").read_text(encoding="utf-8"))["failures"]) == 1
@@ -392,7 +392,7 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
 
 def test_neither_a_plan_nor_an_output_is_replaced() -> None:
     """What a migration reads and writes is no place for its report."""
-    assert run("migrate", "--dry-run", "--report", "json=plan.json", "a.h5").code == 0
+    assert run("migrate", "--preview", "--report", "json=plan.json", "a.h5").code == 1
     assert refused("migrate", "--plan", "plan.json", "--report", "json=plan.json")[0] == 2
     assert refused("migrate", "a.h5", "-o", "b.h5", "--report", "json=b.h5")[0] == 2
 

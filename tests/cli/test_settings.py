@@ -208,11 +208,11 @@ def test_every_option_can_stand_in_a_file(text: str, line: str, project: Path) -
 
 
 def test_key_of_another_command_is_no_error(project: Path) -> None:
-    """One file serves every command: a key that only ``migrate`` has does not stop ``policies``."""
+    """One file serves every command: a key that only ``migrate`` has does not stop ``explain``."""
     (project / "policytool.toml").write_text(
-        'loss-scale = "keep"\nformat = "table"\n', encoding="utf-8"
+        'keep = ["loss-scale"]\nformat = "table"\n', encoding="utf-8"
     )
-    ended = run("policies")
+    ended = run("explain", "policies")
     assert (ended.code, ended.err) == (0, "")
 
 

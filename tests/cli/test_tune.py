@@ -78,7 +78,7 @@ def test_the_written_model_has_the_set() -> None:
 
 def test_the_same_search_has_the_same_result() -> None:
     """With the same seed and the same budget."""
-    found = [tune(RNN, *TIGHT, "--max-trials", "12", "--dry-run")[1] for _ in range(2)]
+    found = [tune(RNN, *TIGHT, "--max-trials", "12", "--preview")[1] for _ in range(2)]
     for one in found:
         del one["seconds"]
     assert found[0] == found[1]
@@ -86,14 +86,14 @@ def test_the_same_search_has_the_same_result() -> None:
 
 def test_nothing_has_to_stay_in_float32() -> None:
     """Two trials are enough, and layers with a rule are converted."""
-    ended, found = tune(CLASSIFIER, "--to", "float16", "--outputs", "follow", "--dry-run")
+    ended, found = tune(CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
     assert ended.code == 0, ended.err
     assert (found["kept"], len(found["trials"]), found["ending"]) == ([], 2, "minimal")
 
 
 def test_no_set_is_found_within_the_budget(place: Path) -> None:
     """Nothing is written, and the closest set is reported with its error."""
-    tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include-exceptions")
+    tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include", "exceptions")
     ended, found = tune(CLASSIFIER, *tight, "--max-trials", "2", "--set", ".*dense.*=bfloat16")
     assert ended.code == 1, ended.err
     assert found["best"] is None
@@ -121,7 +121,7 @@ def test_objectives(objective: tuple[str, ...], place: Path) -> None:
         "    return float(np.abs(labels - predictions).max())\n"
         "distance.higher_is_better = False\n"
     )
-    inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include-exceptions")
+    inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include", "exceptions")
     ended, found = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
     assert ended.code == 0, ended.err
     assert found["split"] == "batches"
@@ -161,7 +161,7 @@ def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
 
 def test_time_ends_a_search() -> None:
     """The best set by then counts."""
-    ended, found = tune(RNN, *TIGHT, "--time", "0.001", "--dry-run")
+    ended, found = tune(RNN, *TIGHT, "--time", "0.001", "--preview")
     assert ended.code == 0, ended.err
     assert found["ending"] == "time"
     assert len(found["kept"]) == len(found["layers"])

@@ -91,7 +91,7 @@ COMMANDS: Final = (
         ("check", "URL"),
         ("merge", "URL"),
     ),
-    *(("audit", "--report", "sarif=a.sarif", "--report", "junit=a.xml", "URL"), ("rules", "URL")),
+    *(("audit", "--report", "sarif=a.sarif", "--report", "junit=a.xml", "URL"), ("explain", "URL")),
     *(
         ("audit", "-", "LIST"),
         ("inspect", "-", "LIST"),

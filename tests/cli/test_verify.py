@@ -155,12 +155,11 @@ def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--check", "--diff"])
-def test_what_writes_nothing_compares_nothing(option: str, fake: Make) -> None:
+def test_a_preview_compares_nothing(fake: Make) -> None:
     """Nor does it look for libraries."""
     python = fake()
-    ended = converted(option, "--python", python.path)
-    assert ended.code == (1 if option == "--check" else 0)
+    ended = converted("--preview", "--python", python.path)
+    assert ended.code == 1
     assert python.log("script") == []
     assert "verified" not in ended.out
 

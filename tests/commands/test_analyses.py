@@ -64,7 +64,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         (("inspect", "--format", "json"), {**ONCE, "judged": 1}),
         (("audit", "--ignore", "PT5"), {**ONCE, "judged": 1, "searched for code": 1}),
         (("audit", "--select", "PT3"), {**ONCE, "judged": 1}),
-        (("migrate", "--dry-run", "--to", "float32"), {**ONCE, "judged": 2}),
+        (("migrate", "--preview", "--to", "float32"), {**ONCE, "judged": 2}),
     ],
     ids=" ".join,
 )
@@ -90,7 +90,7 @@ def test_diff_judges_nothing(model: Path, counts: Counter[str]) -> None:
         (("audit",), 3),
         (("audit", *TARGETS), 4),
         (("audit", "--ignore", "PT5,PT104", *TARGETS), 2),
-        (("migrate", "--dry-run", *TARGETS[2:]), 2),
+        (("migrate", "--preview", *TARGETS[2:]), 2),
     ],
     ids=str,
 )

@@ -36,8 +36,8 @@ COMMANDS: Final = {
     "inspect": ("inspect",),
     "audit": ("audit",),
     "audit --target": ("audit", "--target", "keras3"),
-    "migrate": ("migrate", "--dry-run"),
-    "migrate --target": ("migrate", "--dry-run", "--target", "keras3"),
+    "migrate": ("migrate", "--preview"),
+    "migrate --target": ("migrate", "--preview", "--target", "keras3"),
 }
 
 

@@ -74,7 +74,7 @@ def files(path: Path) -> dict[str, bytes]:
         ("tf2.3/exp_mf16_fixed128.h5", ("--to", "mixed_bfloat16")),
         ("tf2.3/exp_mf16_fixed128.h5", ("--to", "float64")),
         ("tf2.15/global_mixed_float16", ("--to", "mixed_bfloat16")),
-        ("keras3.15/unpacked.keras.d", ("--to", "mixed_bfloat16", "--outputs", "follow")),
+        ("keras3.15/unpacked.keras.d", ("--to", "mixed_bfloat16", "--include", "outputs")),
         ("keras3.15/global_mixed_float16.json", ("--to", "float32")),
         ("tfjs4.22/global_mixed_float16/model.json", ("--to", "float32")),
     ],
@@ -128,7 +128,12 @@ def test_a_tensorflow_js_model_shares_the_shards_beside_it(bucket: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--dry-run",), ("--check",), ("--diff",), ("--target", "keras3.15", "--dry-run")]
+    "options",
+    [
+        ("--preview",),
+        ("--preview", "--format", "diff"),
+        ("--target", "keras3.15", "--preview"),
+    ],
 )
 def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None:
     """Nothing is copied or written for it."""
@@ -143,7 +148,7 @@ def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None
 def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
     """As that of the local file."""
     url = put(bucket, MODEL, "model.h5")
-    options = ("--to", "float16", "--outputs", "follow", "--dry-run", "--format", "json")
+    options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
     assert remote["plans"][0]["casts"]
     assert remote["plans"][0]["casts"] == local["plans"][0]["casts"]
@@ -410,7 +415,7 @@ def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) 
     """Its URL is in the plan."""
     url = put(bucket, MODEL, "model.h5")
     plan = tmp_path / "plan.json"
-    plan.write_text(run("migrate", url, "--dry-run", "--format", "json").out)
+    plan.write_text(run("migrate", url, "--preview", "--format", "json").out)
     assert run("migrate", "--plan", plan).code == 0
     local = tmp_path / "local.h5"
     run("migrate", MODEL, "-o", local)

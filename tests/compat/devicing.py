@@ -112,9 +112,7 @@ def logical(count: int) -> dict[str, Any]:
         "other": refusal(lambda: devices.configure(tf, {"logical": count + 1})),
         "ran": runtime("devices").side_by_side(names, prepare, measure),
         "failed": refusal(
-            lambda: runtime("devices").side_by_side(
-                names, lambda device: device, fail
-            )
+            lambda: runtime("devices").side_by_side(names, lambda device: device, fail)
         ),
         "ended": ended,
         "soft": tf.config.get_soft_device_placement(),

@@ -124,14 +124,14 @@ def _there_and_back(source: Path, library: str, folder: Path) -> tuple[Path, Pat
     back = folder / f"{source.name}.back{source.suffix}"
     try:
         done = policytool.migrate(
-            source, target=OTHER[library], allow_weight_rewrite=True, output=there
+            source, target=OTHER[library], allow=["weight-rewrite"], output=there
         )
     except ModelFileError:
         return None
     if done.status is not Status.WRITTEN:
         assert done.plan.refusals, source
         return None
-    again = policytool.migrate(there, target=library, allow_weight_rewrite=True, output=back)
+    again = policytool.migrate(there, target=library, allow=["weight-rewrite"], output=back)
     unreadable = {refusal.code for refusal in again.plan.refusals} == {
         "h5-operations"
     }  # the source is an HDF5 file that its own library does not read

@@ -31,7 +31,7 @@ A SavedModel whose metadata stands in one file; that of :data:`MIXED_SAVEDMODEL`
 """
 
 _TO: Final = ("--to", "float32")
-_FOLLOW: Final = ("--outputs", "follow")
+_FOLLOW: Final = ("--include", "outputs")
 _CASTS: Final = ("--to", "float16", *_FOLLOW)
 _FIXABLE: Final = {"model.h5": FIXED_SCALE_H5}
 _H5: Final = {"model.h5": MIXED_H5}
@@ -291,14 +291,15 @@ PATHS: Final = (
         report="report.json",
     ),
     _migrate(
-        "migrate --dry-run --report (a plan)",
+        "migrate --preview --report (a plan)",
         _H5,
         *_TO,
-        "--dry-run",
+        "--preview",
         "--report",
         "json=@plan.json",
         separate=True,
         report="plan.json",
+        code=1,
     ),
     WritePath(
         name="inspect --report",

@@ -229,7 +229,7 @@ def test_a_fork_waits_when_strace_is_attached(
 
     monkeypatch.setattr(runs.Server, "_attached", looking)
     for _ in range(20):
-        assert servers[1].run(("policies",), trace=["close"]).code == 0
+        assert servers[1].run(("explain", "policies"), trace=["close"]).code == 0
     assert set(seen) == {Path(os.devnull)}
 
 
@@ -255,7 +255,7 @@ def test_a_full_disk_below_stdout_is_no_bug() -> None:
         pytest.skip("no /dev/full here")
     with full.open("wb") as stdout:
         done = subprocess.run(
-            [sys.executable, "-m", "policytool", "policies"],
+            [sys.executable, "-m", "policytool", "explain", "policies"],
             stdout=stdout,
             stderr=subprocess.PIPE,
             check=False,

@@ -96,7 +96,7 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("migrate", "--to", "mixed_bfloat16", "--dry-run"),
+        ("migrate", "--to", "mixed_bfloat16", "--preview"),
         ("migrate", "--target", "keras3"),
         ("migrate", "--target", "tf2.15", "--verify", "--trust"),
         ("check", "--to", "mixed_bfloat16", "--trust"),

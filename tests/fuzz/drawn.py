@@ -41,9 +41,9 @@ COMMANDS: Final = st.one_of(
         st.sampled_from(("table", "json", "sarif")),
         st.sampled_from(LOADERS),
     ),
-    st.builds(lambda to: ("migrate", "--dry-run", "--to", to), st.sampled_from(sorted(RETARGETS))),
+    st.builds(lambda to: ("migrate", "--preview", "--to", to), st.sampled_from(sorted(RETARGETS))),
     st.builds(
-        lambda loader: ("migrate", "--dry-run", "--target", loader), st.sampled_from(LOADERS)
+        lambda loader: ("migrate", "--preview", "--target", loader), st.sampled_from(LOADERS)
     ),
     st.just(("diff", str(MIXED_JSON))),
 )

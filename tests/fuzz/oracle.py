@@ -53,7 +53,7 @@ def judged(ended: Ended, arguments: Sequence[str | Path], *, usage: bool = False
         not line.startswith(("error: ", "warning: ", "note: ")) for line in lines
     ):
         raise BrokenError(f"a line on stderr that is no sentence of the tool's: {shown}")
-    if "json" in arguments and "--diff" not in arguments and ended.out:
+    if "json" in arguments and ended.out:
         _check_json(ended.out, shown)
     if ended.code == 3:
         return _reason(ended, lines, shown)

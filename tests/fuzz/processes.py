@@ -99,8 +99,9 @@ def arguments(rng: Random, path: Path, other: Path) -> tuple[str, ...]:
                         path,
                         "--to",
                         to,
-                        "--include-exceptions",
-                        "--dry-run",
+                        "--include",
+                        "exceptions",
+                        "--preview",
                         "--format",
                         "json",
                     ),
@@ -112,7 +113,7 @@ def arguments(rng: Random, path: Path, other: Path) -> tuple[str, ...]:
                         "-o",
                         path.with_name("out.keras" if target.startswith("keras3") else "out.h5"),
                     ),
-                    ("migrate", path, "--target", target, "--dry-run"),
+                    ("migrate", path, "--target", target, "--preview"),
                     ("diff", path, other),
                     ("diff", other, path, "--format", "json"),
                 )
@@ -399,7 +400,7 @@ def _import_all() -> None:
     """Import what commands import when they need it, so that copies of this process have it."""
     run("inspect", FIXTURES / "tf2.3/global_mixed_float16.h5")
     run("audit", FIXTURES / "tf2.5/global_mixed_float16", "--weights")
-    run("migrate", FIXTURES / "tf2.3/global_mixed_float16.h5", "--target", "keras3", "--dry-run")
+    run("migrate", FIXTURES / "tf2.3/global_mixed_float16.h5", "--target", "keras3", "--preview")
     run(
         "diff",
         FIXTURES / "tf2.3/global_mixed_float16.json",

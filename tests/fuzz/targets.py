@@ -267,10 +267,13 @@ def _arguments(number: int, path: Path, other: Path | None) -> tuple[str | Path,
         more = _pick(
             (
                 (),
-                ("--include-exceptions",),
-                ("--loss-scale", "keep"),
-                ("--outputs", "follow"),
-                ("--optimizer", "keep"),
+                (
+                    "--include",
+                    "exceptions",
+                ),
+                ("--keep", "loss-scale"),
+                ("--include", "outputs"),
+                ("--keep", "optimizer"),
             ),
             number // 6,
         )
@@ -279,23 +282,23 @@ def _arguments(number: int, path: Path, other: Path | None) -> tuple[str | Path,
             path,
             "--to",
             to,
-            _pick(("--dry-run", "--diff", "--check"), number // 30),
+            "--preview",
             *more,
             "--format",
-            "json",
+            _pick(("json", "diff"), number // 30),
         )
     if kind < 10 and other is not None:
         return ("diff", path, other, "--format", _pick(("table", "markdown", "json"), number))
     if kind < 11:
-        return ("migrate", path, _pick(("--dry-run", "--diff", "--check"), number))
+        return ("migrate", path, "--preview", "--format", _pick(("table", "diff"), number))
     return (
         "migrate",
         path,
         "--target",
         _pick(LOADERS, number),
-        _pick(("--dry-run", "--dry-run", "--diff"), number // len(LOADERS)),
+        "--preview",
         "--format",
-        "json",
+        _pick(("json", "json", "diff"), number // len(LOADERS)),
     )
 
 
@@ -319,7 +322,7 @@ def _commanded(path: Path, data: bytes, other: Path | None = None) -> str:
             else _CONVERTED.get(path.suffix, path.suffix)
         )
     )
-    kept = tuple(one for one in arguments if one not in {"--dry-run", "--diff", "--check"})
+    kept = tuple(one for one in arguments if one != "--preview")
     before = _state(path.parent)
     try:
         ended = oracle.command(*kept, "-o", output)
@@ -414,7 +417,7 @@ def _h5(data: bytes, directory: Path) -> str:
         *(
             ("audit", path, "--weights")
             if number % 16
-            else ("migrate", path, "--to", "float16", "--dry-run")
+            else ("migrate", path, "--to", "float16", "--preview")
         )
     )
 
@@ -576,7 +579,7 @@ def _settings(data: bytes, directory: Path) -> str:
         (
             ("inspect",),
             ("audit",),
-            ("migrate", "--dry-run"),
+            ("migrate", "--preview"),
             ("inspect", "--show-settings"),
             ("audit", "--show-settings"),
         ),
@@ -597,7 +600,7 @@ def _found_settings(data: bytes, directory: Path) -> str:
     (directory / "policytool.toml").write_bytes(data)
     number = _checksum(data)
     model = found_settings.write_model(directory / "model.json", _pick((3, 60, 2_000), number))
-    command = _pick((("inspect",), ("audit",), ("migrate", "--dry-run")), number // 3)
+    command = _pick((("inspect",), ("audit",), ("migrate", "--preview")), number // 3)
     os.chdir(directory)
     try:
         return oracle.command(*command, model, usage=True)
@@ -636,7 +639,7 @@ _SETTINGS: Final = [
     ),
     *(
         'set = ["a=float32"]',
-        'loss-scale = "keep"',
+        'keep = ["loss-scale"]',
         'outputs = "follow"',
         'optimizer = "keep"',
         'baseline = "b.json"',
@@ -657,7 +660,7 @@ _SETTINGS: Final = [
     *(
         "overwrite = true",
         "backup = false",
-        "dry-run = true",
+        "preview = true",
         "check = true",
         'write-baseline = "b.json"',
         "fix = true",
@@ -701,7 +704,7 @@ def _plan(data: bytes, directory: Path) -> str:
         FIXTURES / "tf2.3/exp_mf16_fixed128.h5",
         "--plan",
         path,
-        "--dry-run",
+        "--preview",
         "--format",
         "json",
         usage=True,
@@ -711,7 +714,7 @@ def _plan(data: bytes, directory: Path) -> str:
 def _plan_seeds() -> list[bytes]:
     model = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
     return [
-        run("migrate", model, "--to", to, "--dry-run", "--format", "json").out.encode()
+        run("migrate", model, "--to", to, "--preview", "--format", "json").out.encode()
         for to in ("float32", "float16", "mixed_bfloat16")
     ]
 

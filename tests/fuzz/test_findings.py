@@ -76,12 +76,12 @@ def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> No
         encoding="utf-8",
     )
     for arguments in (
-        ("migrate", path, "--dry-run"),
-        ("migrate", path, "--target", "tf2.4", "--dry-run"),
+        ("migrate", path, "--preview"),
+        ("migrate", path, "--target", "tf2.4", "--preview"),
         ("audit", path, "--target", "tf2.4"),
     ):
         assert oracle.command(*arguments)
-    assert "it uses the dtype of its first input" in run("migrate", path, "--dry-run").out
+    assert "it uses the dtype of its first input" in run("migrate", path, "--preview").out
 
 
 @pytest.mark.parametrize("mode", ["int8_from_float32", "int8_from_int8", "gptq/4/128_from_float32"])
@@ -166,7 +166,7 @@ def test_archives_with_damaged_fields_are_truncated_ones(name: str, tmp_path: Pa
 
 
 def _plan(change: Callable[[dict[str, Any]], Any]) -> bytes:
-    plan = run("migrate", FIXED_SCALE_H5, "--dry-run", "--format", "json").json
+    plan = run("migrate", FIXED_SCALE_H5, "--preview", "--format", "json").json
     change(plan)
     return json.dumps(plan).encode()
 
@@ -185,7 +185,7 @@ def test_plans_of_anything_but_objects_are_told(name: str, tmp_path: Path) -> No
     path = tmp_path / "plan.json"
     path.write_bytes(PLANS[name]())
     assert (
-        oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", usage=True)
+        oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--preview", usage=True)
         == "usage"
     )
 
@@ -208,9 +208,9 @@ def test_plans_with_nan_are_reported_as_json(tmp_path: Path) -> None:
     path.write_bytes(_plan(change))
     assert (
         oracle.command(
-            "migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", "--format", "json", usage=True
+            "migrate", FIXED_SCALE_H5, "--plan", path, "--preview", "--format", "json", usage=True
         )
-        == "read"
+        == "findings"
     )
 
 
@@ -230,7 +230,7 @@ SETTINGS: Final = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(
-    "command", [("inspect",), ("audit",), ("migrate", "--dry-run")], ids=lambda command: command[0]
+    "command", [("inspect",), ("audit",), ("migrate", "--preview")], ids=lambda command: command[0]
 )
 def test_settings_that_no_option_takes_are_wrong_usage(
     name: str, command: tuple[str, ...], tmp_path: Path
@@ -310,7 +310,7 @@ def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
     )
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
-    ended = run("migrate", path, "--target", "tf2.15", "--dry-run")
+    ended = run("migrate", path, "--target", "tf2.15", "--preview")
     assert ended.code == 3
     assert "never is an operation that is never called" in " ".join(ended.out.split())
 
@@ -379,7 +379,7 @@ def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path
         json.dumps(convertible_models.keras2(convertible_models.input2("x", 3, 4), lstm)),
         encoding="utf-8",
     )
-    assert oracle.command("migrate", path, "--target", "keras3", "--dry-run") != "read"
+    assert oracle.command("migrate", path, "--target", "keras3", "--preview") != "read"
 
 
 def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None
     )
     (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
     for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
-        assert oracle.command("migrate", path, *arguments, "--dry-run") == "not-migratable"
+        assert oracle.command("migrate", path, *arguments, "--preview") == "not-migratable"
 
 
 def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     for target in ("keras3.0", "tf2.15"):
-        assert oracle.command("migrate", path, "--target", target, "--dry-run")
+        assert oracle.command("migrate", path, "--target", target, "--preview")
 
 
 def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "inspect": ("inspect",),
     "audit": ("audit", "--target", "keras3"),
-    "migrate to keras3": ("migrate", "--target", "keras3", "--dry-run"),
-    "migrate to tf_keras": ("migrate", "--target", "tf_keras", "--dry-run"),
+    "migrate to keras3": ("migrate", "--target", "keras3", "--preview"),
+    "migrate to tf_keras": ("migrate", "--target", "tf_keras", "--preview"),
     "diff": ("diff",),
     "html": ("audit", "--format", "html"),
 }

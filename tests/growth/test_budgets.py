@@ -78,7 +78,7 @@ REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
 FUNCTIONS: Final[dict[str, Callable[[Path], object]]] = {
     "inspect": policytool.inspect,
     "audit": policytool.audit,
-    "migrate": lambda path: policytool.migrate(path, to="mixed_float16", dry_run=True),
+    "migrate": lambda path: policytool.migrate(path, to="mixed_float16", preview=True),
     "diff": lambda path: policytool.diff(path, path),
     "check": lambda path: policytool.check(path, to="mixed_float16", python="/nonexistent"),
     "tune": lambda path: policytool.tune(path, to="mixed_float16", python="/nonexistent"),
@@ -181,8 +181,8 @@ def test_chains_of_layers_without_casts_are_widened_in_one_round(tmp_path: Path)
         path.write_text(json.dumps(write.root(write.input(), *layers)), encoding="utf-8")
         options = ("--to", "mixed_float16", "--set", f".*{names[-1]}=float32")
         with budgets() as opened:
-            ended = run("migrate", path, *options, "--dry-run")
-        assert ended.code == Exit.CLEAN, ended.err
+            ended = run("migrate", path, *options, "--preview")
+        assert ended.code == Exit.FINDINGS, ended.err
         assert "does not cast its inputs" in " ".join(ended.out.split())
         spent.append(sum(one.counts["dtypes"] for one in opened))
     assert spent[2] - spent[1] <= 2.5 * (spent[1] - spent[0]), spent

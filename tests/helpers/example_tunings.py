@@ -215,7 +215,7 @@ def _planned() -> Tunings:
     return Tunings(
         tuning=tuning(is_minimum=False),
         migration=replace(migration(), target=target),
-        arguments=("tune", MODEL, "--to", POLICY, "--dry-run"),
+        arguments=("tune", MODEL, "--to", POLICY, "--preview"),
     )
 
 

@@ -59,9 +59,9 @@ def audited(config: Any, path: Path) -> None:
     path.write_text(json.dumps(config), encoding="utf-8")
     try:
         policytool.audit(path, target=["keras3", "tf2.2"], device="cpu", weights=True)
-        policytool.migrate(path, dry_run=True)
-        policytool.migrate(path, target="keras3.3", dry_run=True)
-        policytool.migrate(path, target="tf_keras", dry_run=True)
+        policytool.migrate(path, preview=True)
+        policytool.migrate(path, target="keras3.3", preview=True)
+        policytool.migrate(path, target="tf_keras", preview=True)
     except ModelFileError:
         return
 

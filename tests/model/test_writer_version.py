@@ -26,7 +26,7 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
     """Bare names of policies and keys that are left out are read by the target."""
     source = FIXTURES / name
     output = tmp_path / f"written{'.json' if source.suffix == '.json' else '.h5'}"
-    done = policytool.migrate(source, target=target, allow_weight_rewrite=True, output=output)
+    done = policytool.migrate(source, target=target, allow=["weight-rewrite"], output=output)
     assert not done.plan.refusals
     if output.exists():
         found = policytool.inspect(str(output)).observations

@@ -82,8 +82,8 @@ JUDGED: Final = (
     "options",
     [
         ("--to", "mixed_bfloat16"),
-        ("--to", "mixed_float16", "--outputs", "follow"),
-        ("--to", "mixed_bfloat16", "--include-exceptions"),
+        ("--to", "mixed_float16", "--include", "outputs"),
+        ("--to", "mixed_bfloat16", "--include", "exceptions"),
         ("--to", "mixed_float16", "--set", ".*=mixed_bfloat16"),
     ],
     ids=" ".join,

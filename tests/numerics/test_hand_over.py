@@ -321,7 +321,7 @@ def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return found
 
 
-FOLLOW: Final = ("--outputs", "follow")
+FOLLOW: Final = ("--include", "outputs")
 """The unpacked model has no other layers than those that make its output."""
 
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
@@ -389,7 +389,7 @@ def test_every_path_to_a_model_in_a_job_is_private(
 @THOROUGH
 def test_every_path_of_a_saved_plan_is_private(recorded: Recorded, place: Path) -> None:
     """Plans are carried out by the same steps."""
-    plan = run("migrate", "h5.keras", "--to", "bfloat16", "--dry-run", "--format", "json")
+    plan = run("migrate", "h5.keras", "--to", "bfloat16", "--preview", "--format", "json")
     (place / "plan.json").write_text(plan.out, encoding="utf-8")
     ended = run("migrate", "--plan", "plan.json", "--verify")
     assert [job["job"] for job in recorded.jobs] == ["predict"] * 2, ended

@@ -467,7 +467,7 @@ def test_the_command_says_it_all(
     child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit
+    The JSON is of the schema; --plan carries out what --preview planned; a missed tolerance is exit
     code 1.
     """
     schema = json.loads(
@@ -478,8 +478,8 @@ def test_the_command_says_it_all(
         "policytool.commands.tensorflow.Interpreter",
         lambda **_: Interpreter(script=model.parent.parent / "fake.py"),
     )
-    planned = run("migrate", model, "--retrace", "--dry-run", "--format", "json")
-    assert planned.code == 0
+    planned = run("migrate", model, "--retrace", "--preview", "--format", "json")
+    assert planned.code == 1
     assert planned.json["plans"][0]["retrace"] is True
     saved = model.parent.parent / "plan.json"
     saved.write_text(planned.out, encoding="utf-8")
@@ -524,8 +524,8 @@ def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> Non
         "policytool.support.processes.child.subprocess.Popen",
         lambda *_, **__: pytest.fail("a process was started"),
     )
-    assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--dry-run").code == 0
-    assert run("migrate", SAVED, "--retrace", "--verify", "--dry-run").code == 0
+    assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--preview").code == 1
+    assert run("migrate", SAVED, "--retrace", "--verify", "--preview").code == 1
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def commands(version: str) -> Iterator[Command]:
         (("audit", hdf5, "--format", "sarif"), 1, audit_problem),
         (("migrate", hdf5, "-o", _OUTPUT), 0, lambda _: None),
         (("inspect", _OUTPUT, "--format", "table"), 0, table_problem),
-        (("rules", "PT101"), 0, lambda text: None if "PT101" in text else "no PT101"),
+        (("explain", "PT101"), 0, lambda text: None if "PT101" in text else "no PT101"),
     ):
         yield Command(arguments=arguments, code=code, problem=problem)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import policytool
 from policytool.commands.migrate import Status
@@ -178,11 +178,10 @@ def _convert_to(case: Case, source: Path, target: str, outputs: Sequence[Path]) 
 
 def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None:
     """Return the file that a conversion writes; None if it ends the case."""
-    for allow in (False, True):
+    for is_allowed in (False, True):
         try:
-            done = policytool.migrate(
-                source, target=target, allow_weight_rewrite=allow, output=output
-            )
+            allow: tuple[Literal["weight-rewrite"], ...] = ("weight-rewrite",) if is_allowed else ()
+            done = policytool.migrate(source, target=target, allow=allow, output=output)
         except ModelFileError as error:
             case.end(f"refused: {error.code}", str(error))
             return None
@@ -191,7 +190,7 @@ def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None
             return None
         if done.status is Status.WRITTEN:
             case.notes |= {note.code for note in done.plan.notes}
-            case.rewritten |= allow
+            case.rewritten |= is_allowed
             return output
         codes = [refusal.code for refusal in done.plan.refusals]
         if codes != [WEIGHT_REWRITE] * len(codes) or not codes:

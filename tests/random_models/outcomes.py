@@ -45,7 +45,7 @@ class Outcome:
 
     reason: str = ""
     rewritten: bool = False
-    """Whether it is written with ``--allow-weight-rewrite`` only."""
+    """Whether it is written with ``--allow weight-rewrite`` only."""
 
     own: str = ""
     """Why the model's own library does not load the file as it was."""

@@ -29,7 +29,7 @@ def lines(library: str, target: str, outcomes: Sequence[Outcome]) -> Iterator[st
     rewritten = sum(one.word in GOOD and one.rewritten for one in built)
     yield (
         f"converted {good} of {len(built)} ({100 * good / max(1, len(built)):.1f} %), "
-        f"{rewritten} of them with --allow-weight-rewrite"
+        f"{rewritten} of them with --allow weight-rewrite"
     )
     refusals = Counter(one.word for one in outcomes if one.word.startswith("refused"))
     for word, count in refusals.most_common():

@@ -353,7 +353,7 @@ def test_a_planned_model_has_the_command_that_writes_it() -> None:
 @pytest.mark.parametrize("written", [("--report", "json=t.json"), ("--report=json=t.json",)])
 def test_a_saved_report_is_the_shorter_command(written: tuple[str, ...]) -> None:
     """The JSON report contains the plan."""
-    arguments = ("tune", MODEL, "--dry-run", "--report", "html=t.html", *written)
+    arguments = ("tune", MODEL, "--preview", "--report", "html=t.html", *written)
     found = Tunings(tuning=tuning(), migration=migration(), arguments=arguments)
     assert command(found) == ["policytool", "migrate", "--plan", "t.json"]
 
@@ -516,8 +516,8 @@ def test_the_command_has_every_option_of_the_search() -> None:
         to="mixed_bfloat16", include_exceptions=True, outputs=Outputs.FOLLOW, retrace=True
     )
     assert command(Tunings(tuning=tuning(options=asked))) == [
-        *("policytool", "migrate", MODEL, "--to", "mixed_bfloat16", "--include-exceptions"),
-        *("--outputs", "follow", "--retrace"),
+        *("policytool", "migrate", MODEL, "--to", "mixed_bfloat16", "--include", "exceptions"),
+        *("--include", "outputs", "--retrace"),
     ]
 
 

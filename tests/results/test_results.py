@@ -45,8 +45,8 @@ def passing_check() -> policytool.Check:
 RESULTS: Final[dict[str, Callable[[], Result]]] = {
     "Model": lambda: policytool.inspect(FIXTURES / MODEL),
     "Audit": lambda: policytool.audit(FIXTURES / MODEL),
-    "Migration": lambda: policytool.migrate(FIXTURES / MODEL, dry_run=True),
-    "Conversion": lambda: policytool.migrate(FIXTURES / MODEL, target="keras3", dry_run=True),
+    "Migration": lambda: policytool.migrate(FIXTURES / MODEL, preview=True),
+    "Conversion": lambda: policytool.migrate(FIXTURES / MODEL, target="keras3", preview=True),
     "Comparison": lambda: policytool.diff(OLD, NEW),
     "Check": passing_check,
 }
@@ -54,8 +54,8 @@ RESULTS: Final[dict[str, Callable[[], Result]]] = {
 COMMANDS: Final = {
     "Model": ("inspect", FIXTURES / MODEL),
     "Audit": ("audit", FIXTURES / MODEL),
-    "Migration": ("migrate", FIXTURES / MODEL, "--dry-run"),
-    "Conversion": ("migrate", FIXTURES / MODEL, "--target", "keras3", "--dry-run"),
+    "Migration": ("migrate", FIXTURES / MODEL, "--preview"),
+    "Conversion": ("migrate", FIXTURES / MODEL, "--target", "keras3", "--preview"),
     "Comparison": ("diff", OLD, NEW),
 }
 """The command of each result, where it runs without TensorFlow."""
@@ -118,8 +118,8 @@ def test_no_name_adds_lines_or_controls(hostile: Path) -> None:
     results = (
         policytool.inspect(hostile),
         audit,
-        policytool.migrate(hostile, to="float32", dry_run=True),
-        policytool.migrate(hostile, target="keras3", dry_run=True),
+        policytool.migrate(hostile, to="float32", preview=True),
+        policytool.migrate(hostile, target="keras3", preview=True),
         policytool.diff(hostile, MIXED_H5),
         policytool.diff(hostile, hostile),
     )
@@ -136,7 +136,7 @@ def test_no_name_adds_lines_or_controls(hostile: Path) -> None:
 @pytest.mark.parametrize("path", [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, OLD, NEW], ids=str)
 def test_lines_are_short(path: Path) -> None:
     """At most 200 characters."""
-    results = (policytool.inspect(path), policytool.migrate(path, to="float16", dry_run=True))
+    results = (policytool.inspect(path), policytool.migrate(path, to="float16", preview=True))
     assert all(len(repr(result)) <= 200 for result in results)
 
 
@@ -263,17 +263,17 @@ def test_frames_have_a_row_for_each_finding() -> None:
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_changed_layer() -> None:
     """Of edits, casts and conversions; the optimizer has a row as well."""
-    (layer, optimizer) = frame(policytool.migrate(FIXTURES / MODEL, dry_run=True)).rows
+    (layer, optimizer) = frame(policytool.migrate(FIXTURES / MODEL, preview=True)).rows
     assert (layer["path"], layer["after"], layer["edits"]) == ("mlp/dense_a", "mixed_float16", 1)
     assert layer["before"] == "Policy mixed_float16, loss scale fixed 128"
     assert optimizer["path"] == "optimizer"
-    cast = frame(policytool.migrate(MIXED_H5, to="float16", outputs="follow", dry_run=True))
+    cast = frame(policytool.migrate(MIXED_H5, to="float16", include=["outputs"], preview=True))
     assert [row["casts"] for row in cast.rows if row["path"] == "mlp/dense_a"] == [2]
     assert len({row["path"] for row in cast.rows}) == len(cast.rows)
-    converted = policytool.migrate(FIXTURES / MODEL, target="keras3", dry_run=True)
+    converted = policytool.migrate(FIXTURES / MODEL, target="keras3", preview=True)
     (change,) = frame(converted).rows
     assert change["reason"] == "batch_input_shape becomes batch_shape"
-    unchanged = policytool.migrate(MIXED_KERAS, dry_run=True)
+    unchanged = policytool.migrate(MIXED_KERAS, preview=True)
     assert frame(unchanged).rows == []
 
 
@@ -284,7 +284,7 @@ def test_frames_have_a_row_for_each_difference(tmp_path: Path) -> None:
     found = frame(policytool.diff(OLD, NEW))
     assert {(row["section"], row["aspect"]) for row in found.rows} >= {("layer", "variable")}
     output = policytool.migrate(
-        MIXED_H5, to="float16", outputs="follow", output=tmp_path / "b.h5"
+        MIXED_H5, to="float16", include=["outputs"], output=tmp_path / "b.h5"
     ).output
     assert output is not None
     rows = frame(policytool.diff(MIXED_H5, output)).rows
@@ -325,7 +325,7 @@ def test_html_is_imported_for_notebooks_only() -> None:
     script = (
         "import sys, policytool\n"
         f"results = [policytool.inspect({str(MIXED_H5)!r}), policytool.audit({str(MIXED_H5)!r}),\n"
-        f"    policytool.migrate({str(MIXED_H5)!r}, dry_run=True),\n"
+        f"    policytool.migrate({str(MIXED_H5)!r}, preview=True),\n"
         f"    policytool.diff({str(MIXED_H5)!r}, {str(MIXED_H5)!r})]\n"
         "for result in results: repr(result), result.to_dict()\n"
         "print('jinja2' in sys.modules)\n"
@@ -343,7 +343,7 @@ def test_the_file_may_be_gone(tmp_path: Path) -> None:
     path = tmp_path / "model.h5"
     shutil.copy(MIXED_H5, path)
     model, audit = policytool.inspect(path), policytool.audit(path)
-    plan = policytool.migrate(path, to="mixed_bfloat16", dry_run=True)
+    plan = policytool.migrate(path, to="mixed_bfloat16", preview=True)
     path.unlink()
     for result in (model, audit, plan):
         assert result._repr_html_()

@@ -60,14 +60,14 @@ class TestLossScaleDropped(RuleContract):
     )
 
     def test_an_optimizer_that_scales_nothing_can_keep_it(self, tmp_path: Path) -> None:
-        """``--loss-scale keep`` moves it there, and the audit is silent after."""
+        """``--keep loss-scale`` moves it there, and the audit is silent after."""
         path = edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=ADAM)
         (finding,) = found(self.id, path)
         assert "does not scale losses" in finding.message
         assert finding.remedy is not None
         assert (finding.remedy.fix, finding.remedy.arguments) == (
             Fix.UNSAFE,
-            ("--loss-scale", "keep"),
+            ("--keep", "loss-scale"),
         )
         assert run("migrate", path, *finding.remedy.arguments, "-o", tmp_path / "kept.h5").code == 0
         assert found(self.id, tmp_path / "kept.h5") == ()
@@ -183,7 +183,7 @@ class TestUnscaledMixedFloat16(RuleContract):
 
     def test_keras3_keeps_what_its_state_shows(self, tmp_path: Path) -> None:
         """
-        Its archive is fixed by ``--loss-scale keep``; one of Keras 2 is not, and the call to write
+        Its archive is fixed by ``--keep loss-scale``; one of Keras 2 is not, and the call to write
         is told.
         """
         (finding,) = found(self.id, FIXTURES / "keras3.15/adam_autowrap_mf16.keras")

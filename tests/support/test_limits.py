@@ -619,7 +619,10 @@ def test_limits_are_listed() -> None:
     Each with its bound and its reason, at the terminal and as JSON; the shell completes those that
     can be raised.
     """
-    table, rows = run("limits").out, run("limits", "--format", "json").json["limits"]
+    table, rows = (
+        run("explain", "limits").out,
+        run("explain", "limits", "--format", "json").json["limits"],
+    )
     assert [row["name"] for row in rows] == list(LIMITS)
     assert [row["value"] for row in rows] == [limit.default for limit in LIMITS.values()]
     words = " ".join(table.split())

@@ -1,7 +1,7 @@
 """How an option is declared, and what its declaration says about values."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY
 from enum import StrEnum
 from pathlib import Path
@@ -176,13 +176,16 @@ class DeclaredOption(NamedTuple):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values of a choice; nothing for other options."""
-        return next((get_args(part) for part in self.types if get_origin(part) is Literal), ())
+        """The values of a choice, or of the items of a list; nothing for other options."""
+        parts = (item for part in self.types for item in (part, *get_args(part)))
+        return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the command line can have it several times."""
-        return any(get_origin(part) in {Iterable, Mapping, tuple} for part in self.types)
+        return any(
+            get_origin(part) in {Collection, Iterable, Mapping, tuple} for part in self.types
+        )
 
     def check(self, value: object) -> None:
         """
@@ -192,8 +195,8 @@ class DeclaredOption(NamedTuple):
         """
         if value is None and self.default is None:
             return
-        if self.choices and value not in self.choices:
-            raise UsageError(f"unknown {self.name} {value!r}; expected {' or '.join(self.choices)}")
+        if self.choices:
+            self._check_choice(value)
         if isinstance(value, str) and self.is_repeatable and str not in self.types:
             raise UsageError(f"{self.name} is the string {value!r}; expected a list of strings")
         if self.types == (str,) and not isinstance(value, str):
@@ -208,6 +211,22 @@ class DeclaredOption(NamedTuple):
             raise UsageError(f"{self.name} {value} must be more than {bound:g}")
         if self.declaration.kind in _LOCAL and isinstance(value, str):
             check_local(value, f"{self.name} ")
+
+    def _check_choice(self, value: object) -> None:
+        """
+        Make sure that a value, or each item of a list, is one of the choices.
+
+        :raises UsageError: if it is not.
+        """
+        items: Collection[object] = (value,)
+        if self.is_repeatable:
+            if isinstance(value, str) or not isinstance(value, Collection):
+                raise UsageError(f"{self.name} is {value!r}; expected a list")
+            items = value
+        for item in items:
+            if item not in self.choices:
+                expected = " or ".join(self.choices)
+                raise UsageError(f"unknown {self.name} {item!r}; expected {expected}")
 
     def _has_type(self, value: object) -> bool:
         """Return whether a number is of a type of the option, of which int is also a float."""
@@ -247,7 +266,7 @@ class LimitArguments(Arguments):
     limit: Annotated[
         Mapping[str, int] | None,
         Option(
-            "Raise a limit, such as json-bytes=1GiB; `policytool limits` lists all limits.",
+            "Raise a limit, such as json-bytes=1GiB; `policytool explain limits` lists all limits.",
             Group.SAFETY,
             kind=Kind.LIMITS,
             metavar="NAME=VALUE",

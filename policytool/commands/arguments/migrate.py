@@ -1,6 +1,6 @@
 """The options of ``migrate``."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
@@ -21,21 +21,16 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
             completion="policies",
         ),
     ] = None
-    loss_scale: Annotated[
-        Literal["drop", "keep"],
+    keep: Annotated[
+        Collection[Literal["loss-scale", "optimizer"]],
         Option(
-            "Drop the loss scale of a policy, or keep it by moving it to the optimizer.",
+            "Move the loss scale of a policy to the optimizer instead of dropping it (loss-scale), "
+            "or leave the saved optimizer unchanged instead of adapting its loss scaling to the "
+            "new policy (optimizer).",
             Group.POLICY,
             is_automatic=True,
         ),
-    ] = "drop"
-    optimizer: Annotated[
-        Literal["follow", "keep"],
-        Option(
-            "Adapt the saved optimizer's loss scaling to the new policy, or leave it unchanged.",
-            Group.POLICY,
-        ),
-    ] = "follow"
+    ] = ()
     target: Annotated[
         str | None,
         Option(
@@ -48,13 +43,14 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
             completion="targets",
         ),
     ] = None
-    allow_weight_rewrite: Annotated[
-        bool,
+    allow: Annotated[
+        Collection[Literal["overflow", "weight-rewrite"]],
         Option(
-            "Allow conversions to rescale weights if predictions would otherwise change.",
-            Group.POLICY,
+            "Write values that overflow the new dtype as infinity (overflow), or let conversions "
+            "rescale weights if predictions would otherwise change (weight-rewrite).",
+            Group.SAFETY,
         ),
-    ] = False
+    ] = ()
     retrace: Annotated[
         bool,
         Option(
@@ -90,9 +86,6 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
         Option(
             "Skip models whose output exists, for example after an interrupted run.", Group.SAFETY
         ),
-    ] = False
-    allow_overflow: Annotated[
-        bool, Option("Write values that overflow the new dtype as infinity.", Group.SAFETY)
     ] = False
     verify: Annotated[
         bool | None,

@@ -1,6 +1,6 @@
 """The options of commands that run models: check and tune."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal
 
 from policytool.commands.arguments.declaration import Group, Kind, LimitArguments, Option, StrPath
@@ -24,30 +24,9 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             "Policy of the candidate. Accepts the same values as migrate --to.",
             Group.POLICY,
             essential=True,
-            names=("--policy",),
             metavar="POLICY",
             is_automatic=True,
             completion="policies",
-        ),
-    ] = None
-    reference: Annotated[
-        str | None,
-        Option(
-            "Policy of the reference.",
-            Group.POLICY,
-            metavar="POLICY",
-            default_text="float32; with B, the policies in MODEL",
-            completion="policies",
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        Option(
-            "Write the candidate's policies in the format of this release, such as tf2.4.",
-            Group.POLICY,
-            metavar="RELEASE",
-            is_automatic=True,
-            completion="releases",
         ),
     ] = None
     save_inputs: Annotated[
@@ -59,20 +38,16 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             metavar="FILE",
         ),
     ] = None
-    isolated: Annotated[
-        bool,
+    measure: Annotated[
+        Collection[Literal["isolated", "gradients", "timing", "tf32"]],
         Option(
-            "Always run each layer in isolation too, not only to explain an error.",
+            "Also measure each layer in isolation if there is no error to explain (isolated), one "
+            "backward pass and the gradients that need loss scaling (gradients), latency, "
+            "throughput and peak memory (timing), or the effect of TF32 on the reference, on GPUs "
+            "that support it (tf32).",
             Group.MEASUREMENT,
         ),
-    ] = False
-    gradients: Annotated[
-        bool,
-        Option(
-            "Also run one backward pass and count the gradients that need loss scaling.",
-            Group.MEASUREMENT,
-        ),
-    ] = False
+    ] = ()
     device: Annotated[
         str,
         Option(
@@ -82,13 +57,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             is_automatic=True,
         ),
     ] = "auto"
-    tf32: Annotated[
-        bool,
-        Option(
-            "Also measure the effect of TF32 on the reference, on GPUs that support it.",
-            Group.MEASUREMENT,
-        ),
-    ] = False
     deterministic: Annotated[bool, Option("Use only deterministic kernels.", Group.MEASUREMENT)] = (
         False
     )
@@ -123,10 +91,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             metavar="FILE",
         ),
     ] = None
-    timing: Annotated[
-        bool,
-        Option("Measure latency, throughput and peak memory of both models.", Group.MEASUREMENT),
-    ] = False
 
 
 class TuneArguments(

@@ -1,6 +1,6 @@
 """Options that several commands have, and that mean the same in each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal
 
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, Option, StrPath
@@ -20,18 +20,16 @@ class PolicyArguments(Arguments):
             is_automatic=True,
         ),
     ] = None
-    include_exceptions: Annotated[
-        bool, Option("With --to, also change layers with an explicit policy.", Group.POLICY)
-    ] = False
-    outputs: Annotated[
-        Literal["keep", "follow"],
+    include: Annotated[
+        Collection[Literal["exceptions", "outputs"]],
         Option(
-            "Keep the layers that compute the outputs, and those after them, in float32 under a "
-            "16-bit policy, or change them in the same way as other layers.",
+            "With --to, also change layers with an explicit policy (exceptions), or layers that "
+            "compute the outputs and all after them (outputs). By default, a 16-bit policy keeps "
+            "the latter in float32.",
             Group.POLICY,
             is_automatic=True,
         ),
-    ] = "keep"
+    ] = ()
 
 
 class RunArguments(Arguments):
@@ -174,6 +172,6 @@ class WriteArguments(Arguments):
     overwrite: Annotated[bool, Option("Replace existing outputs and backups.", Group.SAFETY)] = (
         False
     )
-    dry_run: Annotated[
+    preview: Annotated[
         bool, Option("Show the result without writing files.", Group.OUTPUT, essential=True)
     ] = False

@@ -167,7 +167,7 @@ def check_cast(source: h5d.DatasetID, cast: Cast) -> None:
         raise WriteError(
             "source-changed",
             f"stores {where} as {dtype or 'another type'}, but the plan expects "
-            f"{cast.before}; run again with --dry-run",
+            f"{cast.before}; run again with --preview",
         )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
         raise WriteError(
@@ -283,7 +283,7 @@ def casts_by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -
         if dataset is None:
             raise WriteError(
                 "source-changed",
-                f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
+                f"has no tensor {'/'.join(path)}, which the plan casts; run again with --preview",
             )
         check_cast(dataset, cast)
         other = casts_by_object.setdefault(object_address(dataset), cast)
@@ -355,7 +355,7 @@ class _Work:
                     "source-changed",
                     (
                         f"has no tensor {'/'.join(slot.source)}, which the plan keeps; run "
-                        "--dry-run again"
+                        "--preview again"
                     ),
                 )
             self._copy_dataset(dataset, group, name)

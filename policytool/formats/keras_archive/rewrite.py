@@ -188,7 +188,7 @@ def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChang
         if part not in _TEXTS or part not in names:
             raise WriteError(
                 "source-changed",
-                f"has no {part}, which the plan changes; run again with --dry-run",
+                f"has no {part}, which the plan changes; run again with --preview",
             )
     return {part: TextChange(part=part, edits=edits[part]) for part in sorted(edits)}
 
@@ -223,7 +223,7 @@ def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Ma
             raise WriteError(
                 "source-changed",
                 (
-                    f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; run --dry-run "
+                    f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; run --preview "
                     "again"
                 ),
             )
@@ -246,7 +246,7 @@ def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
     if not names:
         raise WriteError(
             "source-changed",
-            ("has no weights, but the plan changes the optimizer state; run again with --dry-run"),
+            ("has no weights, but the plan changes the optimizer state; run again with --preview"),
         )
     return holders[0] if holders else names[0]
 

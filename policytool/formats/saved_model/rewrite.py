@@ -246,7 +246,7 @@ def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
         raise WriteError(
             "not-rewritable",
             f"{path.name} is a SavedModel, whose checkpoint cannot be changed, but the plan "
-            "casts some of its tensors; run again with --dry-run",
+            "casts some of its tensors; run again with --preview",
         )
     parts = edit_texts(texts(path), changes.edits)
     return {

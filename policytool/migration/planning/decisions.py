@@ -265,7 +265,7 @@ def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decision
 def _follows(loaded: LoadedModel, index: int, options: Options, decisions: Decisions) -> bool:
     """
     Return whether ``--to`` is meant for a layer: one that has the base policy, and with
-    ``--include-exceptions`` any that has not the target yet.
+    ``--include exceptions`` any that has not the target yet.
     """
     name = loaded.policy_name(index)
     return name != options.to and (options.include_exceptions or name == decisions.base)

@@ -147,8 +147,8 @@ def has_explicit_scale(value: object) -> bool:
 
 def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     """
-    Return the scale that ``--loss-scale keep`` moves to the optimizer: that of the model's policy,
-    if the model is compiled with an optimizer without a loss scale.
+    Return the scale that ``--keep loss-scale`` puts into the optimizer: the model policy's, where
+    the model is compiled with an optimizer that has none.
     """
     policy, optimizer = model_policy(loaded), loaded.optimizer
     if (
@@ -221,7 +221,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     else:
         severity = NoteSeverity.WARNING if scale_verdict.matters else NoteSeverity.NOTE
         advice = {
-            Fate.PLAIN: "; --loss-scale keep moves it to the optimizer",
+            Fate.PLAIN: "; --keep loss-scale moves it to the optimizer",
             Fate.UNCOMPILED: f"; before compile(), add {scale_verdict.line}",
         }.get(scale_verdict.fate, "")
         joint = ", and" if advice else ";"

@@ -121,7 +121,7 @@ def _about_exceptions(
             severity=NoteSeverity.NOTE,
             code="exceptions-kept",
             message=(
-                f"{layers} ({join_first(exceptions)}); use --include-exceptions to change them too"
+                f"{layers} ({join_first(exceptions)}); use --include exceptions to change them too"
             ),
         )
 

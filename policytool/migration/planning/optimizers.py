@@ -313,7 +313,7 @@ def _about_hdf5(before: Json, *, wraps: bool) -> Note:
             code="optimizer-state",
             message=(
                 "no release restores the state of LossScaleOptimizerV3 from HDF5, so training "
-                "restarts with empty slots; use --optimizer keep to leave the optimizer unchanged"
+                "restarts with empty slots; use --keep optimizer to leave the optimizer unchanged"
             ),
         )
     return Note(

@@ -11,7 +11,7 @@ from policytool.releases.targets import running_release, target_and_containers
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a model can be changed to without quantising its weights."""
@@ -139,10 +139,8 @@ def options_from_arguments(
     to: str | None,
     assignments: Iterable[str],
     *,
-    include_exceptions: bool = False,
-    outputs: str = Outputs.KEEP,
-    loss_scale: str = LossScales.DROP,
-    optimizer: str = Optimizers.FOLLOW,
+    include: Collection[str] = (),
+    keep: Collection[str] = (),
     target: str | None = None,
     allow_weight_rewrite: bool = False,
     retrace: bool = False,
@@ -151,6 +149,8 @@ def options_from_arguments(
     Return the options that the arguments of a call ask for.
 
     :param assignments: texts of the form ``PATTERN=POLICY``
+    :param include: the layers that ``to`` changes too: ``exceptions``, ``outputs``
+    :param keep: what a new policy does not change: ``loss-scale``, ``optimizer``
     :param target: a release by any name that ``--target`` accepts
     :raises UsageError: for policies that no layer can have, and for a name that is no release.
     """
@@ -158,10 +158,10 @@ def options_from_arguments(
     return Options(
         to=checked_policy(to, "--to") if to is not None else None,
         assignments=tuple(assignment(text) for text in assignments),
-        include_exceptions=include_exceptions,
-        outputs=Outputs(outputs),
-        loss_scale=LossScales(loss_scale),
-        optimizer=Optimizers(optimizer),
+        include_exceptions="exceptions" in include,
+        outputs=Outputs.FOLLOW if "outputs" in include else Outputs.KEEP,
+        loss_scale=LossScales.KEEP if "loss-scale" in keep else LossScales.DROP,
+        optimizer=Optimizers.KEEP if "optimizer" in keep else Optimizers.FOLLOW,
         target=loader,
         target_name=target,
         running=running_release(target),

@@ -106,7 +106,7 @@ def plan(
     if not dialect.keras3 and target != _LEGACY_TARGETS:
         _modernise(work)
     if keep is not None:
-        _wrap(work, keep, dialect, "--loss-scale keep")
+        _wrap(work, keep, dialect, "--keep loss-scale")
     if not leaves and _lost_its_wrapper(loaded, before, dialect):
         _fix_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
@@ -116,7 +116,7 @@ def plan(
             Note(
                 severity=NoteSeverity.NOTE,
                 code="optimizer-kept",
-                message="the saved optimizer is unchanged because of --optimizer keep",
+                message="the saved optimizer is unchanged because of --keep optimizer",
             )
         )
     moved = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
@@ -206,7 +206,7 @@ def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
             message=(
                 "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the config "
                 "of the inner optimizer with the state of the wrapper, so loading resets the "
-                "optimizer; use --loss-scale keep to write the wrapper and restore the state"
+                "optimizer; use --keep loss-scale to write the wrapper and restore the state"
             ),
         )
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FLOAT32: Final = "float32"
 _CELLS: Final = frozenset({"cell", "cells"})
 _OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
-"""Why layers stay in float32 that are no candidates: ``--outputs follow`` makes them some."""
+"""Why layers stay in float32 that are no candidates: ``--include outputs`` makes them some."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +124,7 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     if not paths:
         raise UsageError(
             f"no layer of {loaded.document.path} would compute in 16 bits under --to {options.to}; "
-            "use --outputs follow to include output layers, or --include-exceptions to include "
+            "use --include outputs to include output layers, or --include exceptions to include "
             "layers with an explicit policy"
         )
     return replace(

@@ -51,9 +51,9 @@ def _words(options: Options) -> Iterator[str]:
     if options.to is not None:
         yield from ("--to", options.to)
     if options.include_exceptions:
-        yield "--include-exceptions"
+        yield from ("--include", "exceptions")
     if options.outputs is not Outputs.KEEP:
-        yield from ("--outputs", options.outputs.value)
+        yield from ("--include", "outputs")
     if options.target is not None:
         yield from ("--target", options.target)
     if options.retrace:

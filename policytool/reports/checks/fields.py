@@ -540,7 +540,8 @@ _OUTPUT: Final[Record[JudgedOutput]] = Record(
                 Field(
                     "tf32",
                     nullable(_METRICS),
-                    "With --tf32: the reference with TF32 compared with the reference without it.",
+                    "With --measure tf32: the reference with TF32 compared with the reference "
+                    "without it.",
                 ),
                 Field(
                     "activation",
@@ -967,8 +968,8 @@ _RUN: Final[Record[RunOfCheck]] = Record(
                     "Ops without a kernel. If there are any, nothing was run.",
                 ),
                 Field("fallbacks", items(_KERNEL), "Ops that ran on the CPU instead."),
-                Field("gradients", nullable(_GRADIENTS), "Null without --gradients."),
-                Field("timings", _TIMINGS, "Null without --timing."),
+                Field("gradients", nullable(_GRADIENTS), "Null without --measure gradients."),
+                Field("timings", _TIMINGS, "Null without --measure timing."),
                 Field("unmatched", TEXTS, "Layers that only one of the two models calls."),
             ),
         ),

@@ -62,7 +62,7 @@ def selector(text: str, option: str) -> Selector:
     )
     raise UsageError(
         f"{option}: unknown rule {short(text)!r}{did_you_mean(short(text), known)} Run "
-        "`policytool rules` for a list"
+        "`policytool explain rules` for a list"
     )
 
 

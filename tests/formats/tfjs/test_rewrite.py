@@ -213,7 +213,7 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
 )
 def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_path: Path) -> None:
     """A plan is a file too, and may be made by anyone."""
-    planned = run("migrate", model, "--dry-run", "--format", "json")
+    planned = run("migrate", model, "--preview", "--format", "json")
     plans = planned.json
     edit = plans["plans"][0]["edits"][0]
     plans["plans"][0]["edits"] = [
@@ -226,8 +226,8 @@ def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_p
     ]
     (tmp_path / "plan.json").write_text(json.dumps(plans), encoding="utf-8")
     before = held(tmp_path)
-    ended = run("migrate", "--plan", tmp_path / "plan.json", model, "--dry-run")
-    assert ended.code == (0 if pointer.endswith("training_config") else 3), ended.err
+    ended = run("migrate", "--plan", tmp_path / "plan.json", model, "--preview")
+    assert ended.code == (1 if pointer.endswith("training_config") else 3), ended.err
     assert "Traceback" not in ended.err
     assert held(tmp_path) == before
 
@@ -246,4 +246,4 @@ def test_the_command_line_migrates_both_texts_and_tensors(model: Path, tmp_path:
         "modelTopology"
     ]
     assert topology["training_config"]["optimizer_config"]["config"]["initial_scale"] == 128.0
-    assert run("migrate", tmp_path / "new/model.json", "--check").code == 0
+    assert run("migrate", tmp_path / "new/model.json", "--preview").code == 0

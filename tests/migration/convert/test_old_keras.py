@@ -172,7 +172,7 @@ def test_what_is_only_renamed_stays_bit_for_bit(tmp_path: Path) -> None:
         layer.attrs["weight_names"] = [b"dense_1_W", b"dense_1_b"]
         layer["dense_1_W"] = np.ones((3, 2), "float32")
         layer["dense_1_b"] = np.ones(2, "float32")
-    plan = policytool.migrate(path, target="tf_keras", dry_run=True).plan
+    plan = policytool.migrate(path, target="tf_keras", preview=True).plan
     assert plan.conversion is not None
     assert stored_values_words(plan.conversion) == "all stored values are unchanged"
 

@@ -1,5 +1,6 @@
 """
-Which layers ``--outputs keep`` finds: those that compute the outputs, and those that shape them.
+Which layers a 16-bit policy keeps in float32: those that compute the outputs, and those that
+shape them.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
 
 
 def test_a_model_whose_layers_all_make_the_output_follows_on_request() -> None:
-    """With --outputs follow nothing is kept."""
+    """With --include outputs nothing is kept."""
     model = chain(dense("a"), layer("Reshape", "out", target_shape=[2, 1]))
     assert set(kept(model)) == {"a", "out"}
     changed = policies(after(model, TO, outputs=Outputs.FOLLOW))

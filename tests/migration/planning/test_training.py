@@ -86,7 +86,7 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
             NoteSeverity.NOTE,
             "compiling the model again under mixed_float16 would add loss scaling",
         ),
-        (scaled(FIXED), ADAM, NoteSeverity.WARNING, "--loss-scale keep"),
+        (scaled(FIXED), ADAM, NoteSeverity.WARNING, "--keep loss-scale"),
         (
             scaled(FIXED),
             wrapper(ADAM, DYNAMIC),
@@ -162,7 +162,7 @@ def test_no_loss_scale_no_note() -> None:
 def test_keep_moves_the_scale_into_the_optimizer(
     scale: Config, inner: Config, expected: Config
 ) -> None:
-    """``--loss-scale keep`` wraps a plain optimizer in its own kind of wrapper."""
+    """``--keep loss-scale`` wraps a plain optimizer in its own kind of wrapper."""
     made = plan(
         document(model(scaled(scale)), training=compiled(inner), keras="2.5.0"),
         loss_scale=LossScales.KEEP,
@@ -226,7 +226,7 @@ def test_current_optimizers_stay(optimizer: Config) -> None:
 
 
 def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
-    """As compile() under that policy does; --optimizer keep leaves the optimizer."""
+    """As compile() under that policy does; --keep optimizer leaves the optimizer."""
     found = document(model("float32"), training=compiled(ADAM))
     assert plan(found, "mixed_float16").edits[-1].after == current(ADAM, 32768.0, 2000)
     left = plan(found, "mixed_float16", optimizer=Optimizers.KEEP)
@@ -251,7 +251,7 @@ def test_wrapping_a_new_optimizer_loses_its_state_in_hdf5() -> None:
     )
     (note,) = [note for note in made.notes if note.code == "optimizer-state"]
     assert note.severity is NoteSeverity.WARNING
-    assert "--optimizer keep" in note.message
+    assert "--keep optimizer" in note.message
 
 
 def archive(optimizer: Config | None, policy: str, *, wrapped: bool) -> Any:

@@ -87,7 +87,7 @@ def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) ->
 @pytest.mark.parametrize("word", ["P", "E501"])
 def test_an_unknown_word_that_is_like_none_is_refused(word: str) -> None:
     """Without a suggestion that would not help."""
-    with pytest.raises(UsageError, match=f"unknown rule '{word}'. Run `policytool rules`"):
+    with pytest.raises(UsageError, match=f"unknown rule '{word}'. Run `policytool explain rules`"):
         selection.selectors([word], "--select")
 
 

@@ -404,7 +404,7 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionCon
         context.log.refuse(
             WEIGHT_REWRITE,
             unit,
-            f"{message}; use --allow-weight-rewrite to rescale its weights so that "
+            f"{message}; use --allow weight-rewrite to rescale its weights so that "
             "predictions stay unchanged",
         )
         return unit

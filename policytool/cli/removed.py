@@ -1,0 +1,69 @@
+"""Commands and options that were removed, each with what to use instead."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "rules": "use `policytool explain rules`, or `policytool explain ID` for one rule",
+        "policies": (
+            "use `policytool explain policies`, or `policytool explain NAME` for one policy"
+        ),
+        "limits": "use `policytool explain limits`, or `policytool explain NAME` for one limit",
+    }
+)
+"""Command to the end of a sentence with its successor."""
+
+_NULL: Final = "lists on stdin may be separated by NUL without an option"
+
+_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32")
+
+REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
+    {
+        ("migrate",): {
+            "--list-targets": "use `policytool explain releases`",
+            "--dry-run": "use --preview, which exits 1 if a file would change",
+            "--check": "use --preview, which exits 1 if a file would change",
+            "--diff": "use --preview --format diff",
+            "--loss-scale": "use --keep loss-scale for --loss-scale keep",
+            "--optimizer": "use --keep optimizer for --optimizer keep",
+            "--allow-overflow": "use --allow overflow",
+            "--allow-weight-rewrite": "use --allow weight-rewrite",
+        },
+        ("migrate", "check", "tune"): {
+            "--include-exceptions": "use --include exceptions",
+            "--outputs": "use --include outputs for --outputs follow",
+        },
+        ("tune",): {"--dry-run": "use --preview"},
+        ("check",): {
+            "--list-devices": "use --device list",
+            "--policy": "use --to",
+            "--reference": "write the reference with `policytool migrate`, and check both files",
+            "--target": "write the candidate with `policytool migrate`, and check both files",
+            **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
+        },
+        ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
+    }
+)
+"""Commands to their removed options, each with the end of a sentence with its successor."""
+
+
+def removed_option(option: str, command: str | None = None) -> str | None:
+    """
+    Return what to use instead of an option; None if it is not a removed one.
+
+    :param command: the command that had it; None for a settings file, which serves all commands
+    """
+    return next(
+        (
+            options[option]
+            for commands, options in REMOVED_OPTIONS.items()
+            if (command is None or command in commands) and option in options
+        ),
+        None,
+    )

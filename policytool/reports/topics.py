@@ -1,0 +1,311 @@
+"""
+The reference at the terminal: rules, policies, limits and releases, each as a list and alone, as
+lines and as JSON values.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from policytool import rules
+from policytool.releases import policy, targets
+from policytool.releases.generations import GENERATIONS
+from policytool.releases.releases import RELEASES, get, is_known, release_name
+from policytool.reports import rule_reference
+from policytool.reports.layout import View, wrap
+from policytool.reports.page import Cell, Column, Row, Table, Tone
+from policytool.reports.terminal import table_lines
+from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.limits import BYTES, LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from policytool.releases.generations import Generation
+    from policytool.releases.policy import Policy
+    from policytool.releases.releases import Release
+    from policytool.support.limits import Limit
+
+LISTS: Final = {
+    "rules": "the rules of audit",
+    "policies": "the dtype policies",
+    "limits": "the limits for reading files",
+    "releases": "the releases of Keras and TensorFlow",
+}
+"""The topics that are lists, each with what it lists."""
+
+
+class Topic(NamedTuple):
+    """What the reference has about a name."""
+
+    kind: str
+    """The list that it belongs to, which is also the key of its JSON values."""
+
+    lines: Callable[[View], list[str]]
+    values: Sequence[dict[str, Any]]
+    """One for each thing: several for a list."""
+
+
+def topic_from_name(name: str) -> Topic | None:
+    """
+    Return the topic of a name, in any capitalization; None if there is none.
+
+    :param name: a list, the ID or name of a rule, a policy, a limit, a release or its alias
+    """
+    name = name.lower()
+    if name in LISTS:
+        return _list(name)
+    if (rule := _rule(name.replace("_", "-"))) is not None:
+        return Topic(
+            "rules", lambda view: rule_reference.as_lines(rule, view), [rule_reference.values(rule)]
+        )
+    if name in LIMITS:
+        limit = LIMITS[name]
+        return Topic(
+            "limits", lambda view: list(_limit_lines([limit], view)), [_limit_values(limit)]
+        )
+    if is_known(release_id := targets.without_alias(name)):
+        release = get(release_id)
+        return Topic(
+            "releases", lambda view: _release_lines(release, view), [_release_values(release)]
+        )
+    try:
+        named = policy.policy_from_name(name)
+    except PolicyNameError:
+        return None
+    return Topic("policies", lambda view: _policy_lines(named, view), [_policy_formats(named)])
+
+
+def names() -> Iterator[str]:
+    """Yield the names of all topics but quantized policies, whose names are combinations."""
+    yield from LISTS
+    for rule in rules.RULES:
+        yield from (rule.id, rule.name)
+    yield from policy.LISTED
+    yield from LIMITS
+    yield from targets.names()
+    yield from (release.id for release in RELEASES if not release.measured)
+
+
+def _list(name: str) -> Topic:
+    match name:
+        case "rules":
+            values = [rule_reference.values(rule) for rule in rules.RULES]
+            return Topic(name, rule_reference.list_lines, values)
+        case "policies":
+            policies = [policy.policy_from_name(listed) for listed in policy.LISTED]
+            return Topic(
+                name,
+                lambda view: _policies_lines(policies, view),
+                [_policy_values(listed) for listed in policies],
+            )
+        case "limits":
+            limits = list(LIMITS.values())
+            return Topic(
+                name,
+                lambda view: list(_limit_lines(limits, view)),
+                [_limit_values(limit) for limit in limits],
+            )
+    return Topic(name, _releases_lines, [_release_values(release) for release in RELEASES])
+
+
+def _rule(name: str) -> rules.Rule | None:
+    return next((rule for rule in rules.RULES if name in (rule.id.lower(), rule.name)), None)
+
+
+# Limits
+
+
+def _limit_lines(limits: Sequence[Limit], view: View) -> Iterator[str]:
+    """Yield the value of each limit and the reason for it, lined up."""
+    amounts = [
+        limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")
+        for limit in limits
+    ]
+    longest, widest = max(len(limit.name) for limit in limits), max(map(len, amounts))
+    for limit, amount in zip(limits, amounts, strict=True):
+        reason = (
+            f"{limit.reason} This limit cannot be raised because it is {limit.fixed}."
+            if limit.fixed
+            else limit.reason
+        )
+        yield from wrap(f"{limit.name:{longest}}  {amount:{widest}}  ", reason, view)
+
+
+def _limit_values(limit: Limit) -> dict[str, Any]:
+    return {
+        "name": limit.name,
+        "value": limit.default,
+        "unit": limit.unit,
+        "reason": limit.reason,
+        "fixed": limit.fixed or None,
+    }
+
+
+# Releases
+
+
+def _releases_lines(view: View) -> list[str]:
+    """Return a line for each value of ``--target``, the newest releases first."""
+    described = targets.descriptions()
+    longest = max(len(name) for name, _ in described) + 2
+    lines = [line for name, text in described for line in wrap(f"{name:{longest}}", text, view)]
+    hint = (
+        "--target of `audit` and `migrate` accepts these names. `policytool explain NAME` shows "
+        "the formats of a release."
+    )
+    return [*lines, "", *wrap("", hint, view, "dim")]
+
+
+def _release_lines(release: Release, view: View) -> list[str]:
+    facts = {
+        "--target": "yes" if release.measured else _target(release.id) or "no",
+        "tested": "yes" if release.measured else "no",
+        "configs": release.generation.title,
+        "files": ", ".join(_FILE_FORMATS[name] for name in release.formats),
+        "keras_version": f"{release.keras_version}*"
+        if release.keras_version.endswith(".")
+        else release.keras_version,
+    }
+    lines = [view.paint(f"{release.id}: {release_name(release.id)}", "title")]
+    for label, text in facts.items():
+        lines += wrap(f"{label:15}", text, view)
+    lines += ["", *wrap("", "Policies in a config of this release:", view)]
+    longest = max(map(len, policy.LISTED)) + 2
+    for name in policy.LISTED:
+        text, style = _policy_format(release.generation, policy.policy_from_name(name))
+        lines += wrap(f"{name:{longest}}", text, view, style)
+    return lines
+
+
+_FILE_FORMATS: Final = {"keras": ".keras", "h5": "HDF5", "json": "JSON"}
+
+
+def _target(name: str) -> str | None:
+    """Return what files for a release are like; None if it cannot be a target."""
+    return next((text for target, text in targets.descriptions() if target == name), None)
+
+
+def _release_values(release: Release) -> dict[str, Any]:
+    return {
+        "name": release.id,
+        "title": release_name(release.id),
+        "target": _target(release.id),
+        "tested": release.measured,
+        "config_format": release.generation.id,
+        "file_formats": list(release.formats),
+        "keras_version": release.keras_version,
+    }
+
+
+# Policies
+
+
+def _policies_lines(policies: Sequence[Policy], view: View) -> list[str]:
+    columns = (
+        Column(title="policy", minimum=26),
+        Column(title="compute", minimum=8),
+        Column(title="variable", minimum=8),
+        Column(title="since", minimum=10),
+        Column(title="until", minimum=9),
+        Column(title="use instead", minimum=11),
+    )
+    rows = []
+    for listed in policies:
+        life = policy.lifecycle(listed)
+        rows.append(
+            (
+                Cell(text=listed.name),
+                Cell(text=listed.compute_dtype or "input's"),
+                Cell(text=listed.variable_dtype or "input's"),
+                Cell(text=life.introduced),
+                Cell(text=life.removed or "", tone=Tone.BAD),
+                Cell(text=life.replacement or ""),
+            )
+        )
+    return [
+        *table_lines(Table(columns=columns, rows=tuple(Row(cells=cells) for cells in rows)), view),
+        "",
+        *wrap(
+            "",
+            "Any dtype name is also a policy. Quantized names are <mode>_from_<policy>. "
+            "`policytool explain NAME` shows the format of a policy in each release.",
+            view,
+            "dim",
+        ),
+    ]
+
+
+def _policy_lines(named: Policy, view: View) -> list[str]:
+    life = policy.lifecycle(named)
+    casts = named.should_cast_variables and named.compute_dtype
+    facts = [
+        (
+            f"computes in {named.compute_dtype or 'the dtype of its first input'}"
+            f"{',' if casts else ' and'} stores variables in "
+            f"{named.variable_dtype or 'the dtype of its first input'}"
+            f"{', and casts them before use' if casts else ''}"
+        ),
+        f"since {life.introduced}"
+        + (f", deprecated in {life.deprecated}" if life.deprecated else "")
+        + (f", an error since {life.removed}" if life.removed else ""),
+    ]
+    if named.quantization:
+        facts.append(
+            f"quantized in mode {named.quantization.mode} from {named.quantization.source}"
+        )
+    if life.replacement:
+        facts.append(f"replacement: {life.replacement}")
+    if named.name == "mixed_float16":
+        facts.append(
+            "losses are scaled dynamically: by the policy in TF 2.0 to 2.3 and in the experimental "
+            "API up to TF 2.8, and by the optimizer in TF 2.4 and later"
+        )
+    lines = [view.paint(named.name, "title")]
+    for fact in facts:
+        lines += wrap("", fact, view)
+    lines.append("")
+    longest = max(len(generation.title) for generation in GENERATIONS) + 2
+    for generation in GENERATIONS:
+        text, style = _policy_format(generation, named)
+        lines += wrap(f"{generation.title:{longest}}", text, view, style)
+    return lines
+
+
+def _policy_format(generation: Generation, named: Policy) -> tuple[str, str]:
+    """Return a policy as configs of a generation have it, and the style of the text."""
+    try:
+        return json.dumps(generation.render(named)), ""
+    except SpellingError as error:
+        return f"not supported: {error}", "dim"
+
+
+def _policy_values(named: Policy) -> dict[str, Any]:
+    life = policy.lifecycle(named)
+    return {
+        "name": named.name,
+        "compute_dtype": named.compute_dtype,
+        "variable_dtype": named.variable_dtype,
+        "should_cast_variables": named.should_cast_variables,
+        "quantization": {"mode": named.quantization.mode, "source": named.quantization.source}
+        if named.quantization
+        else None,
+        "introduced": life.introduced,
+        "deprecated": life.deprecated,
+        "removed": life.removed,
+        "replacement": life.replacement,
+    }
+
+
+def _policy_formats(named: Policy) -> dict[str, Any]:
+    """Return the values of a policy with its format in each generation."""
+
+    def rendered(generation: Generation) -> dict[str, Any]:
+        try:
+            return {"value": generation.render(named)}
+        except SpellingError as error:
+            return {"error": str(error)}
+
+    formats = {generation.id: rendered(generation) for generation in GENERATIONS}
+    return {**_policy_values(named), "formats": formats}

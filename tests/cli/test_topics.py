@@ -1,0 +1,118 @@
+"""The topics of ``policytool explain``."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+
+from policytool.releases import policy
+from policytool.releases.generations import GENERATIONS
+from policytool.releases.releases import RELEASES
+from policytool.releases.targets import descriptions
+from policytool.rules import RULES
+from policytool.support.limits import LIMITS
+from tests.conftest import run
+
+SAID: Final = {
+    "float32": "computes in float32 and stores variables in float32",
+    "mixed_float16": "losses are scaled dynamically",
+    "mixed_bfloat16": "and casts them before use",
+    "int8_from_mixed_bfloat16": "quantized in mode int8 from mixed_bfloat16",
+    "infer_float32_vars": "replacement:",
+}
+"""By policy, a part of what is said of it."""
+
+
+def test_all_are_listed_with_their_dtypes() -> None:
+    """A row each, with the releases that have it."""
+    ended = run("explain", "policies")
+    assert ended.code == 0
+    rows = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
+    assert set(policy.LISTED) <= set(rows)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_one_is_explained_with_every_policy_format(name: str) -> None:
+    """A generation that cannot write it says so."""
+    ended = run("explain", name)
+    assert ended.code == 0
+    text = " ".join(ended.out.split())
+    assert SAID[name] in text
+    assert all(generation.title in text for generation in GENERATIONS)
+
+
+@pytest.mark.parametrize("name", [None, *SAID])
+def test_json_has_the_same(name: str | None) -> None:
+    """Policy formats are shown beside a policy that was named."""
+    ended = run("explain", name or "policies", "--format", "json")
+    assert ended.code == 0
+    found = json.loads(ended.out)["policies"]
+    assert [one["name"] for one in found] == ([name] if name else list(policy.LISTED))
+
+
+def test_another_name_is_a_usage_error() -> None:
+    """The sentence names it."""
+    ended = run("explain", "mixed_flaot16")
+    assert ended.code == 2
+    assert "mixed_flaot16" in ended.err
+
+
+def test_releases_are_listed_with_what_a_target_means() -> None:
+    """Aliases first, then the tested releases from the newest."""
+    ended = run("explain", "releases")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ended.code == 0
+    assert [line[0] for line in lines[: len(descriptions())]] == [
+        name for name, _ in descriptions()
+    ]
+    values = run("explain", "releases", "--format", "json").json["releases"]
+    assert [release["name"] for release in values] == [release.id for release in RELEASES]
+    targets = {name for name, _ in descriptions()}
+    assert all(
+        (release["target"] is not None) == (release["name"] in targets) for release in values
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "is_tested"),
+    [
+        ("keras3.15", "keras3.15: Keras 3.15", "yes"),
+        ("keras3", "keras3.15: Keras 3.15", "yes"),
+        ("TF2.6", "tf2.6: TF 2.6", "no"),
+        ("keras1.0", "keras1.0: Keras 1.0", "no"),
+    ],
+)
+def test_a_release_is_explained_with_its_formats(name: str, release: str, is_tested: str) -> None:
+    """Whether it can be a target, its files, and each policy as its configs have it."""
+    ended = run("explain", name)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[0] == release
+    assert f"tested {is_tested}" in " ".join(ended.out.split())
+    assert all(f"\n  {listed} " in ended.out for listed in policy.LISTED)
+
+
+def test_a_limit_is_explained_by_its_name() -> None:
+    """As in the list."""
+    ended = run("explain", "json-bytes", "--format", "json")
+    every = run("explain", "limits", "--format", "json").json["limits"]
+    assert ended.json["limits"] == [limit for limit in every if limit["name"] == "json-bytes"]
+    assert LIMITS["json-bytes"].reason in " ".join(run("explain", "json-bytes").out.split())
+
+
+@pytest.mark.parametrize("kind", ["rules", "policies", "limits", "releases"])
+def test_each_name_of_a_list_is_a_topic(kind: str) -> None:
+    """Whose values are those of the list, or more."""
+    for values in run("explain", kind, "--format", "json").json[kind]:
+        name = values["id"] if kind == "rules" else values["name"]
+        (topic,) = run("explain", name, "--format", "json").json[kind]
+        assert values.items() <= topic.items()
+
+
+@pytest.mark.parametrize("format_", ["markdown", "html"])
+def test_other_formats_are_for_messages(format_: str) -> None:
+    """The sentence has the formats of topics."""
+    ended = run("explain", RULES[0].id, "--format", format_)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Use table or json" in ended.err
