@@ -213,8 +213,12 @@ def escapes(path: str) -> bool:
 
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
-    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    model = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
+    model = parse_json(
+        probe,
+        probe.content(limits.JSON_BYTES, "json-limit", "is JSON of").removeprefix(BOM_UTF8),
+        "the file",
+        observations,
+    )
     if not isinstance(model, dict):
         raise probe.failure(
             "tfjs-not-keras",
@@ -284,11 +288,14 @@ def _about_storage(
 ) -> Iterator[Observation]:
     outside = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
     if outside:
-        message = (
-            f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
-            "and was not read; TensorFlow.js would read it"
+        yield Observation(
+            code="escaping-shard",
+            message=(
+                f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
+                "and was not read; TensorFlow.js would read it"
+            ),
+            where=MANIFEST,
         )
-        yield Observation(code="escaping-shard", message=message, where=MANIFEST)
     entries = [
         entry
         for group in groups
@@ -302,11 +309,14 @@ def _about_storage(
     )
     if quantised:
         words = ", ".join(f"{count} as {dtype}" for dtype, count in quantised.items())
-        message = (
-            f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
-            f"({words}); they become floats when the file is loaded"
+        yield Observation(
+            code="tfjs-quantized",
+            message=(
+                f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
+                f"({words}); they become floats when the file is loaded"
+            ),
+            where=MANIFEST,
         )
-        yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
 
 
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:

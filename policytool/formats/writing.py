@@ -221,8 +221,9 @@ class Companions:
         return now is None or (self._before is not None and os.path.samestat(now, self._before))
 
     def _make_directories(self, directory: Path) -> None:
-        missing = [parent for parent in (directory, *directory.parents) if not parent.exists()]
-        for parent in reversed(missing):
+        for parent in reversed(
+            [parent for parent in (directory, *directory.parents) if not parent.exists()]
+        ):
             parent.mkdir()
             self._made.append(parent)
 

@@ -224,9 +224,12 @@ def _write_text(attribute: h5a.AttrID, text: bytes) -> None:
         value[()] = text
         attribute.write(value)
         return
-    padding = b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0"
     attribute.write(
-        np.array(text.ljust(kind.get_size(), padding), dtype=f"V{kind.get_size()}"), mtype=kind
+        np.array(
+            text.ljust(kind.get_size(), b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0"),
+            dtype=f"V{kind.get_size()}",
+        ),
+        mtype=kind,
     )
 
 

@@ -80,12 +80,11 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
             raise difference_error(where)
         for name, value in values.items():
             expected = value.encode() if isinstance(value, str) else value
-            stored = (
+            if (
                 attribute_names(group, name)
                 if isinstance(value, tuple)
                 else stored_text(group, name.encode())
-            )
-            if stored != expected:
+            ) != expected:
                 raise difference_error(f"the attribute {name} of {where}")
 
 

@@ -169,11 +169,13 @@ def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") ->
         raise
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
-            message = (
-                f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
-                f"declares {match[2]}; copy or download it again"
-            )
-            raise probe.failure("truncated", message) from error
+            raise probe.failure(
+                "truncated",
+                (
+                    f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
+                    f"declares {match[2]}; copy or download it again"
+                ),
+            ) from error
         raise probe.failure(
             "damaged-h5",
             f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
@@ -371,8 +373,13 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _WalkFrame:
         part = Contents()
         parts.append(part)
-        groups = _groups_of(probe, item, path, links.of(item, path, address), part)
-        return _WalkFrame(item, path, address, part, groups)
+        return _WalkFrame(
+            item,
+            path,
+            address,
+            part,
+            _groups_of(probe, item, path, links.of(item, path, address), part),
+        )
 
     entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:

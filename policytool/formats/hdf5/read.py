@@ -66,11 +66,12 @@ def read(probe: Probe) -> Document:
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
     """Return the optimizer's variables in the order in which Keras restores them."""
-    names = contents.orders.get((OPTIMIZER,), ())
-    places = {name: place for place, name in enumerate(names)}
-    state_tensors = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
+    places = {name: place for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))}
     return tuple(
-        sorted(state_tensors, key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)))
+        sorted(
+            (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
+            key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)),
+        )
     )
 
 

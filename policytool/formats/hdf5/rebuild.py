@@ -94,13 +94,18 @@ def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
     :raises WriteError: where the source is not what the plan says.
     """
     check_cast(source, cast)
-    counts = (
-        casting.cast(
-            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
-        )[1]
-        for block in cast_blocks(source)
+    return sum(
+        (
+            casting.cast(
+                datasets.read_slab(source, block, cast.before),
+                cast.before,
+                cast.after,
+                cast.through,
+            )[1]
+            for block in cast_blocks(source)
+        ),
+        Counts(),
     )
-    return sum(counts, Counts())
 
 
 def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
@@ -224,8 +229,10 @@ def cast_blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
     largest = BLOCK // 8  # as float64, the widest there is
     if chunk:
         largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
-    step = datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest)
-    yield from datasets.cover(dataset.shape, step)
+    yield from datasets.cover(
+        dataset.shape,
+        datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest),
+    )
 
 
 def _type(dtype: str) -> h5t.TypeID:

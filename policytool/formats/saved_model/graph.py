@@ -181,8 +181,10 @@ class _Reader:
         """Return a function of the graph's library."""
         if name not in self.decoded:
             message = self.functions[name]
-            arguments = tuple(_text(argument.name) for argument in message.signature.arguments)
-            self.decoded[name] = _Function(arguments, tuple(_node(node) for node in message.nodes))
+            self.decoded[name] = _Function(
+                tuple(_text(argument.name) for argument in message.signature.arguments),
+                tuple(_node(node) for node in message.nodes),
+            )
         return self.decoded[name]
 
     def bindings(self, name: str) -> dict[str, int]:
@@ -200,12 +202,14 @@ class _Reader:
     def _bindings(
         self, name: str, inputs: Sequence[str], outer: Mapping[str, int]
     ) -> dict[str, int]:
-        argument_bindings = {
-            argument: outer[source]
-            for argument, source in zip(self.function(name).arguments, inputs, strict=False)
-            if source in outer
+        return {
+            **{
+                argument: outer[source]
+                for argument, source in zip(self.function(name).arguments, inputs, strict=False)
+                if source in outer
+            },
+            **self.bindings(name),
         }
-        return {**argument_bindings, **self.bindings(name)}
 
 
 def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:

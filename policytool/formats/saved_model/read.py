@@ -139,11 +139,16 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
         return graphs[0]
     tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
     chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
-    message = (
-        f"{GRAPH} contains {len(graphs)} graphs ({'; '.join(tags)}); only the graph tagged "
-        f"{tags[chosen]} is reported"
+    observations.append(
+        Observation(
+            code="several-graphs",
+            message=(
+                f"{GRAPH} contains {len(graphs)} graphs ({'; '.join(tags)}); only the graph tagged "
+                f"{tags[chosen]} is reported"
+            ),
+            where=GRAPH,
+        )
     )
-    observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
 
 
@@ -169,19 +174,25 @@ def _missing_files(probe: Probe) -> Iterator[Observation]:
         if (match := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
     # only the first missing shard of each set, because names may claim any number of shards
-    shards = (
-        next((shard for shard in _shards(count) if shard not in present), None)
-        for count in counts or {1}
-    )
-    lacking = [shard for shard in shards if shard is not None]
+    lacking = [
+        shard
+        for shard in (
+            next((shard for shard in _shards(count) if shard not in present), None)
+            for count in counts or {1}
+        )
+        if shard is not None
+    ]
     if f"{name}.index" not in present:
         lacking.append(f"{name}.index")
     if lacking:
-        message = (
-            f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
-            "variables and cannot be loaded"
+        yield Observation(
+            code=MISSING,
+            message=(
+                f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
+                "variables and cannot be loaded"
+            ),
+            where=CHECKPOINT[0],
         )
-        yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
 
 
 def _shards(count: int) -> Iterator[str]:
@@ -196,8 +207,12 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     """
     if not opening.is_file(probe.path / ARCHITECTURE):
         return None
-    data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
-    config = parse_json(probe, data, ARCHITECTURE, observations)
+    config = parse_json(
+        probe,
+        probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE),
+        ARCHITECTURE,
+        observations,
+    )
     return config if is_serialised(config) else None
 
 
@@ -233,11 +248,13 @@ def _message(
         raise probe.failure("proto-limit", f"has a {file} of {error}") from error
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
-            message = (
-                f"{file} was damaged by a text tool, which replaced bytes with U+FFFD; copy "
-                "the original in binary mode"
-            )
-            raise probe.failure("mangled", message) from error
+            raise probe.failure(
+                "mangled",
+                (
+                    f"{file} was damaged by a text tool, which replaced bytes with U+FFFD; copy "
+                    "the original in binary mode"
+                ),
+            ) from error
         raise probe.failure(
             "truncated",
             f"{file} is truncated or is not the protobuf message of a SavedModel; copy or "
@@ -272,8 +289,12 @@ def _metadata(
                 KERAS,
                 node.metadata,
             )
-    total = sum(len(text) for _, text in texts.values())
-    probe.check_limit(limits.JSON_BYTES, total, "json-limit", "has JSON metadata of")
+    probe.check_limit(
+        limits.JSON_BYTES,
+        sum(len(text) for _, text in texts.values()),
+        "json-limit",
+        "has JSON metadata of",
+    )
     parts = {
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
         for index, (file, text) in texts.items()
@@ -286,22 +307,26 @@ def _metadata(
         if same is None and _without_numbers(parts[f"{GRAPH}#{index}"]) != _without_numbers(
             parts[f"{KERAS}#{index}"]
         ):
-            message = (
-                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
-                f"use {KERAS}, and TF 2.4 uses {GRAPH}"
-            )
             observations.append(
-                Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
+                Observation(
+                    code="metadata-differs",
+                    message=(
+                        f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
+                        f"use {KERAS}, and TF 2.4 uses {GRAPH}"
+                    ),
+                    where=f"{KERAS}#{index}",
+                )
             )
-    for index in texts:
-        if not 0 <= index < len(graph.nodes):
-            message = (
-                f"{KERAS} describes the object {index}, which is missing from the graph; "
-                "Keras builds the object anyway"
-            )
-            observations.append(
-                Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
-            )
+    observations += [
+        Observation(
+            code="stray-metadata",
+            message=f"{KERAS} describes the object {index}, which is missing from the graph; "
+            "Keras builds the object anyway",
+            where=f"{KERAS}#{index}",
+        )
+        for index in texts
+        if not 0 <= index < len(graph.nodes)
+    ]
     return parts, {
         index: f"{file}#{index}"
         for index, (file, _) in texts.items()
@@ -434,11 +459,15 @@ def _scoped_tensors(
         }
         copies = _copies(graph.object_graph)
         if copies:
-            message = (
-                f"{len(copies)} of the variables are copies that no function reads, because "
-                "Keras 3 exports each variable twice; copies are not counted"
+            observations.append(
+                Observation(
+                    code="variable-copies",
+                    message=(
+                        f"{len(copies)} of the variables are copies that no function reads, "
+                        "because Keras 3 exports each variable twice; copies are not counted"
+                    ),
+                )
             )
-            observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable") and index not in copies:
                 name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
@@ -452,12 +481,10 @@ def _scoped_tensors(
     for index, node in enumerate(definition.nodes):
         if _text(node.op) in _graph.VARIABLE_OPS:
             attributes = {_text(entry.key): entry.value for entry in node.attributes}
-            dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
-            shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
             yield Tensor(
                 path=probe.tensor_path(_text(node.name), "proto-limit"),
-                shape=shape,
-                dtype=dtype,
+                shape=(_shape(attributes["shape"].shape) if "shape" in attributes else None),
+                dtype=(_dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"),
                 node=index,
             )
 

@@ -128,9 +128,9 @@ class MetadataChange(FileChange):
                 (size, size, b""),
             ]
             for (_, start, _), (end, after, new) in pairwise(around):
-                kept = Range(descriptor=source_descriptor, start=start, size=end - start)
                 if not equal(
-                    kept, Range(descriptor=draft_descriptor, start=start + grown, size=end - start)
+                    Range(descriptor=source_descriptor, start=start, size=end - start),
+                    Range(descriptor=draft_descriptor, start=start + grown, size=end - start),
                 ):
                     raise difference_error(f"{self.file} between bytes {start} and {end}")
                 if os.pread(draft_descriptor, len(new), end + grown) != new:
@@ -178,8 +178,9 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
     changes = protobuf_splice.splices(
         {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
-    size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
-    if excess := limits.PROTO_BYTES.exceeded_message(size):
+    if excess := limits.PROTO_BYTES.exceeded_message(
+        len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
+    ):
         raise WriteError("not-rewritable", f"{file} would have {excess}")
     return changes
 

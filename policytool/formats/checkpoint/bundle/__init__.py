@@ -195,11 +195,13 @@ def _header(
         raise ValueError("it has no header")
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
-        message = (
-            f"{name} is a V1 checkpoint, the format used before TensorFlow 1.0; save it "
-            "again with a newer tf.train.Saver"
+        raise BundleError(
+            "checkpoint-v1",
+            (
+                f"{name} is a V1 checkpoint, the format used before TensorFlow 1.0; save it "
+                "again with a newer tf.train.Saver"
+            ),
         )
-        raise BundleError("checkpoint-v1", message)
     if header.endianness:
         raise BundleError(
             "checkpoint-unsupported",
@@ -232,10 +234,11 @@ def _check_places(entries: Iterable[Entry]) -> None:
     Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for
     any number of tensors.
     """
-    placed = sorted(
-        (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
-    )
-    for before, after in pairwise(placed):
+    for before, after in pairwise(
+        sorted(
+            (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
+        )
+    ):
         if before[0] == after[0] and before[1] + before[2] > after[1]:
             raise ValueError(f"{before[3]} and {after[3]} overlap")
 
@@ -392,12 +395,11 @@ def _partners(
             edges[partner] = _edges(graph.nodes[partner])
         child_edges = children.get(node, ())
         steps.spend(1 + len(child_edges), walk="edges of objects")
-        common_edges = sorted(
+        for _, below, child in sorted(
             (*edges[partner][name], child)
             for name, child in dict(child_edges).items()
             if name in edges[partner]
-        )
-        for _, below, child in common_edges:
+        ):
             if child not in partners:
                 partners[child] = below
                 pending.append(child)

@@ -201,8 +201,7 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
             "checkpoint-unsupported",
             f"{entry.key} is a partitioned string tensor; only numeric tensors can be joined",
         )
-    axis = _entries.partitioned_axis(entry.shape, entry.slices)
-    rows = math.prod(entry.shape[:axis])
+    rows = math.prod(entry.shape[: _entries.partitioned_axis(entry.shape, entry.slices)])
     with ExitStack() as stack:
         open_shards = {
             number: stack.enter_context(shards.open_shard(number))
