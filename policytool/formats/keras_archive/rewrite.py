@@ -24,10 +24,9 @@ from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic, opening
-from policytool.support.files.byte_ranges import Range, equal
-from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.files.random_access import Range, equal, member_start, positioned_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -325,8 +324,7 @@ class ArchiveChange:
                     is_same = old_info.CRC == new_info.CRC and equal(
                         old_regions[old_info.header_offset], new_regions[new_info.header_offset]
                     )
-                if not is_same:
-                    raise difference_error(old_info.filename)
+                require_same(is_same, old_info.filename)
 
 
 class _Source:
