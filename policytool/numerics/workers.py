@@ -24,7 +24,7 @@ from policytool.numerics.hand_over import encoded_job
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
-from policytool.support.processes import interrupts, leftovers
+from policytool.support.processes import interrupts
 from policytool.support.processes.child import GRACE, Child
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Worker:
         if self._child is not None and self._child.is_alive:
             return self._child
         self.close()
-        scratch = self._stack.enter_context(leftovers.temporary_directory())
+        scratch = self._stack.enter_context(interrupts.temporary_directory())
         python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
             child = Child(

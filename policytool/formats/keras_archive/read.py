@@ -28,7 +28,7 @@ from policytool.support import limits, steps
 from policytool.support.files import opening
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
-from policytool.support.processes import crash_guard, leftovers
+from policytool.support.processes import crash_guard, interrupts
 
 if TYPE_CHECKING:
     import zipfile
@@ -452,14 +452,14 @@ def weights_source(
 
     _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
-        entry = leftovers.add_path(inflated.name)
+        entry = interrupts.add_path(inflated.name)
         try:
             for block in _inflate(archive, info):
                 inflated.write(block)
             inflated.flush()
             yield Path(inflated.name)
         finally:
-            leftovers.remove(entry)
+            interrupts.remove(entry)
 
 
 def _walk(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from policytool.support.files.atomic import _placing
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Publishable(contextlib.ExitStack):
         super().__init__()
         self._hidden = self.path = hidden
         """``path`` opens the draft while this process holds it."""
-        self.callback(leftovers.remove, leftovers.add_path(hidden))
+        self.callback(interrupts.remove, interrupts.add_path(hidden))
         self.callback(_placing.remove, hidden)
 
     @classmethod
