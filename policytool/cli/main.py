@@ -15,7 +15,7 @@ from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.support.errors import ModelFileError, PolicytoolError
 from policytool.support.processes import crash_guard, interrupts
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from types import TracebackType

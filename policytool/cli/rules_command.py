@@ -17,7 +17,7 @@ from policytool.reports.fields import json_text
 from policytool.reports.layout import wrap
 from policytool.rules.base import Severity
 from policytool.support.errors import UsageError
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

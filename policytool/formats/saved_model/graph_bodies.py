@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import ASSETS, escaping_asset
 from policytool.releases.symbols import ops
 from policytool.support import limits, steps
-from policytool.support.text.paths import leads_out
+from policytool.support.text.phrases import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -36,7 +36,7 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.words import bytes_words, failure_facts, figure, many, share
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

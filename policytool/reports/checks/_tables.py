@@ -14,7 +14,7 @@ from policytool.reports.checks._layers import NUMBER
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
 from policytool.reports.words import bytes_words, figure, many, share
 from policytool.support.errors import short
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,7 +31,7 @@ from policytool.reports.page import (
 from policytool.reports.words import EFFECTS, failure_facts, generation_words, migrate_words
 from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
-from policytool.support.shorten import join_and_count
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -21,8 +21,8 @@ from policytool.releases.releases import family_of
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
 from policytool.reports.words import loader_ranges, loss_scale_words
 from policytool.support.errors import SpellingError
-from policytool.support.shorten import join_and_count, join_first
 from policytool.support.text.jsontext import ABSENT
+from policytool.support.text.phrases import join_and_count, join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

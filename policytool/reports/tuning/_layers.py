@@ -33,7 +33,7 @@ from policytool.reports.tuning._verdict import (
     times,
 )
 from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
-from policytool.support.shorten import join_and_count
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
