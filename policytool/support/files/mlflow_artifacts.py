@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-_API: Final = "/api/2.0/mlflow-artifacts/artifacts"
-_BLOCK: Final = 8 * 2**20
+_ARTIFACTS_API: Final = "/api/2.0/mlflow-artifacts/artifacts"
+_ARTIFACT_BLOCK: Final = 8 * 2**20
 _UP: Final = frozenset({"", ".", ".."})
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 
@@ -95,7 +95,7 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def open_response(self, path: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401  # as in MlflowServer.open
         """Return a response that delivers a file, or a range of it."""
-        return self.server.open(f"{_API}/{quote(self.place(path))}", headers=headers)
+        return self.server.open(f"{_ARTIFACTS_API}/{quote(self.place(path))}", headers=headers)
 
     def count_download(self, path: RemotePath, size: int) -> None:
         """
@@ -114,7 +114,7 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def _listing(self, place: str) -> dict[str, Entry]:
         if place not in self._listings:
-            files = self.server.answer(_API, {"path": self.place(place)}).get("files", [])
+            files = self.server.answer(_ARTIFACTS_API, {"path": self.place(place)}).get("files", [])
             if not isinstance(files, list):
                 raise self.server.unexpected_answer()
             self._listed += len(files)
@@ -209,7 +209,7 @@ class ArtifactReader:
             request(self._path, lambda: self._artifacts.open_response(place, {}))
         ) as response:
             left = self._size + 1  # a longer file is not the listed one
-            while left and (block := self._next_block(response, min(left, _BLOCK))):
+            while left and (block := self._next_block(response, min(left, _ARTIFACT_BLOCK))):
                 left -= len(block)
                 _write(self._path, file, block)
         start, data = self._first or (0, b"")

@@ -15,7 +15,6 @@ from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
 
 
