@@ -349,7 +349,7 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
         local = member_fetcher(session.own, path, system.zip)
         return lambda start, stop: request(path, lambda: local(start, stop))
     if path.registered:
-        from policytool.support.files.mlflow_artifacts import Artifacts
+        from policytool.support.files.mlflow_registry import Artifacts
 
         if isinstance(system, Artifacts):
             return system.reader(path, size, session.own)
