@@ -1,9 +1,16 @@
 """
-Where the files of a registered model are: in the artifacts of an MLflow server, or in a bucket.
+Registered models of an MLflow server: where their files are, and the files that the server serves.
 
 What a registry names may come from anybody who can register a model. It leads to buckets, and to
 the artifacts of the server that the user has set; it leads neither to files of this machine nor to
 other servers, which would receive the user's credentials.
+
+Requests use the addresses, credentials and connections of MLflow's client. The client's own
+functions are not used: they repeat a request for minutes, read answers of any size, and may create
+a database in the working directory.
+
+Servers deliver ranges of files that are on their own disk. Of files in a bucket, most deliver only
+the whole, and some copy the whole for each range.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Reading files at any offset, and where the members of zip archives lie in them."""
+"""
+Reading files at any offset, the places of members in zip archives, and equal ranges of bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """
 Files of other machines, read through fsspec: statuses, listings and ranges of bytes.
 
+Members of zip archives, for URLs such as ``zip://MEMBER::ARCHIVE``, may be local or remote.
+
 Only :mod:`policytool.support.files.opening` uses this module, and gives it what opens local files.
 """
 

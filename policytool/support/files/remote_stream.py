@@ -1,6 +1,11 @@
 """
-The bytes of a remote file. The ranges that were read are kept in memory, within a limit for all
-files of a session.
+The bytes of a remote file, and which of them to request when some are read.
+
+The ranges that were read are kept in memory, within a limit for all files of a session.
+
+Formats such as HDF5 scatter metadata over a file, in clusters between large arrays. The clusters of
+one file are similar, because its layers are similar. So a request includes as many bytes around a
+place as were needed around earlier places of its kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Whether texts match regular expressions, in a bounded number of steps."""
+"""
+Whether texts match regular expressions, in a bounded number of steps.
+
+An automaton knows which characters a text may have one after the other. A pattern is parsed by
+Python's own parser, and each set of characters, and each position such as ``$``, is later tested by
+:mod:`re` for one character or position only. So both mean what they mean in Python, and no pattern
+can make ``re`` try more than one way.
+"""
 
 from __future__ import annotations
 

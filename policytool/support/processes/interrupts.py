@@ -1,9 +1,13 @@
 """
-The signals that ask this process for an orderly end, and the bound on the time that it takes.
+The signals that ask this process for an orderly end, and what it removes before it ends.
 
-The first signal raises KeyboardInterrupt. If the process is still there after :data:`SECONDS`, or
-if a second signal arrives because a user does not want to wait, it ends at once, and removes what
-it would leave behind (:mod:`policytool.support.processes.leftovers`).
+The first signal raises KeyboardInterrupt. If the process is still running after :data:`SECONDS`, or
+if a second signal arrives because a user does not want to wait, it ends at once.
+
+Whoever ends at once first removes (:func:`clear`) process groups that it started, and temporary
+files and directories. A copy of a process (:mod:`policytool.support.processes.crash_guard`) keeps
+the list in memory that it shares with the original, so that the original removes what is left by a
+copy that crashed or was killed.
 """
 
 from __future__ import annotations

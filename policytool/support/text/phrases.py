@@ -1,4 +1,4 @@
-"""A list of names in a sentence."""
+"""Parts of sentences: lists of names, paths, and the known word that a user probably meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Hidden names and free ones, and how a complete file or directory gets its place."""
+"""
+Hidden names and free ones, and how a complete file or directory gets its place.
+
+Bytes and attributes of a file are copied to another, and to the disk.
+"""
 
 from __future__ import annotations
 
