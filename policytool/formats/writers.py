@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit, jsontext
@@ -170,8 +170,7 @@ class TextChange(FileChange):
 
         :raises WriteError: where it is not the edited source.
         """
-        if _content(draft) != self.new_bytes(_content(source)):
-            raise difference_error(self.part)
+        require_same(_content(draft) == self.new_bytes(_content(source)), self.part)
 
     def new_bytes(self, data: bytes) -> bytes:
         """

@@ -88,6 +88,8 @@ A chunk as it is stored, as each of two filters has it, and room that a filter d
 values fit.
 """
 
+BFLOAT16_BYTES: Final = 2
+BFLOAT16_EXPONENT_BITS: Final = 8
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 _ARTICLES: Final = {"external": "an"}
 
@@ -280,9 +282,7 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
 
 
 def _claimed_bytes(dataset: h5d.DatasetID) -> int:
-    values: int = dataset.get_space().get_simple_extent_npoints()
-    size: int = dataset.get_type().get_size()
-    return values * size
+    return int(dataset.get_space().get_simple_extent_npoints()) * int(dataset.get_type().get_size())
 
 
 def inflation(dataset: h5d.DatasetID) -> str:
@@ -310,10 +310,7 @@ def inflation(dataset: h5d.DatasetID) -> str:
 def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
     """Return the shape of a dataset's chunks; empty if it has none."""
     properties = dataset.get_create_plist()
-    shape: tuple[int, ...] = (
-        properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
-    )
-    return shape
+    return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
 
 
 def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
@@ -338,8 +335,7 @@ def read(
 
 def _chunk_bytes(dataset: h5d.DatasetID) -> int:
     chunk = chunk_shape(dataset)
-    size: int = dataset.get_type().get_size()
-    return math.prod(chunk) * size if chunk else 0
+    return math.prod(chunk) * int(dataset.get_type().get_size()) if chunk else 0
 
 
 def _scattering(dataset: h5d.DatasetID) -> str:
@@ -386,8 +382,12 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         frame = entered[-1]
         if (below := next(frame.groups, None)) is not None:
             item, path, address = below
-            if attributes:
-                _remember_name(item, path, frame.part)
+            if (
+                attributes
+                and path[-1] == "vars"
+                and (name := _scalar_text(item, b"name")) is not None
+            ):
+                frame.part.names["/".join(path[:-1])] = name
             entered.append(enter(item, path, address))
             continue
         entered.pop()
@@ -457,11 +457,6 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         if excess := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
             raise TextsError(f"has an attribute {name} that is split into {excess}")
         yield f"{name}{index}".encode()
-
-
-def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
-    if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
-        contents.names["/".join(path[:-1])] = name
 
 
 def _weight_order(
@@ -594,23 +589,19 @@ def _dtype(dataset: h5d.DatasetID) -> str:
 
 
 def _float(stored: h5t.TypeFloatID, size: int) -> str:
-    if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
+    if size > BFLOAT16_BYTES:  # only one kind of float is that wide
         return f"float{8 * size}"
     exponent_bits = stored.get_fields()[2]
     if size == 1:
         return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
-    bfloat16_exponent_bits = 8
-    return (
-        "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
-    )
+    return "bfloat16" if exponent_bits == BFLOAT16_EXPONENT_BITS else f"float{8 * size}"
 
 
 def _opaque(dataset: h5d.DatasetID, size: int) -> str:
     name = _scalar_text(dataset, b"dtype")
     if name in dtypes.NAMES:  # Keras 3.0.5 on
         return str(name)
-    bfloat16_bytes = 2
-    return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
+    return "bfloat16" if size == BFLOAT16_BYTES else f"opaque{8 * size}"
 
 
 def library() -> str:

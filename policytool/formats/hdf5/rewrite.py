@@ -86,10 +86,12 @@ class _Comparison:
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
         self._attributes(old, new, (), without=texts)
         for name, value in texts.items():
-            is_same_kind = h5a.exists(new, name) and attributes.same_text_type(
-                h5a.open(old, name), h5a.open(new, name)
+            require_same(
+                h5a.exists(new, name)
+                and attributes.same_text_type(h5a.open(old, name), h5a.open(new, name))
+                and attributes.stored_text(new, name) == value,
+                name.decode(),
             )
-            require_same(is_same_kind and attributes.stored_text(new, name) == value, name.decode())
         self._seen[object_address(old)] = object_address(new)
         self._met.add(object_address(new))
         pending: list[Pair] = [(old, new, ())]
@@ -193,7 +195,7 @@ class _Comparison:
             require_same(is_cast(old, new, cast), path_text(path))
             return
         self._attributes(old, new, path)
-        is_same = (
+        require_same(
             old.get_type().equal(new.get_type())
             and old.get_space().get_simple_extent_type() == new.get_space().get_simple_extent_type()
             and old.shape == new.shape
@@ -202,9 +204,9 @@ class _Comparison:
                 or old.get_space().get_simple_extent_dims(maxdims=True)
                 == new.get_space().get_simple_extent_dims(maxdims=True)
             )
-            and _has_same_storage((old, self._old), (new, self._new))
+            and _has_same_storage((old, self._old), (new, self._new)),
+            path_text(path),
         )
-        require_same(is_same, path_text(path))
 
 
 def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -311,11 +313,12 @@ def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
 
 def _freeze_block(dataset: h5d.DatasetID, block: Slab) -> object:
     kind = dataset.get_type()
-    if attributes.is_plain(kind):
-        array = datasets.read_as(dataset, block, np.dtype(f"V{kind.get_size()}"), kind)
-    else:
-        array = datasets.read_as(dataset, block, dataset.dtype, None)
-    return attributes.freeze(array)
+    as_stored = (np.dtype(f"V{kind.get_size()}"), kind)
+    return attributes.freeze(
+        datasets.read_as(
+            dataset, block, *(as_stored if attributes.is_plain(kind) else (dataset.dtype, None))
+        )
+    )
 
 
 def _filters(properties: h5d.PropDCID) -> list[object]:

@@ -306,15 +306,15 @@ def _members(
             "no-config",
             f"is {known} without {CONFIG} (it contains {some}); expected a .keras model",
         )
-    for name, count in Counter(info.filename for info in infos).items():
-        if count > 1:
-            observations.append(
-                Observation(
-                    code="duplicate-member",
-                    message=f"the archive contains {name} {count} times; Keras reads the last copy",
-                    where=name,
-                )
-            )
+    observations += [
+        Observation(
+            code="duplicate-member",
+            message=f"the archive contains {name} {count} times; Keras reads the last copy",
+            where=name,
+        )
+        for name, count in Counter(info.filename for info in infos).items()
+        if count > 1
+    ]
     observations += [
         Observation(
             code="escaping-member",
@@ -324,9 +324,8 @@ def _members(
         for name in members
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
     ]
-    for name in (CONFIG, METADATA):
-        if name in members:
-            _check_size(probe, members[name], limits.JSON_BYTES)
+    for info in (members[name] for name in (CONFIG, METADATA) if name in members):
+        _check_size(probe, info, limits.JSON_BYTES)
     return members
 
 

@@ -311,27 +311,29 @@ class ArchiveChange:
                 member_regions(new_archive, new_stream.fileno()),
             )
             for old_info, new_info in zip(old_infos, new_infos, strict=True):
-                if old_info.filename in new_texts:
-                    is_same = new_archive.read(new_info) == new_texts[old_info.filename]
-                elif old_info.filename in rebuilds:
-                    with (
-                        old.weights(old_info.filename) as first,
-                        new.weights(old_info.filename) as second,
-                    ):
-                        rewrite.compare(first, second, rebuilds[old_info.filename])
-                    is_same = True
+                name = old_info.filename
+                if name in new_texts:
+                    require_same(new_archive.read(new_info) == new_texts[name], name)
+                elif name in rebuilds:
+                    with old.weights(name) as first, new.weights(name) as second:
+                        rewrite.compare(first, second, rebuilds[name])
                 else:
-                    is_same = old_info.CRC == new_info.CRC and equal(
-                        old_regions[old_info.header_offset], new_regions[new_info.header_offset]
+                    require_same(
+                        old_info.CRC == new_info.CRC
+                        and equal(
+                            old_regions[old_info.header_offset],
+                            new_regions[new_info.header_offset],
+                        ),
+                        name,
                     )
-                require_same(is_same, old_info.filename)
 
 
 class _Source:
     """An archive as weights files and texts."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
-        self._path, self._archive, self._scratch = path, archive, scratch
+        self._path, self._archive, self.scratch = path, archive, scratch
+        """``scratch`` is the path beside which temporary files are made."""
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
@@ -346,14 +348,9 @@ class _Source:
     def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
         with open_weights(
-            self._archive, self._path, self._archive.NameToInfo[name], self._scratch
+            self._archive, self._path, self._archive.NameToInfo[name], self.scratch
         ) as opened:
             yield opened
-
-    @property
-    def scratch(self) -> Path:
-        """Beside which temporary files are made."""
-        return self._scratch
 
 
 def _rebuild_member(

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import GraphOp, Trace
+from policytool.formats.saved_model.graph_bodies import text
 from policytool.releases import dtypes, graph_ops
 from policytool.support import limits, steps
 
@@ -182,7 +183,7 @@ class _Reader:
         if name not in self.decoded:
             message = self.functions[name]
             self.decoded[name] = _Function(
-                tuple(_text(argument.name) for argument in message.signature.arguments),
+                tuple(text(argument.name) for argument in message.signature.arguments),
                 tuple(_node(node) for node in message.nodes),
             )
         return self.decoded[name]
@@ -222,11 +223,10 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
     objects = meta_graph.object_graph
     reader = _Reader(
         functions={
-            _text(function.signature.name): function for function in graph_def.library.functions
+            text(function.signature.name): function for function in graph_def.library.functions
         },
         bound={
-            _text(entry.key): tuple(entry.value.bound_inputs)
-            for entry in objects.concrete_functions
+            text(entry.key): tuple(entry.value.bound_inputs) for entry in objects.concrete_functions
         },
         variables=frozenset(
             index for index, node in enumerate(objects.nodes) if node.HasField("variable")
@@ -251,8 +251,8 @@ def _signature_traces(reader: _Reader, meta_graph: Any, graph_def: Any) -> Itera
     )
     signature_traces = [
         reader.trace(
-            _text(entry.key),
-            _needed_nodes(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
+            text(entry.key),
+            _needed_nodes(main, [text(tensor.value.name) for tensor in entry.value.outputs]),
             sources,
             signature=True,
         )
@@ -275,9 +275,9 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
             continue
         reader.count(1 + len(node.function.concrete_functions))
         names = [*node.function.concrete_functions, node.bare_function.concrete_function]
-        for name in (name for name in map(_text, names) if name in reader.functions):
+        for name in (name for name in map(text, names) if name in reader.functions):
             trace = reader.trace(
-                _text(edge.local_name),
+                text(edge.local_name),
                 reader.function(name).nodes,
                 reader.bindings(name),
                 signature=False,
@@ -311,26 +311,22 @@ def _node(message: Any) -> _Node:
             engine = _ENGINES.get(value.text.upper())
         numbers: Iterable[int] = (value.type,) if value.type else value.list.types
         if value.HasField("function"):
-            calls.append(_text(value.function.name))
+            calls.append(text(value.function.name))
         if value.HasField("list"):
-            calls += (_text(function.name) for function in value.list.functions)
-        attributes[_text(entry.key)] = tuple(
+            calls += (text(function.name) for function in value.list.functions)
+        attributes[text(entry.key)] = tuple(
             _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
         )
-    op = _text(message.op)
+    op = text(message.op)
     if op == _ENGINE and engine is not None:
         # its segment of the graph runs only where the engine cannot be built
-        return _Node(_text(message.name), op, _inputs(message), engine, ())
+        return _Node(text(message.name), op, _inputs(message), engine, ())
     return _Node(
-        _text(message.name), op, _inputs(message), graph_ops.dtypes(op, attributes), tuple(calls)
+        text(message.name), op, _inputs(message), graph_ops.dtypes(op, attributes), tuple(calls)
     )
 
 
 def _inputs(message: Any) -> tuple[str, ...]:
     return tuple(
-        _text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
+        text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
     )
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")

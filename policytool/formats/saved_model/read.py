@@ -25,7 +25,7 @@ from policytool.formats.document import (
 )
 from policytool.formats.saved_model import CHECKPOINT, GRAPH, KERAS, KERAS_PREFIX, is_without_graph
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model.graph_bodies import TableReader
+from policytool.formats.saved_model.graph_bodies import TableReader, text
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
 from policytool.support.files import opening
@@ -124,7 +124,7 @@ def read(probe: Probe) -> Document:
         ops=ops,
         numbered=not has_keras and _is_export(graph.object_graph),
         writer=Writer(
-            tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
+            tensorflow=text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
         ),
         observations=tuple(observations),
     )
@@ -137,7 +137,7 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     """
     if len(graphs) == 1:
         return graphs[0]
-    tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
+    tags = [", ".join(text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
     chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
     observations.append(
         Observation(
@@ -226,7 +226,7 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     nodes = _serving_graph(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
     return {
         index: tuple(
-            (_text(edge.local_name), edge.node_id)
+            (text(edge.local_name), edge.node_id)
             for edge in node.children
             if 0 <= edge.node_id < len(nodes)
         )
@@ -299,10 +299,12 @@ def _metadata(
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
         for index, (file, text) in texts.items()
     }
-    for index, text in others.items():
-        same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
+    for index, metadata in others.items():
+        same = parts[f"{KERAS}#{index}"] if metadata == texts[index][1] else None
         parts[f"{GRAPH}#{index}"] = (
-            same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
+            same
+            if same is not None
+            else parse_json(probe, metadata, f"{GRAPH}#{index}", observations)
         )
         if same is None and _without_numbers(parts[f"{GRAPH}#{index}"]) != _without_numbers(
             parts[f"{KERAS}#{index}"]
@@ -348,11 +350,9 @@ def _nodes(
     return {
         index: ObjectNode(
             id=index,
-            identifier=VARIABLE
-            if node.HasField("variable")
-            else _text(node.user_object.identifier),
+            identifier=VARIABLE if node.HasField("variable") else text(node.user_object.identifier),
             children=tuple(
-                (_text(edge.local_name), edge.node_id)
+                (text(edge.local_name), edge.node_id)
                 for edge in node.children
                 if 0 <= edge.node_id < len(graph.nodes)
             ),
@@ -368,7 +368,7 @@ def _nodes(
 
 def _variable(index: int, variable: Any) -> Tensor:
     return Tensor(
-        path=tuple(_text(variable.name).split("/")),
+        path=tuple(text(variable.name).split("/")),
         shape=_shape(variable.shape),
         dtype=_dtype(variable.dtype),
         node=index,
@@ -377,10 +377,6 @@ def _variable(index: int, variable: Any) -> Tensor:
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _dtype(number: int) -> str:
@@ -427,7 +423,7 @@ def _ops(
         op_names |= own.difference(
             function.signature.name for function in message.library.functions
         )
-    return frozenset(map(_text, op_names))
+    return frozenset(map(text, op_names))
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:
@@ -453,7 +449,7 @@ def _scoped_tensors(
     """
     if graph.object_graph.nodes:
         local_names = {
-            edge.node_id: _text(edge.local_name)
+            edge.node_id: text(edge.local_name)
             for node in graph.object_graph.nodes
             for edge in node.children
         }
@@ -470,7 +466,7 @@ def _scoped_tensors(
             )
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable") and index not in copies:
-                name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
+                name = text(node.variable.name) or local_names.get(index, f"variable_{index}")
                 yield Tensor(
                     path=probe.tensor_path(name.removesuffix(":0"), "proto-limit"),
                     shape=_shape(node.variable.shape),
@@ -479,10 +475,10 @@ def _scoped_tensors(
                 )
         return
     for index, node in enumerate(definition.nodes):
-        if _text(node.op) in _graph.VARIABLE_OPS:
-            attributes = {_text(entry.key): entry.value for entry in node.attributes}
+        if text(node.op) in _graph.VARIABLE_OPS:
+            attributes = {text(entry.key): entry.value for entry in node.attributes}
             yield Tensor(
-                path=probe.tensor_path(_text(node.name), "proto-limit"),
+                path=probe.tensor_path(text(node.name), "proto-limit"),
                 shape=(_shape(attributes["shape"].shape) if "shape" in attributes else None),
                 dtype=(_dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"),
                 node=index,
@@ -492,7 +488,7 @@ def _scoped_tensors(
 def _is_export(objects: Any) -> bool:
     """Return whether the root object is what Keras 3's ``export`` makes."""
     return bool(objects.nodes) and {
-        _text(edge.local_name) for edge in objects.nodes[0].children
+        text(edge.local_name) for edge in objects.nodes[0].children
     } >= {COPIES, "variables", "trainable_variables"}
 
 
@@ -503,7 +499,7 @@ def _copies(objects: Any) -> frozenset[int]:
     """
     if not _is_export(objects):
         return frozenset()
-    edges = {_text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
+    edges = {text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
     if not 0 <= edges[COPIES] < len(objects.nodes):
         return frozenset()
     read = {number for entry in objects.concrete_functions for number in entry.value.bound_inputs}
@@ -515,11 +511,11 @@ def _signatures(graph: Any) -> Iterator[Signature]:
         if _graph.is_internal(entry.key):
             continue
         inputs = {
-            _text(tensor.key): _dtype(tensor.value.dtype)
+            text(tensor.key): _dtype(tensor.value.dtype)
             for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)
         }
         outputs = {
-            _text(tensor.key): _dtype(tensor.value.dtype)
+            text(tensor.key): _dtype(tensor.value.dtype)
             for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
         }
-        yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
+        yield Signature(name=text(entry.key), inputs=inputs, outputs=outputs)
