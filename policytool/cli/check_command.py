@@ -25,7 +25,7 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.workers import Worker
-from policytool.reports.checks import CHECK_REPORTERS, Checks, described
+from policytool.reports.checks import CHECK_REPORTERS, Checks, device_words
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
@@ -169,5 +169,5 @@ def _run_checks(
 def _devices(worker: Worker) -> int:
     """List what TensorFlow can run on here."""
     for device in devices(worker):
-        click.echo(", ".join(described(device)))
+        click.echo(", ".join(device_words(device)))
     return Exit.CLEAN
