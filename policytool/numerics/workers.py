@@ -6,6 +6,11 @@ The child runs ``policytool/tf_runtime`` under an interpreter of the user's choi
 directory and with no more of the environment than TensorFlow needs. It starts with the first job
 and stays for the next ones; one that crashed is started anew. It ends with this process, whichever
 way that ends.
+
+If the user sets no memory limit, a job that compares predictions has one: what a model of its size
+needs, and never more than a share of the machine. It counts from what the process has once
+TensorFlow has started (0.3 GiB with TensorFlow 2.21 on two cores), because that depends on cores
+and devices and not on the model. It holds on Linux, where the system says what a process has.
 """
 
 from __future__ import annotations
