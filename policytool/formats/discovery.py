@@ -205,10 +205,9 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     reports the reason.
     """
     try:
-        expanded = list(_inputs_at(path))
+        yield from list(_inputs_at(path))
     except ModelFileError:
-        expanded = [Input(path=path, exact=True)]
-    yield from expanded
+        yield Input(path=path, exact=True)
 
 
 def _inputs_at(path: RemotePath) -> Iterator[Input]:

@@ -18,6 +18,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from policytool.formats.checkpoint import INDEX
 from policytool.formats.saved_model import GRAPH
 from policytool.support.errors import ModelFileError
 from policytool.support.files import listings, opening
@@ -159,9 +160,6 @@ def _row(name: str, status: os.stat_result) -> Row:
     )
 
 
-_INDEX: Final = ".index"
-"""The suffix of the index of a checkpoint, whose values lie in files beside it."""
-
 _RemoteRow = tuple[str, int | None, str]
 
 
@@ -187,8 +185,8 @@ def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
     """
     if opening.is_directory(path):
         yield from _remote_rows_below(path)
-    elif path.name.endswith(_INDEX):
-        start = path.name.removesuffix(_INDEX)
+    elif path.name.endswith(INDEX):
+        start = path.name.removesuffix(INDEX)
         for name in sorted(opening.names(path.parent)):
             if name.startswith(f"{start}.") and opening.is_file(path.parent / name):
                 yield _remote_row(path.parent / name, name)

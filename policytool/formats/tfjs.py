@@ -233,11 +233,10 @@ def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
     if not isinstance(manifest, list):
         _refuse(probe)
     groups = [group for group in manifest if isinstance(group, dict)]
-    if len(groups) != len(manifest):
+    if len(groups) != len(manifest) or not all(
+        isinstance(path, str) for group in groups for path in _list_at(probe, group, "paths")
+    ):
         _refuse(probe)
-    for group in groups:
-        if not all(isinstance(path, str) for path in _list_at(probe, group, "paths")):
-            _refuse(probe)
     return groups
 
 
@@ -260,9 +259,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
         or not name
         or not isinstance(dtype, str)
         or dtype not in dtypes.NAMES
+        or not isinstance(shape, list)
     ):
-        _refuse(probe)
-    if not isinstance(shape, list):
         _refuse(probe)
     probe.check_limit(
         limits.H5_RANK, len(shape), "json-limit", f"has a tensor in its {MANIFEST} with"

@@ -98,20 +98,15 @@ def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
     if isinstance(error, atomic.NotTakenBackError):
         raise ModelFileError(display_path, "write-failed", f"writing failed: {reason}") from error
     where = place.parent if str(place.parent) != "." else "the working directory"
-    if error.errno in _NO_SPACE:
-        raise ModelFileError(
-            display_path,
-            "no-space",
-            (f"not enough space for the new file in {where} ({reason}); nothing was changed"),
-        ) from error
-    if error.errno in _NOT_WRITABLE:
-        raise ModelFileError(
-            display_path,
-            "not-writable",
-            f"cannot create a file in {where} ({reason}); nothing was changed",
-        ) from error
+    code, problem = (
+        ("no-space", f"not enough space for the new file in {where}")
+        if error.errno in _NO_SPACE
+        else ("not-writable", f"cannot create a file in {where}")
+        if error.errno in _NOT_WRITABLE
+        else ("write-failed", "writing failed")
+    )
     raise ModelFileError(
-        display_path, "write-failed", f"writing failed ({reason}); nothing was changed"
+        display_path, code, f"{problem} ({reason}); nothing was changed"
     ) from error
 
 
@@ -145,7 +140,7 @@ class Companions:
     _before: os.stat_result | None = None
 
     def __enter__(self) -> Self:
-        self._before = self._model()
+        self._before = opening.find_status(self.model)
         return self
 
     def __exit__(
@@ -219,12 +214,9 @@ class Companions:
         self._published.clear()
         self._made.clear()
 
-    def _model(self) -> os.stat_result | None:
-        return opening.find_status(self.model)
-
     def _is_as_before(self) -> bool:
         try:
-            now = self._model()
+            now = opening.find_status(self.model)
         except OSError:  # what cannot be looked at may be a model that needs them
             return False
         return now is None or (self._before is not None and os.path.samestat(now, self._before))
@@ -400,7 +392,8 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
     Yield a path by which other processes can read the draft under its name, in a hidden directory
     beside the target; one file of a directory is in a directory with the others.
     """
-    others = list(place.directory.iterdir()) if place.directory is not None else []
+    siblings = place.directory.iterdir() if place.directory is not None else ()
+    others = [sibling for sibling in siblings if sibling != place.source]
     with atomic.DirectoryDraft.beside(place.target) as hidden:
         if place.directory is None:
             path = hidden.create() / place.target.name
@@ -410,8 +403,7 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
             path.mkdir()
             draft.show(path / place.source.name)
         for other in others:
-            if other != place.source:
-                (path / other.name).symlink_to(other)
+            (path / other.name).symlink_to(other)
         yield path
 
 

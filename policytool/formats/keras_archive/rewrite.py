@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import struct
 import tempfile
 import zipfile
@@ -42,6 +43,15 @@ if TYPE_CHECKING:
 
 _EXTRA: Final = struct.Struct("<HH")
 _ZIP64: Final = 1
+_DESCRIPTION: Final = (
+    "compress_type",
+    "comment",
+    "create_system",
+    "internal_attr",
+    "external_attr",
+)
+"""What describes a member, beside its name, its time and its extra fields."""
+
 _BLOCK: Final = 2**20
 
 
@@ -105,13 +115,9 @@ def replacement_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     and compression.
     """
     member_info = zipfile.ZipInfo(info.filename, info.date_time)
-    member_info.compress_type = info.compress_type
-    member_info.comment = info.comment
     member_info.extra = plain_extra(info)
-    member_info.create_system = info.create_system
-    member_info.create_version = info.create_version
-    member_info.internal_attr = info.internal_attr
-    member_info.external_attr = info.external_attr
+    for name in (*_DESCRIPTION, "create_version"):
+        setattr(member_info, name, getattr(info, name))
     return member_info
 
 
@@ -137,8 +143,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
     with opening.regular_stream(path) as source:
         member_info.file_size = os.fstat(source.fileno()).st_size
         with archive.open(member_info, "w") as member:
-            while block := source.read(_BLOCK):
-                member.write(block)
+            shutil.copyfileobj(source, member, _BLOCK)
 
 
 @contextmanager
@@ -157,8 +162,7 @@ def open_weights(
         return
     with atomic.Draft.beside(scratch) as inflated:
         with archive.open(info) as member, inflated.path.open("r+b") as stream:
-            while block := member.read(_BLOCK):
-                stream.write(block)
+            shutil.copyfileobj(member, stream, _BLOCK)
         with storage.reading(inflated.path) as opened:
             yield opened
 
@@ -378,12 +382,8 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     return (
         info.filename,
         info.date_time,
-        info.compress_type,
-        info.comment,
         plain_extra(info),
-        info.create_system,
-        info.internal_attr,
-        info.external_attr,
+        *(getattr(info, name) for name in _DESCRIPTION),
     )
 
 

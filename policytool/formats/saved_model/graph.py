@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import GraphOp, Trace
-from policytool.formats.saved_model.graph_bodies import text
+from policytool.formats.saved_model.graph_bodies import functions_of, inputs_of, text
 from policytool.releases import dtypes, graph_ops
 from policytool.support import limits, steps
 
@@ -302,7 +302,6 @@ def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator
 
 
 def _node(message: Any) -> _Node:
-    calls: list[str] = []
     attributes: dict[str, tuple[str, ...]] = {}
     engine: tuple[str, ...] | None = None
     for entry in message.attributes:
@@ -310,23 +309,11 @@ def _node(message: Any) -> _Node:
         if entry.key == _PRECISION:
             engine = _ENGINES.get(value.text.upper())
         numbers: Iterable[int] = (value.type,) if value.type else value.list.types
-        if value.HasField("function"):
-            calls.append(text(value.function.name))
-        if value.HasField("list"):
-            calls += (text(function.name) for function in value.list.functions)
         attributes[text(entry.key)] = tuple(
             _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
         )
-    op = text(message.op)
+    name, op, inputs = text(message.name), text(message.op), tuple(inputs_of(message))
     if op == _ENGINE and engine is not None:
         # its segment of the graph runs only where the engine cannot be built
-        return _Node(text(message.name), op, _inputs(message), engine, ())
-    return _Node(
-        text(message.name), op, _inputs(message), graph_ops.dtypes(op, attributes), tuple(calls)
-    )
-
-
-def _inputs(message: Any) -> tuple[str, ...]:
-    return tuple(
-        text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
-    )
+        return _Node(name, op, inputs, engine, ())
+    return _Node(name, op, inputs, graph_ops.dtypes(op, attributes), tuple(functions_of(message)))

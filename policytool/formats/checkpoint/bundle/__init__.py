@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
+from policytool.formats.checkpoint import INDEX
 from policytool.formats.checkpoint.bundle import _entries, _table, _values
 from policytool.formats.checkpoint.bundle._entries import Entry, Part
 from policytool.formats.checkpoint.bundle._table import check_limit, is_table
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-INDEX: Final = ".index"
 _HEADER_KEY: Final = b""
 _VERSION: Final = 1
 """``kTensorBundleVersion``: of the format that is read here, and the only one there has been."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
+from policytool.formats.checkpoint import MAGIC
 from policytool.support import limits
 from policytool.support.errors import BundleError
 
@@ -65,9 +66,6 @@ def masked_checksum(checksum: int) -> int:
     """Return a checksum as it is stored."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL
 
-
-MAGIC: Final = bytes.fromhex("57fb808b247547db")
-"""The last bytes of every table."""
 
 FOOTER: Final = 48
 """Bytes of the footer: two handles of at most 20 bytes together, zeros up to 40, and the magic."""
