@@ -71,8 +71,10 @@ def input_identity(path: Path) -> InputIdentity | None:
         rows = list(_rows(path))
     except (_UnclearError, OSError, ValueError):  # reading it shows what is wrong
         return None
-    newest = max(int(time_ns) for row in rows for time_ns in row[1:3])
-    return InputIdentity(json.dumps([str(path.absolute()), rows]), newest)
+    return InputIdentity(
+        json.dumps([str(path.absolute()), rows]),
+        max(int(time_ns) for row in rows for time_ns in row[1:3]),
+    )
 
 
 def _rows(path: Path) -> Iterator[Row]:
@@ -123,8 +125,9 @@ def _below(root: Path) -> Iterator[Row]:
 def _beside(path: Path, own_name: str) -> Iterator[Row]:
     """Yield what identifies each file beside a model whose name begins with the model's."""
     directory = path.absolute().parent
-    neighbors = listings.listing(directory).beginning_in_any_case(f"{own_name}.")
-    for number, name in enumerate(neighbors):
+    for number, name in enumerate(
+        listings.listing(directory).beginning_in_any_case(f"{own_name}.")
+    ):
         if number > _NEIGHBORS:
             raise _UnclearError
         if name == path.name:

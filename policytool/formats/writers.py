@@ -180,8 +180,9 @@ class TextChange(FileChange):
         """
         mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         text = _decode(data, self.part)
-        edited = edit_texts({self.part: text}, self.edits, self.apply).get(self.part, text)
-        return mark + edited.encode("utf-8", "surrogatepass")
+        return mark + edit_texts({self.part: text}, self.edits, self.apply).get(
+            self.part, text
+        ).encode("utf-8", "surrogatepass")
 
 
 def text_rewriter(

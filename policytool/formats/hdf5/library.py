@@ -91,7 +91,6 @@ values fit.
 BFLOAT16_BYTES: Final = 2
 BFLOAT16_EXPONENT_BITS: Final = 8
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
-_ARTICLES: Final = {"external": "an"}
 
 
 class TextsError(ValueError):
@@ -497,9 +496,10 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
             part.decode("utf-8", "replace")
             for part in (value if isinstance(value, tuple) else (value,))
         )
+    article = "an" if word == "external" else "a"
     return Observation(
         code=f"{word}-link",
-        message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed",
+        message=f"{where} is {article} {word} link{target}; it was not followed",
         where=where,
     )
 

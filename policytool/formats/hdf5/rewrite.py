@@ -399,8 +399,13 @@ def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
 
 def texts(opened: OpenHdf5) -> Mapping[str, str]:
     """Return the model's config and its training config."""
-    stored = {part: attributes.stored_text(opened.root, part.encode()) for part in _PARTS}
-    return {part: text.decode("utf-8") for part, text in stored.items() if text is not None}
+    return {
+        part: text.decode("utf-8")
+        for part, text in {
+            part: attributes.stored_text(opened.root, part.encode()) for part in _PARTS
+        }.items()
+        if text is not None
+    }
 
 
 def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:

@@ -143,8 +143,10 @@ class Window(SeekableStream):
         end = start + len(buffer)
         if start < 0 or end > len(self._block):
             self._block_start = self._position
-            count = min(max(len(buffer), self._least), max(0, self._size - self._position))
-            self._block = self._read(count, self._offset + self._position)
+            self._block = self._read(
+                min(max(len(buffer), self._least), max(0, self._size - self._position)),
+                self._offset + self._position,
+            )
             start, end = 0, len(buffer)
         piece = self._block[start:end]
         buffer[: len(piece)] = piece
@@ -192,10 +194,15 @@ def read(probe: Probe) -> Document:
         zipfile.ZipFile(stream) as archive,
     ):
         members = _members(probe, archive, observations)
-        texts: dict[str, bytes] = {
-            name: _content(archive, members[name]) for name in (CONFIG, METADATA) if name in members
-        }
-        parts = read_parts(probe, texts, observations)
+        parts = read_parts(
+            probe,
+            {
+                name: _content(archive, members[name])
+                for name in (CONFIG, METADATA)
+                if name in members
+            },
+            observations,
+        )
         vocabularies = _vocabularies(probe, archive, members)
         named = needs_layer_names(parts)
         weights = [
@@ -233,8 +240,9 @@ def _checked_weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile
     could otherwise stand for any number of weights.
     """
     probe.check_limit(limits.WEIGHTS_SHARDS, len(infos), "zip-limit", "stores its weights in")
-    placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
-    for (start, size, name), (next_start, _, next_name) in pairwise(placed):
+    for (start, size, name), (next_start, _, next_name) in pairwise(
+        sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
+    ):
         if start + size > next_start:
             raise probe.failure(
                 "zip-overlap",
@@ -444,8 +452,9 @@ def weights_source(
                 "it again",
             )
         # of a remote file, bytes that are not needed would cost requests
-        least = 0 if isinstance(probe.path, RemotePath) else BLOCK
-        yield Window(read, start, info.file_size, least=least)
+        yield Window(
+            read, start, info.file_size, least=(0 if isinstance(probe.path, RemotePath) else BLOCK)
+        )
         return
     import tempfile
 
@@ -512,7 +521,12 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     with zip_failures(probe):
         archive = stack.enter_context(zipfile.ZipFile(stream))
         for info in weights_members(archive):
-            source = stack.enter_context(weights_source(probe, archive, info, stream))
-            files.append(library.open_file(probe, source, info.filename))
+            files.append(
+                library.open_file(
+                    probe,
+                    stack.enter_context(weights_source(probe, archive, info, stream)),
+                    info.filename,
+                )
+            )
             stack.callback(library.close, files[-1])
     return KerasValues(files)

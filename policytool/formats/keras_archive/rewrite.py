@@ -83,10 +83,9 @@ def member_regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range
         raise WriteError(
             "not-rewritable", "is a zip archive with overlapping members, which Keras never writes"
         )
-    ends = [*starts[1:], archive.start_dir]
     return {
         start: Range(descriptor=descriptor, start=start, size=end - start)
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in zip(starts, [*starts[1:], archive.start_dir], strict=True)
     }
 
 
@@ -341,8 +340,10 @@ class _Source:
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
-        texts = text_changes(self._archive.NameToInfo, changes)
-        return {part: text.new_bytes(self._archive.read(part)) for part, text in texts.items()}
+        return {
+            part: text.new_bytes(self._archive.read(part))
+            for part, text in text_changes(self._archive.NameToInfo, changes).items()
+        }
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""

@@ -274,8 +274,13 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
         if node is None:
             continue
         reader.count(1 + len(node.function.concrete_functions))
-        names = [*node.function.concrete_functions, node.bare_function.concrete_function]
-        for name in (name for name in map(text, names) if name in reader.functions):
+        for name in (
+            name
+            for name in map(
+                text, [*node.function.concrete_functions, node.bare_function.concrete_function]
+            )
+            if name in reader.functions
+        ):
             trace = reader.trace(
                 text(edge.local_name),
                 reader.function(name).nodes,

@@ -507,15 +507,18 @@ def _copies(objects: Any) -> frozenset[int]:
 
 
 def _signatures(graph: Any) -> Iterator[Signature]:
-    for entry in sorted(graph.signatures, key=lambda entry: entry.key):
-        if _graph.is_internal(entry.key):
-            continue
-        inputs = {
+    def dtypes_of(tensors: Any) -> dict[str, str]:
+        return {
             text(tensor.key): _dtype(tensor.value.dtype)
-            for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)
+            for tensor in sorted(tensors, key=lambda tensor: tensor.key)
         }
-        outputs = {
-            text(tensor.key): _dtype(tensor.value.dtype)
-            for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
-        }
-        yield Signature(name=text(entry.key), inputs=inputs, outputs=outputs)
+
+    return (
+        Signature(
+            name=text(entry.key),
+            inputs=dtypes_of(entry.value.inputs),
+            outputs=dtypes_of(entry.value.outputs),
+        )
+        for entry in sorted(graph.signatures, key=lambda entry: entry.key)
+        if not _graph.is_internal(entry.key)
+    )

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-_HEADER_KEY: Final = b""
 _VERSION: Final = 1
 """``kTensorBundleVersion``: of the format that is read here, and the only one there has been."""
 
@@ -191,7 +189,7 @@ def _content(path: AnyPath) -> bytes:
 def _header(
     first: tuple[bytes, bytes] | None, name: str
 ) -> Any:  # message classes made at run time have no static type
-    if first is None or first[0] != _HEADER_KEY:
+    if first is None or first[0]:
         raise ValueError("it has no header")
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
@@ -347,13 +345,12 @@ def _text(raw: bytes) -> str:
 
 
 _ROOT: Final = 0
-_NONE: Final[Mapping[int, Sequence[tuple[int, str, int]]]] = MappingProxyType({})
 
 
 def keys_of(
     bundle: Bundle,
     children: Mapping[int, Sequence[tuple[str, int]]],
-    slots: Mapping[int, Sequence[tuple[int, str, int]]] = _NONE,
+    slots: Mapping[int, Sequence[tuple[int, str, int]]] | None = None,
 ) -> Mapping[int, str]:
     """
     Return the checkpoint key of each variable in another object graph, such as a SavedModel's,
@@ -371,7 +368,7 @@ def keys_of(
     if graph is None or not graph.nodes:
         return {}
     partners = _partners(graph, children)
-    for node, kept in slots.items():
+    for node, kept in (slots or {}).items():
         _match_slots(graph, partners, node, kept)
     values = {partner: graph.nodes[partner].value for partner in set(partners.values())}
     return {
