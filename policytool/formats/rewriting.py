@@ -16,13 +16,13 @@ from policytool.formats.writers import Changes, Rewriter
 from policytool.formats.writing import (
     Output,
     WriteError,
+    difference_error,
     report_failures,
-    require_same,
     write_output,
 )
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
-from policytool.support.files.random_access import same_bytes
+from policytool.support.files.byte_ranges import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,8 +116,8 @@ def _directory_output(
             change = files.get(str(name))
             if change is not None:
                 change.compare(source / name, draft.path)
-            else:
-                require_same(same_bytes(source / name, draft.path), str(name))
+            elif not same_bytes(source / name, draft.path):
+                raise difference_error(str(name))
 
     return Output(draft=atomic.DirectoryDraft, fill=fill, compare=compare)
 

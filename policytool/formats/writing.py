@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 from policytool.formats.edits import WriteOptions, Written
 from policytool.support.errors import ModelFileError, PolicytoolError
 from policytool.support.files import atomic, opening
-from policytool.support.files.random_access import same_bytes
+from policytool.support.files.byte_ranges import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,16 +49,6 @@ def difference_error(where: str) -> WriteError:
         "write-differs",
         (f"the new file does not read back correctly: {where} differs; nothing was changed"),
     )
-
-
-def require_same(is_same: bool, where: str) -> None:  # noqa: FBT001  # what the name asks for
-    """
-    Make sure that a part of a draft reads back as it should.
-
-    :raises WriteError: where it does not.
-    """
-    if not is_same:
-        raise difference_error(where)
 
 
 def already_exists_error(name: str) -> WriteError:
@@ -194,7 +184,8 @@ class Companions:
                 self._drafts[place] = draft
                 atomic.copy_file(source_file, draft.path)
                 draft.flush()
-                require_same(same_bytes(source_file, draft.path), name)
+                if not same_bytes(source_file, draft.path):
+                    raise difference_error(name)
 
     def publish(self) -> None:
         """

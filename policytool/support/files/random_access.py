@@ -1,5 +1,5 @@
 """
-Reading files at any offset, the places of members in zip archives, and equal ranges of bytes.
+Reading files at any offset, and where the members of zip archives lie in them.
 """
 
 from __future__ import annotations
@@ -9,15 +9,8 @@ import io
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
-
-from policytool.support.files import opening
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from typing import BinaryIO, Final, TypeAlias
 
 PositionedRead: TypeAlias = Callable[[int, int], bytes]
 """Returns so many bytes of a file at an offset, fewer at its end."""
@@ -79,42 +72,3 @@ def member_start(read: PositionedRead, header: int) -> int | None:
         return None
     _, name_length, extra_length = _LOCAL_HEADER.unpack(local_header)
     return int(header + _LOCAL_HEADER.size + name_length + extra_length)
-
-
-_COMPARED: Final = 2**20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
-    """Bytes in an open file."""
-
-    descriptor: int
-    start: int
-    size: int
-
-
-def equal(first: Range, second: Range) -> bool:
-    """Return whether two ranges have the same bytes."""
-    if first.size != second.size:
-        return False
-    for offset in range(0, first.size, _COMPARED):
-        count = min(_COMPARED, first.size - offset)
-        if os.pread(first.descriptor, count, first.start + offset) != os.pread(
-            second.descriptor, count, second.start + offset
-        ):
-            return False
-    return True
-
-
-def same_bytes(path: Path, other_path: Path) -> bool:
-    """
-    Return whether two files have the same bytes.
-
-    :raises OSError: if a file cannot be read.
-    """
-    with opening.regular_file(path) as first, opening.regular_file(other_path) as second:
-        ranges = [
-            Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size)
-            for descriptor in (first, second)
-        ]
-        return equal(ranges[0], ranges[1])

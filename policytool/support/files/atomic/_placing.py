@@ -16,8 +16,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from policytool.support.files.byte_ranges import same_bytes
 from policytool.support.files.opening import find_status, regular_file
-from policytool.support.files.random_access import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
