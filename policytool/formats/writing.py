@@ -51,6 +51,16 @@ def difference_error(where: str) -> WriteError:
     )
 
 
+def require_same(is_same: bool, where: str) -> None:  # noqa: FBT001  # what the name asks for
+    """
+    Make sure that a part of a draft reads back as it should.
+
+    :raises WriteError: where it does not.
+    """
+    if not is_same:
+        raise difference_error(where)
+
+
 def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
@@ -184,8 +194,7 @@ class Companions:
                 self._drafts[place] = draft
                 atomic.copy_file(source_file, draft.path)
                 draft.flush()
-                if not same_bytes(source_file, draft.path):
-                    raise difference_error(name)
+                require_same(same_bytes(source_file, draft.path), name)
 
     def publish(self) -> None:
         """

@@ -39,7 +39,7 @@ from policytool.formats.hdf5.rebuild import (
     rebuild,
 )
 from policytool.formats.writers import Rewriter, edit_texts
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import Range, equal
 
@@ -122,8 +122,10 @@ class _Comparison:
             if new_dataset is None:
                 raise difference_error(path_text(where))
             if slot.source is None:
-                if not is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
-                    raise difference_error(path_text(where))
+                require_same(
+                    is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0),
+                    path_text(where),
+                )
             elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, new_dataset, where)
 
@@ -139,8 +141,7 @@ class _Comparison:
             {link.name: link for link in links_of(group) if link.name not in without}
             for group in (old, new)
         )
-        if ones != others:
-            raise difference_error(path_text(path))
+        require_same(ones == others, path_text(path))
         for link in ones.values():
             where = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
@@ -155,22 +156,20 @@ class _Comparison:
     ) -> Iterator[Pair]:
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
-            if self._seen.get(old_address) != new_address:
-                raise difference_error(path_text(path))
+            require_same(self._seen.get(old_address) == new_address, path_text(path))
             return
         self._seen[old_address] = new_address
         self._met.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
-        if type(first) is not type(second):
-            raise difference_error(path_text(path))
+        require_same(type(first) is type(second), path_text(path))
         if isinstance(first, h5d.DatasetID):
             self._dataset(first, second, path)
             return
         self._attributes(first, second, path)
         if isinstance(first, h5g.GroupID):
             yield first, second, path
-        elif not first.equal(second):
-            raise difference_error(path_text(path))
+        else:
+            require_same(first.equal(second), path_text(path))
 
     def _attributes(
         self,
@@ -182,20 +181,18 @@ class _Comparison:
         ones, others = (
             {name for name in attributes.names(item) if name not in without} for item in (old, new)
         )
-        if ones != others:
-            raise difference_error(f"the attributes of {path_text(path)}")
+        require_same(ones == others, f"the attributes of {path_text(path)}")
         for name in ones:
-            if not attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)):
-                raise difference_error(
-                    f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}"
-                )
+            require_same(
+                attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)),
+                f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}",
+            )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
         cast = self._casts.get(object_address(old))
         if cast is not None:
             self._attributes(old, new, path, without={DTYPE_ATTRIBUTE})
-            if not is_cast(old, new, cast):
-                raise difference_error(path_text(path))
+            require_same(is_cast(old, new, cast), path_text(path))
             return
         self._attributes(old, new, path)
         require_same(

@@ -25,7 +25,7 @@ from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range, equal
 from policytool.support.files.random_access import member_start, positioned_read
