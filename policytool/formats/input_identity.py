@@ -23,7 +23,7 @@ from policytool.formats.saved_model import GRAPH
 from policytool.support.errors import ModelFileError
 from policytool.support.files import listings, opening
 from policytool.support.files.remote_path import ZIP
-from policytool.support.files.remote_requests import tree
+from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

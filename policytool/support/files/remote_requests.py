@@ -1,5 +1,5 @@
 """
-Requests to servers, through the backends of fsspec, and listings of remote directories.
+Requests to servers, through the backends of fsspec.
 
 Each request has a deadline, is repeated when it may pass, and fails with one sentence. The text of
 a backend's own error is never shown, because it may contain a signed URL.
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files import opening
 from policytool.support.files.remote_path import AZURE, GOOGLE, HUB, MODELS, PACKAGES
 from policytool.support.processes import crash_guard
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.support.files.remote_path import RemotePath
-
 
 Answer = TypeVar("Answer")
 
@@ -380,27 +378,3 @@ def no_ranges(path: RemotePath) -> ModelFileError:
         "remote-ranges",
         "is not readable: its server does not support range requests; download the file first",
     )
-
-
-def tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
-    """
-    Yield each file and directory below a directory: the path relative to it, the path, and whether
-    it is a directory.
-
-    :raises ModelFileError: if a request fails, the server lists too many names, or a name leads out
-        of the directory.
-    """
-    pending, count = [root], 0
-    while pending:
-        folder = pending.pop()
-        for name in sorted(opening.names(folder)):
-            count += 1
-            if excess := limits.REMOTE_NAMES.exceeded_message(count, counting=True):
-                raise ModelFileError(root.shown, "remote-limit", f"is a directory of {excess}")
-            child = folder / name
-            if child.leads_out(root):
-                raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")
-            is_directory = opening.is_directory(child)
-            if is_directory:
-                pending.append(child)
-            yield child.relative_name(root), child, is_directory

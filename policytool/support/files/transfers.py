@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote import place_of
-from policytool.support.files.remote_requests import changed, request, tree
+from policytool.support.files.remote_requests import changed, request
+from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
