@@ -13,7 +13,7 @@ from policytool.rules.selection.suppressions import PathPattern, PerFileIgnore, 
 from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
 from policytool.support.patterns.matching import check_pattern
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 _SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
 

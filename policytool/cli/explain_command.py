@@ -113,7 +113,7 @@ def _check_spelling(word: str) -> None:
     :raises UsageError: if it is; the message has the name of the topic
     """
     from policytool.reports import topics  # only after a mistake
-    from policytool.support.suggestion import did_you_mean
+    from policytool.support.text.phrases import did_you_mean
 
     suggestion = did_you_mean(word, topics.names())
     if suggestion != did_you_mean(word, ()):

@@ -15,8 +15,8 @@ from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.cli.removed import REMOVED_COMMANDS, removed_option
 from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
-from policytool.support.processes import crash_guard, interrupts, leftovers
-from policytool.support.suggestion import did_you_mean
+from policytool.support.processes import crash_guard, interrupts
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     crash_guard.allow()
     sys.excepthook = _print_traceback
     code = run(sys.argv[1:] if arguments is None else arguments)
-    leftovers.clear()  # what a signal interrupted before it could be noted elsewhere
+    interrupts.clear()  # what a signal interrupted before it could be noted elsewhere
     if interrupts.is_interrupted():
         # Python would wait for threads. If Ctrl-C arrived in a text that exec() runs, as for a
         # dataclass, it would also end itself with SIGINT in place of this code. The signals are

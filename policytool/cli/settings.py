@@ -18,7 +18,7 @@ from policytool.cli import messages, settings_file
 from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption
 from policytool.cli.removed import removed_option
 from policytool.support.errors import UsageError, short
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -26,7 +26,7 @@ from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening, transfers
 from policytool.support.files.remote_path import AnyPath, RemotePath
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -123,7 +123,7 @@ def _migrate_copy(
     target = planned.target
     if destination.write and target is not None:
         _check_free(target, destination)
-    with leftovers.temporary_directory() as scratch:
+    with interrupts.temporary_directory() as scratch:
         local = _local_copy(source, planned, Path(scratch, "input"))
         if not isinstance(target, RemotePath) or not destination.write:
             done = act(local, destination)

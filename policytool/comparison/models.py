@@ -34,7 +34,7 @@ from policytool.comparison.variables import has_like_state, holds_optimizer, sto
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
 from policytool.model.tree import INPUT_CLASS, LAYERS
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

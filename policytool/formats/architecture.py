@@ -41,8 +41,12 @@ def recognise(probe: Probe) -> bool:
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
     observations: list[Observation] = []
-    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    config = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
+    config = parse_json(
+        probe,
+        probe.content(limits.JSON_BYTES, "json-limit", "is JSON of").removeprefix(BOM_UTF8),
+        "the file",
+        observations,
+    )
     if not is_serialised(config):
         raise probe.failure(
             "json-not-keras",

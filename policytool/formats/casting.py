@@ -59,8 +59,9 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
     source = _flat(array, before, after, narrow)
     with np.errstate(all="ignore"):
         rounded = _convert(source, before, narrow)
-        counts = _counts(source, before, rounded, narrow)
-        return _convert(rounded, narrow, after).reshape(np.shape(array)), counts
+        return _convert(rounded, narrow, after).reshape(np.shape(array)), _counts(
+            source, before, rounded, narrow
+        )
 
 
 def convert(array: Array, before: str, after: str) -> Array:
@@ -112,8 +113,9 @@ def _convert(array: Array, before: str, after: str) -> Array:
     if before == after:
         return array
     if before == BFLOAT16:
-        widened = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return widened.astype(DTYPES[after])
+        return (
+            (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(DTYPES[after])
+        )
     if after == BFLOAT16:
         return _to_bfloat16(
             _rounded_to_odd(array) if before == "float64" else array.astype(np.float32)
@@ -128,8 +130,11 @@ def _to_bfloat16(array: Array) -> Array:
     """
     bits = array.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    cut = (bits >> 16) | _QUIET
-    return np.where(np.isnan(array), cut, rounded).astype(np.uint16).view(DTYPES[BFLOAT16])
+    return (
+        np.where(np.isnan(array), (bits >> 16) | _QUIET, rounded)
+        .astype(np.uint16)
+        .view(DTYPES[BFLOAT16])
+    )
 
 
 def _rounded_to_odd(array: Array) -> Array:
@@ -139,22 +144,20 @@ def _rounded_to_odd(array: Array) -> Array:
     """
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
-    toward_zero = np.where(
+    bits = np.where(
         np.abs(nearest.astype(np.float64)) > np.abs(array),
         np.nextafter(nearest, np.float32(0)),
         nearest,
-    )
-    bits = toward_zero.view(np.uint32)
+    ).view(np.uint32)
     return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 
 
 def _counts(source: Array, before: str, result: Array, after: str) -> Counts:
     values_before = _convert(source, before, "float32") if before == BFLOAT16 else source
     values_after = np.abs(_convert(result, after, "float32") if after == BFLOAT16 else result)
-    finite = np.isfinite(values_before)
     return Counts(
         values=int(values_before.size),
-        overflow=int(np.count_nonzero(finite & np.isinf(values_after))),
+        overflow=int(np.count_nonzero(np.isfinite(values_before) & np.isinf(values_after))),
         subnormal=int(
             np.count_nonzero((values_after > 0) & (values_after < _SMALLEST_NORMAL[after]))
         ),

@@ -23,6 +23,7 @@ from policytool.formats.writing import (
     WriteError,
     difference_error,
     report_failures,
+    require_same,
     write_output,
 )
 from policytool.support.errors import ModelFileError
@@ -129,12 +130,12 @@ def _compare(
     )
     if part is not None:
         raise difference_error(part)
-    if replace(draft_document, parts={}) != replace(expected, parts={}):
-        raise difference_error("the list of variables")
+    require_same(
+        replace(draft_document, parts={}) == replace(expected, parts={}), "the list of variables"
+    )
     with open_values(draft, draft_document) as written:
         for tensor, placement in tensors:
-            if not _is_same(placement, tensor, values, written):
-                raise difference_error("/".join(tensor.path))
+            require_same(_is_same(placement, tensor, values, written), "/".join(tensor.path))
 
 
 def _is_same(

@@ -204,10 +204,9 @@ def _expand_url(path: RemotePath) -> Iterator[Input]:
     reports the reason.
     """
     try:
-        expanded = list(_inputs_at(path))
+        yield from list(_inputs_at(path))
     except ModelFileError:
-        expanded = [Input(path=path, exact=True)]
-    yield from expanded
+        yield Input(path=path, exact=True)
 
 
 def _inputs_at(path: RemotePath) -> Iterator[Input]:
@@ -270,8 +269,10 @@ def _below(directory: Path, walked: _SearchedDirectories) -> Iterator[Input]:
         models = {entry.name for entry in folders if is_model(root / entry.name)}
         inner = {entry.name for entry in folders if not entry.is_symlink()} - models
         names = {entry.name for entry in folders}
-        files = (entry.name for entry in entries if entry.name not in names)
-        for name in (*sorted(models), *files):
+        for name in (
+            *sorted(models),
+            *(entry.name for entry in entries if entry.name not in names),
+        ):
             yield Input(path=root / name, exact=False)
         pending += [root / name for name in sorted(inner, reverse=True)]
     for closing in closed:  # report a directory without permission instead of skipping it

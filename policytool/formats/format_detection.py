@@ -122,8 +122,11 @@ def _of_file(probe: Probe, file_format: Format) -> str | None:
     with opening.regular_stream(probe.path) as stream:
         size = stream.seek(0, os.SEEK_END)
         read = positioned_read(stream)
-        reach = _REMOTE_REACH if isinstance(probe.path, RemotePath) else _REACH
-        ends = list(_directory_ends(read, size, reach))
+        ends = list(
+            _directory_ends(
+                read, size, _REMOTE_REACH if isinstance(probe.path, RemotePath) else _REACH
+            )
+        )
         blocks = superblocks(probe)
         if file_format is keras_archive.FORMAT:
             if what := _of_archive(probe, read, ends, blocks):

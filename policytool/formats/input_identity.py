@@ -18,6 +18,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from policytool.formats.checkpoint import INDEX
 from policytool.formats.saved_model import GRAPH
 from policytool.support.errors import ModelFileError
 from policytool.support.files import listings, opening
@@ -70,8 +71,10 @@ def input_identity(path: Path) -> InputIdentity | None:
         rows = list(_rows(path))
     except (_UnclearError, OSError, ValueError):  # reading it shows what is wrong
         return None
-    newest = max(int(time_ns) for row in rows for time_ns in row[1:3])
-    return InputIdentity(json.dumps([str(path.absolute()), rows]), newest)
+    return InputIdentity(
+        json.dumps([str(path.absolute()), rows]),
+        max(int(time_ns) for row in rows for time_ns in row[1:3]),
+    )
 
 
 def _rows(path: Path) -> Iterator[Row]:
@@ -122,8 +125,9 @@ def _below(root: Path) -> Iterator[Row]:
 def _beside(path: Path, own_name: str) -> Iterator[Row]:
     """Yield what identifies each file beside a model whose name begins with the model's."""
     directory = path.absolute().parent
-    neighbors = listings.listing(directory).beginning_in_any_case(f"{own_name}.")
-    for number, name in enumerate(neighbors):
+    for number, name in enumerate(
+        listings.listing(directory).beginning_in_any_case(f"{own_name}.")
+    ):
         if number > _NEIGHBORS:
             raise _UnclearError
         if name == path.name:
@@ -159,9 +163,6 @@ def _row(name: str, status: os.stat_result) -> Row:
     )
 
 
-_INDEX: Final = ".index"
-"""The suffix of the index of a checkpoint, whose values lie in files beside it."""
-
 _RemoteRow = tuple[str, int | None, str]
 
 
@@ -187,8 +188,8 @@ def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
     """
     if opening.is_directory(path):
         yield from _remote_rows_below(path)
-    elif path.name.endswith(_INDEX):
-        start = path.name.removesuffix(_INDEX)
+    elif path.name.endswith(INDEX):
+        start = path.name.removesuffix(INDEX)
         for name in sorted(opening.names(path.parent)):
             if name.startswith(f"{start}.") and opening.is_file(path.parent / name):
                 yield _remote_row(path.parent / name, name)

@@ -70,14 +70,20 @@ def read(probe: Probe) -> Document:
     for name in sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX)):
         with _hdf5.open_checked(probe, probe.path / name, name) as file:
             weights.append(_hdf5.walk(probe, file, attributes=named))
-    document = _keras.document(
-        probe,
-        parts,
-        weights,
-        [*_assets(probe), *observations],
-        [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(NPZ_SUFFIX)],
+    return replace(
+        _keras.document(
+            probe,
+            parts,
+            weights,
+            [*_assets(probe), *observations],
+            [
+                (name, _arrays(probe, name))
+                for name in sorted(probe.names)
+                if name.endswith(NPZ_SUFFIX)
+            ],
+        ),
+        config_file=CONFIG,
     )
-    return replace(document, config_file=CONFIG)
 
 
 def _arrays(probe: Probe, name: str) -> Arrays:
@@ -97,8 +103,9 @@ def _assets(probe: Probe) -> Iterator[Observation]:
     folder = probe.path / ASSETS
     for path in (folder, *sorted(folder.rglob("*"))):
         if path.is_symlink() and probe.leads_out(path):
-            name = path.relative_to(probe.path).as_posix()
-            yield escaping_asset(name, "is a link to a path outside the model")
+            yield escaping_asset(
+                path.relative_to(probe.path).as_posix(), "is a link to a path outside the model"
+            )
 
 
 def rewriter() -> Rewriter:
@@ -132,8 +139,15 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     from policytool.formats.hdf5.datasets import open_files
 
-    names = sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX))
-    return open_files(probe, [probe.path / name for name in names], document, stack)
+    return open_files(
+        probe,
+        [
+            probe.path / name
+            for name in sorted(name for name in probe.names if name.endswith(WEIGHTS_SUFFIX))
+        ],
+        document,
+        stack,
+    )
 
 
 FORMAT: Final = Format(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.writers import Changes, FileChange, Rewriter
-    from policytool.support.text.jsontext import Json
 
 _NODES_TAG: Final = b"\n"
 """The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
@@ -67,16 +66,21 @@ def read(probe: Probe) -> Document:
             f"contains {len(nodes)} objects, but no model; expected a {KERAS} written by Keras",
         )
     observations: list[Observation] = []
-    total = sum(len(node["metadata"]) for node in nodes.values())
-    probe.check_limit(limits.JSON_BYTES, total, "json-limit", "has JSON metadata of")
-    parts: dict[str, Json] = {
-        f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
-        for number, node in nodes.items()
-    }
+    probe.check_limit(
+        limits.JSON_BYTES,
+        sum(len(node["metadata"]) for node in nodes.values()),
+        "json-limit",
+        "has JSON metadata of",
+    )
     return Document(
         path=probe.shown,
         format="keras-metadata",
-        parts=parts,
+        parts={
+            f"{KERAS}#{number}": parse_json(
+                probe, node["metadata"], f"{KERAS}#{number}", observations
+            )
+            for number, node in nodes.items()
+        },
         config_part=f"{KERAS}#{root}",
         nodes=_graph(nodes, root),
         writer=Writer(backend="tensorflow"),
@@ -93,11 +97,13 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
             yield _node(data, span)
     except protobuf_splice.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
-            message = (
-                "was damaged by a text tool, which replaced bytes with U+FFFD; copy the "
-                "original in binary mode"
-            )
-            raise probe.failure("mangled", message) from error
+            raise probe.failure(
+                "mangled",
+                (
+                    "was damaged by a text tool, which replaced bytes with U+FFFD; copy the "
+                    "original in binary mode"
+                ),
+            ) from error
         raise probe.failure(
             "truncated", f"is not a complete {KERAS}: {error}; copy or download it again"
         ) from error

@@ -16,8 +16,8 @@ from policytool.formats.writers import Changes, Rewriter
 from policytool.formats.writing import (
     Output,
     WriteError,
-    difference_error,
     report_failures,
+    require_same,
     write_output,
 )
 from policytool.support.errors import ModelFileError
@@ -116,8 +116,8 @@ def _directory_output(
             change = files.get(str(name))
             if change is not None:
                 change.compare(source / name, draft.path)
-            elif not same_bytes(source / name, draft.path):
-                raise difference_error(str(name))
+            else:
+                require_same(same_bytes(source / name, draft.path), str(name))
 
     return Output(draft=atomic.DirectoryDraft, fill=fill, compare=compare)
 

@@ -84,8 +84,15 @@ def shards(probe: Probe, observations: list[Observation]) -> Iterator[AnyPath]:
     :raises ModelFileError: for a map that is none, and for a shard that is missing or lies
         elsewhere.
     """
-    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    for name in _names(probe, parse_json(probe, data, "the file", observations)):
+    for name in _names(
+        probe,
+        parse_json(
+            probe,
+            probe.content(limits.JSON_BYTES, "json-limit", "is JSON of"),
+            "the file",
+            observations,
+        ),
+    ):
         yield _beside(probe, name)
 
 

@@ -213,8 +213,12 @@ def escapes(path: str) -> bool:
 
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
-    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    model = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
+    model = parse_json(
+        probe,
+        probe.content(limits.JSON_BYTES, "json-limit", "is JSON of").removeprefix(BOM_UTF8),
+        "the file",
+        observations,
+    )
     if not isinstance(model, dict):
         raise probe.failure(
             "tfjs-not-keras",
@@ -229,11 +233,10 @@ def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
     if not isinstance(manifest, list):
         _refuse(probe)
     groups = [group for group in manifest if isinstance(group, dict)]
-    if len(groups) != len(manifest):
+    if len(groups) != len(manifest) or not all(
+        isinstance(path, str) for group in groups for path in _list_at(probe, group, "paths")
+    ):
         _refuse(probe)
-    for group in groups:
-        if not all(isinstance(path, str) for path in _list_at(probe, group, "paths")):
-            _refuse(probe)
     return groups
 
 
@@ -256,9 +259,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
         or not name
         or not isinstance(dtype, str)
         or dtype not in dtypes.NAMES
+        or not isinstance(shape, list)
     ):
-        _refuse(probe)
-    if not isinstance(shape, list):
         _refuse(probe)
     probe.check_limit(
         limits.H5_RANK, len(shape), "json-limit", f"has a tensor in its {MANIFEST} with"
@@ -284,11 +286,14 @@ def _about_storage(
 ) -> Iterator[Observation]:
     outside = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
     if outside:
-        message = (
-            f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
-            "and was not read; TensorFlow.js would read it"
+        yield Observation(
+            code="escaping-shard",
+            message=(
+                f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
+                "and was not read; TensorFlow.js would read it"
+            ),
+            where=MANIFEST,
         )
-        yield Observation(code="escaping-shard", message=message, where=MANIFEST)
     entries = [
         entry
         for group in groups
@@ -302,11 +307,14 @@ def _about_storage(
     )
     if quantised:
         words = ", ".join(f"{count} as {dtype}" for dtype, count in quantised.items())
-        message = (
-            f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
-            f"({words}); they become floats when the file is loaded"
+        yield Observation(
+            code="tfjs-quantized",
+            message=(
+                f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
+                f"({words}); they become floats when the file is loaded"
+            ),
+            where=MANIFEST,
         )
-        yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
 
 
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:

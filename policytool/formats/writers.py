@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit, jsontext
@@ -170,8 +170,7 @@ class TextChange(FileChange):
 
         :raises WriteError: where it is not the edited source.
         """
-        if _content(draft) != self.new_bytes(_content(source)):
-            raise difference_error(self.part)
+        require_same(_content(draft) == self.new_bytes(_content(source)), self.part)
 
     def new_bytes(self, data: bytes) -> bytes:
         """
@@ -181,8 +180,9 @@ class TextChange(FileChange):
         """
         mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         text = _decode(data, self.part)
-        edited = edit_texts({self.part: text}, self.edits, self.apply).get(self.part, text)
-        return mark + edited.encode("utf-8", "surrogatepass")
+        return mark + edit_texts({self.part: text}, self.edits, self.apply).get(
+            self.part, text
+        ).encode("utf-8", "surrogatepass")
 
 
 def text_rewriter(

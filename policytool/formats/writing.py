@@ -51,6 +51,16 @@ def difference_error(where: str) -> WriteError:
     )
 
 
+def require_same(is_same: bool, where: str) -> None:  # noqa: FBT001  # what the name asks for
+    """
+    Make sure that a part of a draft reads back as it should.
+
+    :raises WriteError: where it does not.
+    """
+    if not is_same:
+        raise difference_error(where)
+
+
 def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
@@ -88,20 +98,15 @@ def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
     if isinstance(error, atomic.NotTakenBackError):
         raise ModelFileError(display_path, "write-failed", f"writing failed: {reason}") from error
     where = place.parent if str(place.parent) != "." else "the working directory"
-    if error.errno in _NO_SPACE:
-        raise ModelFileError(
-            display_path,
-            "no-space",
-            (f"not enough space for the new file in {where} ({reason}); nothing was changed"),
-        ) from error
-    if error.errno in _NOT_WRITABLE:
-        raise ModelFileError(
-            display_path,
-            "not-writable",
-            f"cannot create a file in {where} ({reason}); nothing was changed",
-        ) from error
+    code, problem = (
+        ("no-space", f"not enough space for the new file in {where}")
+        if error.errno in _NO_SPACE
+        else ("not-writable", f"cannot create a file in {where}")
+        if error.errno in _NOT_WRITABLE
+        else ("write-failed", "writing failed")
+    )
     raise ModelFileError(
-        display_path, "write-failed", f"writing failed ({reason}); nothing was changed"
+        display_path, code, f"{problem} ({reason}); nothing was changed"
     ) from error
 
 
@@ -135,7 +140,7 @@ class Companions:
     _before: os.stat_result | None = None
 
     def __enter__(self) -> Self:
-        self._before = self._model()
+        self._before = opening.find_status(self.model)
         return self
 
     def __exit__(
@@ -189,8 +194,7 @@ class Companions:
                 self._drafts[place] = draft
                 atomic.copy_file(source_file, draft.path)
                 draft.flush()
-                if not same_bytes(source_file, draft.path):
-                    raise difference_error(name)
+                require_same(same_bytes(source_file, draft.path), name)
 
     def publish(self) -> None:
         """
@@ -210,19 +214,17 @@ class Companions:
         self._published.clear()
         self._made.clear()
 
-    def _model(self) -> os.stat_result | None:
-        return opening.find_status(self.model)
-
     def _is_as_before(self) -> bool:
         try:
-            now = self._model()
+            now = opening.find_status(self.model)
         except OSError:  # what cannot be looked at may be a model that needs them
             return False
         return now is None or (self._before is not None and os.path.samestat(now, self._before))
 
     def _make_directories(self, directory: Path) -> None:
-        missing = [parent for parent in (directory, *directory.parents) if not parent.exists()]
-        for parent in reversed(missing):
+        for parent in reversed(
+            [parent for parent in (directory, *directory.parents) if not parent.exists()]
+        ):
             parent.mkdir()
             self._made.append(parent)
 
@@ -390,7 +392,8 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
     Yield a path by which other processes can read the draft under its name, in a hidden directory
     beside the target; one file of a directory is in a directory with the others.
     """
-    others = list(place.directory.iterdir()) if place.directory is not None else []
+    siblings = place.directory.iterdir() if place.directory is not None else ()
+    others = [sibling for sibling in siblings if sibling != place.source]
     with atomic.DirectoryDraft.beside(place.target) as hidden:
         if place.directory is None:
             path = hidden.create() / place.target.name
@@ -400,8 +403,7 @@ def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> It
             path.mkdir()
             draft.show(path / place.source.name)
         for other in others:
-            if other != place.source:
-                (path / other.name).symlink_to(other)
+            (path / other.name).symlink_to(other)
         yield path
 
 

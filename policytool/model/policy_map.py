@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.support.errors import short
-from policytool.support.patterns.automata import ExpressionError
-from policytool.support.patterns.matching import StepsExceededError
+from policytool.support.patterns.matching import ExpressionError, StepsExceededError
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap

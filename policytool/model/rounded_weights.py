@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Tensor
     from policytool.model.loaded_model import LoadedModel
 
-_CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def deciding(loaded: LoadedModel, index: int) -> int:
@@ -52,7 +52,7 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
             dtype = _rounding_dtype(loaded, index, name, library_names)
             if (
                 dtype is not None
-                and tensor.dtype in _CASTABLE
+                and tensor.dtype in CASTABLE
                 and dtypes.itemsize(dtype) < dtypes.itemsize(tensor.dtype)
             ):
                 dtypes_by_path[tensor.path] = dtype
@@ -80,7 +80,7 @@ def _rounding_dtype(
     ):
         return None
     computes = compute_dtype(loaded, index)
-    if computes not in _CASTABLE:
+    if computes not in CASTABLE:
         return None
     kept = [
         dtype_support.variable_dtype(library, site.class_name, layer.policy, name)

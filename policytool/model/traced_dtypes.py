@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops
 from policytool.support import steps
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,7 @@
 """
-The two sides of a check as the child process takes them: what is loaded, with which library, and
-with which policies.
+The job of a check: the two sides as the child process takes them (what is loaded, with which
+library, and with which policies), the training that a file records, and the user's functions
+(``MODULE:FUNCTION``), which the child imports.
 
 Policies are changed by migrate's plan, in a copy. A SavedModel and an architecture are built from a
 changed config instead, because a SavedModel's graph would keep its dtypes.

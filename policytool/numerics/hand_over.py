@@ -47,7 +47,7 @@ from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic, opening
 from policytool.support.files.remote_path import local
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,7 +146,7 @@ class HandOver(ExitStack):
         The directory. It is created at its first use, by the process that uses it, so that the list
         of what a signal must remove is the list of this process.
         """
-        return Path(self.enter_context(leftovers.temporary_directory()))
+        return Path(self.enter_context(interrupts.temporary_directory()))
 
     def folder(self) -> Path:
         """Return a new, empty directory, for what a job reads and writes beside models."""

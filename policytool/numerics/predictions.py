@@ -1,11 +1,16 @@
 """
 Predictions of two files of one model, compared: for the same inputs, each file by the library that
-loads it.
+loads it, and how far outputs may be apart, relative to each output's largest value.
 
 A child process loads the first file, draws the inputs and saves them; the same process, or for a
-converted result that of the other library, loads the second file and takes them. Where nothing but
-spelling changed the predictions are the same bit for bit;
-:mod:`policytool.numerics.prediction_tolerances` says how far apart they may be otherwise.
+converted result that of the other library, loads the second file and takes them. If only policy
+formats changed, the predictions are the same bit for bit.
+
+If a dtype changed, each output may be off by ``8 u sqrt(n)``: u is the largest unit roundoff of
+what the changed layers compute and store in, before or after, and n is how many layers have
+weights, whose roundings add up as random ones do. If another library loads the result, every layer
+counts as changed. If any of them computes or stores in 16 bits, the bound is at least ``32 u``, 16
+eps: libraries choose for themselves what they compute in float32 inside.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """
 SavedModels that a child process with TensorFlow re-exports: the job that it gets, and the
-comparison of its result with the original and the plan, which needs no TensorFlow.
+comparison of its result with the original's variables and signatures, and with the plan.
+
+This process reads the checkpoints without TensorFlow, so that it does not depend on what the child
+says of its result.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from policytool.formats import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.layer_changes import measured_releases
 from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def installed_libraries(python: str) -> InstalledLibraries:
     if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
         return InstalledLibraries(where=where, releases={})
     try:
-        with leftovers.temporary_directory() as scratch:
+        with interrupts.temporary_directory() as scratch:
             done = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
                 [interpreter_path(python), str(RUNTIME), "installed"],
                 cwd=scratch,

@@ -6,6 +6,11 @@ The child runs ``policytool/tf_runtime`` under an interpreter of the user's choi
 directory and with no more of the environment than TensorFlow needs. It starts with the first job
 and stays for the next ones; one that crashed is started anew. It ends with this process, whichever
 way that ends.
+
+If the user sets no memory limit, a job that compares predictions has one: what a model of its size
+needs, and never more than a share of the machine. It counts from what the process has once
+TensorFlow has started (0.3 GiB with TensorFlow 2.21 on two cores), because that depends on cores
+and devices and not on the model. It holds on Linux, where the system says what a process has.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from policytool.numerics.hand_over import encoded_job
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
-from policytool.support.processes import interrupts, leftovers
+from policytool.support.processes import interrupts
 from policytool.support.processes.child import GRACE, Child
 
 if TYPE_CHECKING:
@@ -279,7 +284,7 @@ class Worker:
         if self._child is not None and self._child.is_alive:
             return self._child
         self.close()
-        scratch = self._stack.enter_context(leftovers.temporary_directory())
+        scratch = self._stack.enter_context(interrupts.temporary_directory())
         python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
             child = Child(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.releases import dtypes
 from policytool.support.errors import PolicyNameError
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json

@@ -16,7 +16,7 @@ from policytool.releases.releases import (
     releases_in,
 )
 from policytool.support.errors import UsageError
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

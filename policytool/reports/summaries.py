@@ -52,7 +52,15 @@ from policytool.reports.page import (
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter, row_columns, row_values
 from policytool.reports.shared_fields import FORMAT, PATH_TEXT, WRITTEN_BY_TEXT, failures_field
-from policytool.reports.words import FAILS, UNKNOWN, bytes_words, failure_facts, generation_words
+from policytool.reports.words import (
+    FAILS,
+    UNKNOWN,
+    bytes_words,
+    failure_facts,
+    generation_words,
+    grouped,
+    many,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -110,25 +118,23 @@ def _verdict(summary: FleetSummary) -> Verdict:
         for count in summary.releases
         if count.release in CURRENT
     ]
-    models = _count_words(summary.models, "model")
+    models = many(summary.models, "model")
     return Verdict.whole("; ".join([models, *loading]), Tone.PLAIN)
 
 
 def _facts(summary: FleetSummary) -> Iterator[Fact]:
     yield Fact(
         label="layers",
-        text=f"{summary.layers:,}, with {_count_words(summary.parameters, 'parameter')}",
+        text=f"{summary.layers:,}, with {many(summary.parameters, 'parameter')}",
     )
     dtypes = ", ".join(
         f"{bytes_words(count)} {dtype}" for dtype, count in summary.stored.items() if count
     )
     yield Fact(label="stored", text=bytes_words(summary.bytes) + (f": {dtypes}" if dtypes else ""))
-    by: dict[tuple[int, int], list[str]] = {}
-    for saving in summary.savings:
-        by.setdefault((saving.bytes, saving.models), []).append(saving.policy)
-    for (saved, models), policies in by.items():
+    savings = grouped(((saving.bytes, saving.models), saving.policy) for saving in summary.savings)
+    for (saved, models), policies in savings.items():
         share = f" ({saved / summary.bytes:.0%})" if saved else ""
-        several = f" in {_count_words(models, 'model')}" if saved else ""
+        several = f" in {many(models, 'model')}" if saved else ""
         yield Fact(
             label="saving", text=f"{', '.join(policies)}: {bytes_words(saved)}{share}{several}"
         )
@@ -181,11 +187,11 @@ def _release_reasons(release: ReleaseCount, most: int | None) -> Iterator[Item]:
                 yield _reason(f"{words} {name}", reason_count.models, reason)
     if others:
         models = sum(reason_count.models for reason_count in others)
-        yield _reason(f"other in {name}", models, _count_words(len(others), "other reason"))
+        yield _reason(f"other in {name}", models, many(len(others), "other reason"))
 
 
 def _reason(label: str, models: int, text: str) -> Item:
-    return Item(label=label, text=f"{_count_words(models, 'model')}: {text}", names="")
+    return Item(label=label, text=f"{many(models, 'model')}: {text}", names="")
 
 
 def _counts(title: str, column: str, counts: Mapping[str, int]) -> Section:
@@ -239,10 +245,6 @@ def _largest(summary: FleetSummary) -> Section:
         for model in summary.largest
     ]
     return table_section("Largest models", columns, rows)
-
-
-def _count_words(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _counts_type(key: Field[Any], amount: str, kind: Type) -> Type:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.model.model import Outcome
 from policytool.releases.policy import Dynamic, Fixed
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.model.model import PartVerdict, Verdict
+
+
+Key = TypeVar("Key")
+Member = TypeVar("Member")
 
 
 def generation_words(generation: str | None) -> str:
@@ -112,10 +116,9 @@ def _by_reason(
     outcome: Outcome, judged: Sequence[tuple[str, Verdict | PartVerdict]]
 ) -> list[tuple[str, str]]:
     """Return a line for each reason of an outcome, with the releases that have it."""
-    releases: dict[str | None, list[str]] = {}
-    for release, verdict in judged:
-        if verdict.outcome is outcome:
-            releases.setdefault(verdict.explanation, []).append(release)
+    releases = grouped(
+        (verdict.explanation, release) for release, verdict in judged if verdict.outcome is outcome
+    )
     label = OUTCOMES[outcome]
     return [(label, f"{loader_ranges(names)}: {reason}") for reason, names in releases.items()]
 
@@ -141,6 +144,14 @@ def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str
         generation_words(part[0]) + (f" to {get(part[-1]).version}" if len(part) > 1 else "")
         for part in parts
     )
+
+
+def grouped(pairs: Iterable[tuple[Key, Member]]) -> dict[Key, list[Member]]:
+    """Return the second parts of pairs by the first, both in the order of the pairs."""
+    groups: dict[Key, list[Member]] = {}
+    for key, member in pairs:
+        groups.setdefault(key, []).append(member)
+    return groups
 
 
 def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:

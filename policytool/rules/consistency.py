@@ -10,7 +10,7 @@ from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS2
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

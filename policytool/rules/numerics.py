@@ -28,8 +28,8 @@ from policytool.rules.half_precision import (
     rounded_variables,
 )
 from policytool.support.errors import SpellingError
-from policytool.support.shorten import join_first
 from policytool.support.text.jsontext import number
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

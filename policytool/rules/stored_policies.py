@@ -11,7 +11,7 @@ from policytool.migration.planning.policy_formats import owner
 from policytool.model.model_cache import once_per_model
 from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """
-The job ``check``: a reference and a candidate run on the same inputs, and compared layer by layer,
-on each device that is asked for.
+The jobs ``check`` and ``trial``. A check runs a reference and a candidate on the same inputs, and
+compares them layer by layer, on each device that is asked for. A trial compares only the outputs;
+the reference stays loaded with its inputs for the next trials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The devices there are, which ops they have no kernel for, and what a call takes on them."""
+"""
+The devices that TensorFlow computes on: which there are, how they are set up, which of them a check
+uses, the same work on several of them side by side, and how long a function takes on one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """
 The Keras of this interpreter, under one interface for Keras 2 of TF 2.2 to tf_keras 2.21, and for
-Keras 3.
+Keras 3; how it serializes objects in JSON, whose keys no other module of the child process reads;
+and its errors, in one line that says what is wrong, and not where in its code that came up.
 """
 
 from __future__ import annotations
@@ -89,16 +90,13 @@ def _cause(lines: list[str]) -> str:
     Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node,
     and Keras 3's loader behind the config.
     """
-    raised = (
-        [place for place, line in enumerate(lines) if _RAISED.match(line)]
-        if "in user code:" in lines
-        else []
-    )
+    is_converted = "in user code:" in lines
     start = max(
-        [
-            *raised[-1:],
-            *(place for place, line in enumerate(lines) if line.startswith(_ENCOUNTERED)),
-        ],
+        (
+            place
+            for place, line in enumerate(lines)
+            if line.startswith(_ENCOUNTERED) or (is_converted and _RAISED.match(line))
+        ),
         default=None,
     )
     if start is not None:
@@ -340,11 +338,8 @@ class Library:
 
     def _set_policy(self, name: str) -> None:
         mixed = self.keras.mixed_precision
-        setters = (
-            getattr(mixed, place, None) for place in ("set_global_policy", "set_dtype_policy")
-        )  # the second is Keras 3's own name
-        setter = next((candidate for candidate in setters if candidate is not None), None)
-        (setter or mixed.experimental.set_policy)(name)
+        setter = getattr(mixed, "set_global_policy", getattr(mixed, "set_dtype_policy", None))
+        (setter or mixed.experimental.set_policy)(name)  # the second is Keras 3's own name
 
     def policy(self, name: str) -> Any:
         """Return a policy by its name."""

@@ -1,4 +1,11 @@
-"""A model built anew from its config, with other policies and the same state."""
+"""
+A model built anew from its config, with other policies and the same state.
+
+The vocabulary of a lookup that was learnt, or that is in a file of the model's, is not in the
+config. Neither are layers that belong to several models: Keras builds such a layer twice. The live
+original has both, so the models are put together from the inside, each with the layers that exist
+already, as the loader of SavedModels does it.
+"""
 
 from __future__ import annotations
 
@@ -297,8 +304,7 @@ def check_code(library: Library, model: Any) -> None:
 
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     """Call the model once, to build the layers that are built by their first call."""
-    flat = library.tf.nest.flatten(nested)
-    specs = recipes.input_slots(flat)
+    specs = recipes.input_slots(library.tf.nest.flatten(nested))
     error = None
     for size in recipes.sizes(specs):
         try:

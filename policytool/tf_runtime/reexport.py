@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from . import model_calls, rebuilt_model
-from .library import KERAS2, Library, Refused, paths, sentence
+from .library import KERAS2, Library, Refused, paths, refusing
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
@@ -76,18 +76,12 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
     Refuse a result that the library that saved it cannot load, which happens (a Sequential that two
     models share, in tf_keras 2.21).
     """
-    try:
-        with library.global_policy(job["policy"]):
-            library.load(job["draft"], compiled=False, trust=job["trust"])
-    except Exception as error:  # whatever the library raises is its refusal
-        text = (
-            "{} {} cannot load its own export of this model: {}; use --python to specify an "
-            "interpreter that has another release"
-        )
-        raise Refused(
-            "not-reloadable",
-            text.format(library.versions["library"], library.versions["keras"], sentence(error)),
-        ) from error
+    text = (
+        "{library} {keras} cannot load its own export of this model: {{}}; use --python to "
+        "specify an interpreter that has another release"
+    ).format(**library.versions)
+    with refusing("not-reloadable", text), library.global_policy(job["policy"]):
+        library.load(job["draft"], compiled=False, trust=job["trust"])
 
 
 def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
@@ -114,8 +108,7 @@ def _policy(layer: Any) -> Any:
 
 def _state(restored: Any) -> dict[str, int]:
     """Return how much of the optimizer's state came over."""
-
-    def count(keys: Any) -> int:
-        return sum("optimizer" in key.lower() for key in keys)
-
-    return {"restored": count(restored.taken), "lost": count(restored.left)}
+    return {
+        name: sum("optimizer" in key.lower() for key in keys)
+        for name, keys in (("restored", restored.taken), ("lost", restored.left))
+    }

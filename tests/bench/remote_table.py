@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import policytool
 from policytool.support.files import remote_stream
-from policytool.support.files.range_windows import NEAR
+from policytool.support.files.remote_stream import NEAR
 from tests.bench.sections import write_section
 from tests.helpers.large_models import LargeModel, write_archive, write_keras2, write_keras3
 from tests.helpers.range_server import range_server

@@ -449,7 +449,7 @@ def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
     """The directory of temporary files may be small."""
     server.ranges = False
     made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
-    with mock.patch("policytool.support.files.mlflow_artifacts.tempfile.TemporaryFile", made):
+    with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", made):
         assert failing_read(server, 0) == "unreadable"
 
 

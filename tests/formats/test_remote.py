@@ -23,7 +23,7 @@ from policytool.formats import discovery
 from policytool.formats.hdf5 import library
 from policytool.support import limits
 from policytool.support.errors import UsageError
-from policytool.support.files import opening, range_windows, remote, remote_path, remote_requests
+from policytool.support.files import opening, remote, remote_path, remote_requests, remote_stream
 from policytool.support.text import codec
 from tests.conftest import run, run_process
 from tests.helpers.marks import THOROUGH
@@ -544,7 +544,7 @@ def test_memory_for_parts_is_bounded() -> None:
         for offset in (*range(0, 2**20, 50_000), 0, 999_999, 7):
             stream.seek(offset)
             assert stream.read(100) == data[offset : offset + 100]
-            assert opening.session()._held < 50_000 + range_windows.BEFORE + range_windows.AFTER  # noqa: SLF001
+            assert opening.session()._held < 50_000 + remote_stream.BEFORE + remote_stream.AFTER  # noqa: SLF001
     stream.seek(0)
     assert stream.read() == data
 

@@ -24,7 +24,7 @@ from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import CacheError
 from policytool.support.files import atomic, opening
-from policytool.support.processes import leftovers
+from policytool.support.processes import interrupts
 from policytool.support.text import codec
 from policytool.support.version import VERSION
 
@@ -149,7 +149,7 @@ class ResultCache:
             return
         path = self._path(key)
         draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-        entry = leftovers.add_path(draft)
+        entry = interrupts.add_path(draft)
         try:
             with contextlib.suppress(FileExistsError):
                 path.parent.mkdir(_PRIVATE)
@@ -166,7 +166,7 @@ class ResultCache:
         except OSError as error:
             self.unwritten = error
         finally:
-            leftovers.remove(entry)
+            interrupts.remove(entry)
 
     def trim(self) -> None:
         """

@@ -161,8 +161,11 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Ent
     :raises BundleError: if objects are nested too deeply, or if the keys are too long.
     """
     check_limit(limits.PATH_CHARACTERS, sum(map(len, entries)), "has keys of")
-    deepest = max((key.count("/") for key in entries), default=0)
-    check_limit(limits.OBJECT_DEPTH, deepest, "nests objects to a depth of")
+    check_limit(
+        limits.OBJECT_DEPTH,
+        max((key.count("/") for key in entries), default=0),
+        "nests objects to a depth of",
+    )
     if graph is not None and graph.nodes:
         weights = _names_from_objects(entries, graph)
         graph_keys = {attribute.key for node in graph.nodes for attribute in node.attributes}

@@ -62,12 +62,11 @@ def superblocks(probe: Probe) -> tuple[int, ...]:
 
 
 def _signatures(probe: Probe) -> Iterator[int]:
-    near = [
+    yield from [
         offset
         for offset in (0, *_user_blocks(len(probe.head)))
         if probe.head.startswith(SIGNATURE, offset)
     ]
-    yield from near
     if len(probe.head) < HEAD_BYTES or isinstance(probe.path, RemotePath):
         return
     with opening.regular_stream(probe.path) as stream:

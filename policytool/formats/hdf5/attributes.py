@@ -87,12 +87,12 @@ def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
     space, kind = attribute.get_space(), attribute.get_type()
     if space.get_simple_extent_type() == h5s.NULL:
         return None
-    if is_plain(kind):
-        array = np.zeros(space.get_simple_extent_dims() or (), dtype=f"V{kind.get_size()}")
-        attribute.read(array, mtype=kind)
-    else:
-        array = np.zeros(space.get_simple_extent_dims() or (), dtype=attribute.dtype)
-        attribute.read(array)
+    stored = is_plain(kind)
+    array = np.zeros(
+        space.get_simple_extent_dims() or (),
+        dtype=f"V{kind.get_size()}" if stored else attribute.dtype,
+    )
+    attribute.read(array, mtype=kind if stored else None)
     return array
 
 
@@ -126,7 +126,7 @@ def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None
         target_attribute = h5a.create(target, name, kind.copy(), attribute.get_space())
         value = raw(attribute)
         if value is not None:
-            _write(target_attribute, value)
+            target_attribute.write(value, mtype=kind if is_plain(kind) else None)
 
 
 def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes) -> None:
@@ -224,15 +224,10 @@ def _write_text(attribute: h5a.AttrID, text: bytes) -> None:
         value[()] = text
         attribute.write(value)
         return
-    padding = b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0"
     attribute.write(
-        np.array(text.ljust(kind.get_size(), padding), dtype=f"V{kind.get_size()}"), mtype=kind
+        np.array(
+            text.ljust(kind.get_size(), b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0"),
+            dtype=f"V{kind.get_size()}",
+        ),
+        mtype=kind,
     )
-
-
-def _write(attribute: h5a.AttrID, value: np.ndarray[Any, Any]) -> None:
-    kind = attribute.get_type()
-    if is_plain(kind):
-        attribute.write(value, mtype=kind)
-    else:
-        attribute.write(value)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.casting import Counts
     from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
     from policytool.formats.stored_values import Values
@@ -35,18 +34,9 @@ _TOP_LEVEL: Final = "top_level_model_weights"
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write a model into an empty draft."""
     from policytool.formats.hdf5 import groups as _hdf5  # NumPy dtypes, which no document needs
-    from policytool.formats.hdf5 import storage
 
     _refuse_unreadable(content)
-    counts: dict[tuple[str, ...], Counts] = {}
-    with storage.drafting(draft, "w") as opened:
-        root = opened.file["/"]
-        _hdf5.describe(root, _attributes(content))
-        for prefix, placement in _placements(content):
-            counted = _hdf5.variable(opened, root[prefix], placement, values)
-            if counted is not None:
-                counts[placement.path] = counted
-    return counts
+    return _hdf5.write_variables(draft, _attributes(content), _placements(content), values)
 
 
 def document(content: Content, path: str) -> Document:

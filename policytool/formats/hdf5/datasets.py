@@ -63,10 +63,9 @@ def links_of(group: h5g.GroupID) -> list[Link]:
     """Return the links of a group in creation order if the file tracks it, else by name."""
     group_links: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
-    order = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME
     group.links.iterate(
         lambda name, info: group_links.append(Link(name=name, kind=info.type, cset=info.cset)),
-        idx_type=order,
+        idx_type=h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME,
         info=True,
     )
     return group_links
@@ -207,8 +206,9 @@ def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> li
     """Return the shape of the largest slabs, made of whole chunks, of so many values."""
     step = list(chunk)
     for axis in reversed(range(len(shape))):
-        fitting = max(1, largest // max(1, math.prod(step)))
-        step[axis] = min(step[axis] * fitting, max(shape[axis], 1))
+        step[axis] = min(
+            step[axis] * max(1, largest // max(1, math.prod(step))), max(shape[axis], 1)
+        )
         if step[axis] < shape[axis]:
             break
     return step
@@ -357,8 +357,11 @@ class Hdf5Values:
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
-        path = tensor.path if tensor in self._state else (*self._prefix, *tensor.path)
-        return dataset_blocks(self._root, path, tensor)
+        return dataset_blocks(
+            self._root,
+            tensor.path if tensor in self._state else (*self._prefix, *tensor.path),
+            tensor,
+        )
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return one layer's tensors as its group's ``weight_names`` lists them."""
@@ -374,8 +377,12 @@ class Hdf5Values:
     def _order(self, path: tuple[str, ...]) -> dict[str, int]:
         """Return the place of each name; the first one of a name that occurs twice."""
         if path not in self._orders:
-            names = names_at(self._root, (*self._prefix, *path), "weight_names")
-            self._orders[path] = {name: place for place, name in reversed(list(enumerate(names)))}
+            self._orders[path] = {
+                name: place
+                for place, name in reversed(
+                    list(enumerate(names_at(self._root, (*self._prefix, *path), "weight_names")))
+                )
+            }
         return self._orders[path]
 
 

@@ -11,18 +11,20 @@ import numpy as np
 from policytool.formats import casting
 from policytool.formats import placed_values as _values
 from policytool.formats.casting import Counts
+from policytool.formats.hdf5 import storage
 from policytool.formats.hdf5.attributes import stored_text
 from policytool.formats.hdf5.datasets import group_at, spaces
 from policytool.formats.hdf5.library import attribute_names
 from policytool.formats.writers import flat
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from h5py import h5g
 
-    from policytool.formats.edits import Placement
+    from policytool.formats.edits import Counted, Placement
     from policytool.formats.hdf5.storage import OpenHdf5
     from policytool.formats.stored_values import Values
 
@@ -80,13 +82,15 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
             raise difference_error(where)
         for name, value in values.items():
             expected = value.encode() if isinstance(value, str) else value
-            stored = (
-                attribute_names(group, name)
-                if isinstance(value, tuple)
-                else stored_text(group, name.encode())
+            require_same(
+                (
+                    attribute_names(group, name)
+                    if isinstance(value, tuple)
+                    else stored_text(group, name.encode())
+                )
+                == expected,
+                f"the attribute {name} of {where}",
             )
-            if stored != expected:
-                raise difference_error(f"the attribute {name} of {where}")
 
 
 def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
@@ -116,6 +120,29 @@ def require_group(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
     for step in flat(path):
         root = root.require_group(step)
     return root
+
+
+def write_variables(
+    draft: Path,
+    attributes: Attributes,
+    placements: Iterable[tuple[str, Placement]],
+    values: Values | None,
+) -> Counted:
+    """
+    Make groups and the datasets of variables in an empty draft; return what casts did to values.
+
+    :param placements: the variables, each with the group that its path begins at
+    :raises WriteError: for names that HDF5 cannot hold, and for values that cannot be written.
+    :raises OSError: where the system fails, on a full disk for example.
+    """
+    with storage.drafting(draft, "w") as opened:
+        root = opened.file["/"]
+        describe(root, attributes)
+        return {
+            placement.path: counts
+            for prefix, placement in placements
+            if (counts := variable(opened, root[prefix], placement, values)) is not None
+        }
 
 
 def variable(

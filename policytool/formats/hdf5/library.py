@@ -88,8 +88,9 @@ A chunk as it is stored, as each of two filters has it, and room that a filter d
 values fit.
 """
 
+BFLOAT16_BYTES: Final = 2
+BFLOAT16_EXPONENT_BITS: Final = 8
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
-_ARTICLES: Final = {"external": "an"}
 
 
 class TextsError(ValueError):
@@ -169,11 +170,13 @@ def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") ->
         raise
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
-            message = (
-                f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
-                f"declares {match[2]}; copy or download it again"
-            )
-            raise probe.failure("truncated", message) from error
+            raise probe.failure(
+                "truncated",
+                (
+                    f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
+                    f"declares {match[2]}; copy or download it again"
+                ),
+            ) from error
         raise probe.failure(
             "damaged-h5",
             f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
@@ -278,9 +281,7 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
 
 
 def _claimed_bytes(dataset: h5d.DatasetID) -> int:
-    values: int = dataset.get_space().get_simple_extent_npoints()
-    size: int = dataset.get_type().get_size()
-    return values * size
+    return int(dataset.get_space().get_simple_extent_npoints()) * int(dataset.get_type().get_size())
 
 
 def inflation(dataset: h5d.DatasetID) -> str:
@@ -308,10 +309,7 @@ def inflation(dataset: h5d.DatasetID) -> str:
 def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
     """Return the shape of a dataset's chunks; empty if it has none."""
     properties = dataset.get_create_plist()
-    shape: tuple[int, ...] = (
-        properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
-    )
-    return shape
+    return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
 
 
 def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
@@ -336,8 +334,7 @@ def read(
 
 def _chunk_bytes(dataset: h5d.DatasetID) -> int:
     chunk = chunk_shape(dataset)
-    size: int = dataset.get_type().get_size()
-    return math.prod(chunk) * size if chunk else 0
+    return math.prod(chunk) * int(dataset.get_type().get_size()) if chunk else 0
 
 
 def _scattering(dataset: h5d.DatasetID) -> str:
@@ -371,16 +368,25 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _WalkFrame:
         part = Contents()
         parts.append(part)
-        groups = _groups_of(probe, item, path, links.of(item, path, address), part)
-        return _WalkFrame(item, path, address, part, groups)
+        return _WalkFrame(
+            item,
+            path,
+            address,
+            part,
+            _groups_of(probe, item, path, links.of(item, path, address), part),
+        )
 
     entered = [enter(group.id, (), h5o.get_info(group.id).addr)]
     while entered:
         frame = entered[-1]
         if (below := next(frame.groups, None)) is not None:
             item, path, address = below
-            if attributes:
-                _remember_name(item, path, frame.part)
+            if (
+                attributes
+                and path[-1] == "vars"
+                and (name := _scalar_text(item, b"name")) is not None
+            ):
+                frame.part.names["/".join(path[:-1])] = name
             entered.append(enter(item, path, address))
             continue
         entered.pop()
@@ -452,11 +458,6 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         yield f"{name}{index}".encode()
 
 
-def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
-    if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
-        contents.names["/".join(path[:-1])] = name
-
-
 def _weight_order(
     frame: _WalkFrame, links: GroupLinks, orders: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...]:
@@ -495,9 +496,10 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
             part.decode("utf-8", "replace")
             for part in (value if isinstance(value, tuple) else (value,))
         )
+    article = "an" if word == "external" else "a"
     return Observation(
         code=f"{word}-link",
-        message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed",
+        message=f"{where} is {article} {word} link{target}; it was not followed",
         where=where,
     )
 
@@ -587,23 +589,19 @@ def _dtype(dataset: h5d.DatasetID) -> str:
 
 
 def _float(stored: h5t.TypeFloatID, size: int) -> str:
-    if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
+    if size > BFLOAT16_BYTES:  # only one kind of float is that wide
         return f"float{8 * size}"
     exponent_bits = stored.get_fields()[2]
     if size == 1:
         return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
-    bfloat16_exponent_bits = 8
-    return (
-        "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
-    )
+    return "bfloat16" if exponent_bits == BFLOAT16_EXPONENT_BITS else f"float{8 * size}"
 
 
 def _opaque(dataset: h5d.DatasetID, size: int) -> str:
     name = _scalar_text(dataset, b"dtype")
     if name in dtypes.NAMES:  # Keras 3.0.5 on
         return str(name)
-    bfloat16_bytes = 2
-    return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
+    return "bfloat16" if size == BFLOAT16_BYTES else f"opaque{8 * size}"
 
 
 def library() -> str:

@@ -8,7 +8,6 @@ file at all.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
@@ -16,8 +15,6 @@ from policytool.formats.document import Document, Layout, Observation, Tensor, W
 from policytool.releases.naming import USUAL_VARIABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.formats.hdf5.library import Contents
     from policytool.support.text.jsontext import Json
 
@@ -26,7 +23,6 @@ TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
 OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
-_NO_NAMES: Final[Mapping[str, int]] = MappingProxyType({})
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
 
@@ -66,11 +62,12 @@ def read(probe: Probe) -> Document:
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
     """Return the optimizer's variables in the order in which Keras restores them."""
-    names = contents.orders.get((OPTIMIZER,), ())
-    places = {name: place for place, name in enumerate(names)}
-    state_tensors = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
+    places = {name: place for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))}
     return tuple(
-        sorted(state_tensors, key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)))
+        sorted(
+            (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
+            key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)),
+        )
     )
 
 
@@ -89,7 +86,7 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
         """Order by what the outermost group says that lists the tensor, else by its name."""
         path = tensor.path
         for end in range(start, len(path)):
-            index = orders.get(path[:end], _NO_NAMES).get("/".join(path[end:]))
+            index = orders.get(path[:end], {}).get("/".join(path[end:]))
             if index is not None:
                 return path[start:end], index, path[-1]
         return path[start:-1], _rank(path[-1]), path[-1]

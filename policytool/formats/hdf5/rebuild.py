@@ -46,8 +46,6 @@ The attribute in which Keras 3 names a dtype that HDF5 has no type for
 (keras/src/saving/saving_lib.py, ``H5Entry``).
 """
 
-_BFLOAT16_BYTES: Final = 2
-_BFLOAT16_EXPONENT_BITS: Final = 8
 _LARGEST_CHUNK: Final = 16 * 2**20
 """Values of a chunk, which is read whole; h5py makes them of 1 MiB, and Keras asks for none."""
 
@@ -94,13 +92,18 @@ def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
     :raises WriteError: where the source is not what the plan says.
     """
     check_cast(source, cast)
-    counts = (
-        casting.cast(
-            datasets.read_slab(source, block, cast.before), cast.before, cast.after, cast.through
-        )[1]
-        for block in cast_blocks(source)
+    return sum(
+        (
+            casting.cast(
+                datasets.read_slab(source, block, cast.before),
+                cast.before,
+                cast.after,
+                cast.through,
+            )[1]
+            for block in cast_blocks(source)
+        ),
+        Counts(),
     )
-    return sum(counts, Counts())
 
 
 def is_cast(source: h5d.DatasetID, dataset: h5d.DatasetID, cast: Cast) -> bool:
@@ -198,12 +201,12 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
     size = kind.get_size()
     match kind.get_class():
         case h5t.FLOAT if (
-            size == _BFLOAT16_BYTES and kind.get_fields()[2] == _BFLOAT16_EXPONENT_BITS
+            size == _hdf5.BFLOAT16_BYTES and kind.get_fields()[2] == _hdf5.BFLOAT16_EXPONENT_BITS
         ):
             return casting.BFLOAT16
         case h5t.FLOAT if f"float{8 * size}" in casting.DTYPES:
             return f"float{8 * size}"
-        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(
+        case h5t.OPAQUE if size == _hdf5.BFLOAT16_BYTES and attributes.stored_text(
             dataset, DTYPE_ATTRIBUTE
         ) in {
             None,
@@ -224,8 +227,10 @@ def cast_blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
     largest = BLOCK // 8  # as float64, the widest there is
     if chunk:
         largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
-    step = datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest)
-    yield from datasets.cover(dataset.shape, step)
+    yield from datasets.cover(
+        dataset.shape,
+        datasets.fitting_step(dataset.shape, chunk or (1,) * len(dataset.shape), largest),
+    )
 
 
 def _type(dtype: str) -> h5t.TypeID:

@@ -39,7 +39,7 @@ from policytool.formats.hdf5.rebuild import (
     rebuild,
 )
 from policytool.formats.writers import Rewriter, edit_texts
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic
 from policytool.support.files.byte_ranges import Range, equal
 
@@ -86,11 +86,12 @@ class _Comparison:
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
         self._attributes(old, new, (), without=texts)
         for name, value in texts.items():
-            is_same_kind = h5a.exists(new, name) and attributes.same_text_type(
-                h5a.open(old, name), h5a.open(new, name)
+            require_same(
+                h5a.exists(new, name)
+                and attributes.same_text_type(h5a.open(old, name), h5a.open(new, name))
+                and attributes.stored_text(new, name) == value,
+                name.decode(),
             )
-            if not is_same_kind or attributes.stored_text(new, name) != value:
-                raise difference_error(name.decode())
         self._seen[object_address(old)] = object_address(new)
         self._met.add(object_address(new))
         pending: list[Pair] = [(old, new, ())]
@@ -121,8 +122,10 @@ class _Comparison:
             if new_dataset is None:
                 raise difference_error(path_text(where))
             if slot.source is None:
-                if not is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0):
-                    raise difference_error(path_text(where))
+                require_same(
+                    is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0),
+                    path_text(where),
+                )
             elif (dataset := dataset_at(old, slot.source)) is not None:
                 self._dataset(dataset, new_dataset, where)
 
@@ -138,8 +141,7 @@ class _Comparison:
             {link.name: link for link in links_of(group) if link.name not in without}
             for group in (old, new)
         )
-        if ones != others:
-            raise difference_error(path_text(path))
+        require_same(ones == others, path_text(path))
         for link in ones.values():
             where = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
@@ -154,22 +156,20 @@ class _Comparison:
     ) -> Iterator[Pair]:
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
-            if self._seen.get(old_address) != new_address:
-                raise difference_error(path_text(path))
+            require_same(self._seen.get(old_address) == new_address, path_text(path))
             return
         self._seen[old_address] = new_address
         self._met.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
-        if type(first) is not type(second):
-            raise difference_error(path_text(path))
+        require_same(type(first) is type(second), path_text(path))
         if isinstance(first, h5d.DatasetID):
             self._dataset(first, second, path)
             return
         self._attributes(first, second, path)
         if isinstance(first, h5g.GroupID):
             yield first, second, path
-        elif not first.equal(second):
-            raise difference_error(path_text(path))
+        else:
+            require_same(first.equal(second), path_text(path))
 
     def _attributes(
         self,
@@ -181,23 +181,21 @@ class _Comparison:
         ones, others = (
             {name for name in attributes.names(item) if name not in without} for item in (old, new)
         )
-        if ones != others:
-            raise difference_error(f"the attributes of {path_text(path)}")
+        require_same(ones == others, f"the attributes of {path_text(path)}")
         for name in ones:
-            if not attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)):
-                raise difference_error(
-                    f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}"
-                )
+            require_same(
+                attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)),
+                f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}",
+            )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
         cast = self._casts.get(object_address(old))
         if cast is not None:
             self._attributes(old, new, path, without={DTYPE_ATTRIBUTE})
-            if not is_cast(old, new, cast):
-                raise difference_error(path_text(path))
+            require_same(is_cast(old, new, cast), path_text(path))
             return
         self._attributes(old, new, path)
-        is_same = (
+        require_same(
             old.get_type().equal(new.get_type())
             and old.get_space().get_simple_extent_type() == new.get_space().get_simple_extent_type()
             and old.shape == new.shape
@@ -206,10 +204,9 @@ class _Comparison:
                 or old.get_space().get_simple_extent_dims(maxdims=True)
                 == new.get_space().get_simple_extent_dims(maxdims=True)
             )
-            and _has_same_storage((old, self._old), (new, self._new))
+            and _has_same_storage((old, self._old), (new, self._new)),
+            path_text(path),
         )
-        if not is_same:
-            raise difference_error(path_text(path))
 
 
 def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -316,11 +313,12 @@ def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
 
 def _freeze_block(dataset: h5d.DatasetID, block: Slab) -> object:
     kind = dataset.get_type()
-    if attributes.is_plain(kind):
-        array = datasets.read_as(dataset, block, np.dtype(f"V{kind.get_size()}"), kind)
-    else:
-        array = datasets.read_as(dataset, block, dataset.dtype, None)
-    return attributes.freeze(array)
+    as_stored = (np.dtype(f"V{kind.get_size()}"), kind)
+    return attributes.freeze(
+        datasets.read_as(
+            dataset, block, *(as_stored if attributes.is_plain(kind) else (dataset.dtype, None))
+        )
+    )
 
 
 def _filters(properties: h5d.PropDCID) -> list[object]:
@@ -401,8 +399,13 @@ def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
 
 def texts(opened: OpenHdf5) -> Mapping[str, str]:
     """Return the model's config and its training config."""
-    stored = {part: attributes.stored_text(opened.root, part.encode()) for part in _PARTS}
-    return {part: text.decode("utf-8") for part, text in stored.items() if text is not None}
+    return {
+        part: text.decode("utf-8")
+        for part, text in {
+            part: attributes.stored_text(opened.root, part.encode()) for part in _PARTS
+        }.items()
+        if text is not None
+    }
 
 
 def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:

@@ -18,20 +18,19 @@ from typing import TYPE_CHECKING, Final, Literal
 import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
-from policytool.formats.hdf5 import attributes
+from policytool.formats.hdf5 import SIGNATURE, attributes
 from policytool.formats.writing import WriteError
 from policytool.support.files.atomic import open_descriptor, write_all
 from policytool.support.files.opening import regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
 _CACHED: Final = 2048
 """HDF5 reads metadata in many small pieces that lie close together (``H5Pset_meta_block_size``)."""
 
-_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_ERRORS: Final = (
     RuntimeError,
     OSError,
@@ -104,23 +103,22 @@ class Storage:
         """Write all of the data; a failure is told by whoever opened the file."""
         view = memoryview(data).cast("B")
         self._block = b""
-        if self.failure is None:
-            try:
-                write_all(self.descriptor, view, self.start + self._position)
-            except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
-                self.failure = error
+        self._attempt(write_all, self.descriptor, view, self.start + self._position)
         self._position += len(view)
         return len(view)
 
     def truncate(self, size: int) -> int:
         """Cut or extend the file."""
         self._block = b""
+        self._attempt(os.ftruncate, self.descriptor, self.start + size)
+        return size
+
+    def _attempt(self, change: Callable[..., object], *arguments: object) -> None:
         if self.failure is None:
             try:
-                os.ftruncate(self.descriptor, self.start + size)
+                change(*arguments)
             except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
                 self.failure = error
-        return size
 
     def flush(self) -> None:
         """Do nothing: nothing is held back."""
@@ -227,8 +225,8 @@ def _lowest_format(like: OpenHdf5, offset: int) -> int:
     Return the bound that makes HDF5 write a superblock of the same version (HDF5 file format,
     section II.A).
     """
-    head = os.pread(like.storage.descriptor, len(_SIGNATURE) + 1, like.storage.start + offset)
-    version = head[-1] if head.startswith(_SIGNATURE) else 0
+    head = os.pread(like.storage.descriptor, len(SIGNATURE) + 1, like.storage.start + offset)
+    version = head[-1] if head.startswith(SIGNATURE) else 0
     return int(
         {0: h5f.LIBVER_EARLIEST, 1: h5f.LIBVER_EARLIEST, 2: h5f.LIBVER_V18}.get(
             version, h5f.LIBVER_V110

@@ -103,8 +103,9 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
         return None  # not a file of the operating system, or an unsupported header version
     if len(matches) != 1 or len(matches[0]) < count * _REFERENCE.size:
         return None
-    lengths = _REFERENCE.iter_unpack(matches[0][: count * _REFERENCE.size])
-    return sum(int(length) for (length,) in lengths)
+    return sum(
+        int(length) for (length,) in _REFERENCE.iter_unpack(matches[0][: count * _REFERENCE.size])
+    )
 
 
 def _messages(read: PositionedRead, start: int, address: int) -> Iterator[_Message]:
@@ -148,8 +149,10 @@ def _new_make(address: int, head: bytes) -> tuple[_Make, _Part]:
     width = 1 << (flags & 3)
     before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     size = int.from_bytes(head[before : before + width], "little")
-    make = _Make(head=_NEW_MESSAGE, extra=2 if flags & 0x04 else 0, before=4, behind=4)
-    return make, (address + before + width, size)
+    return _Make(head=_NEW_MESSAGE, extra=2 if flags & 0x04 else 0, before=4, behind=4), (
+        address + before + width,
+        size,
+    )
 
 
 def _attribute_data(body: bytes, name: bytes) -> bytes | None:

@@ -17,10 +17,8 @@ from policytool.formats.writers import Creator, ascii_json, flat, read_back, wal
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.casting import Counts
     from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
     from policytool.formats.stored_values import Values
@@ -40,10 +38,12 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     Write a model into an empty draft; its weights are made beside it, in a file without a name, and
     copied into the archive.
     """
+    from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.keras_archive import rewrite as _archive
 
     with atomic.Draft.beside(draft) as weights:
-        counts = _write_weights(weights.path, content, values)
+        placements = (("/", placement) for placement in _placements(content))
+        counts = _hdf5.write_variables(weights.path, _attributes(content), placements, values)
         with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
             archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
             archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
@@ -97,24 +97,8 @@ def _attributes(content: Content) -> Attributes:
     return [(group.path, {_NAME: group.name}) for group in content.groups]
 
 
-def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
-    from policytool.formats.hdf5 import groups as _hdf5
-    from policytool.formats.hdf5 import storage
-
-    counts: dict[tuple[str, ...], Counts] = {}
-    with storage.drafting(draft, "w") as opened:
-        root = opened.file["/"]
-        _hdf5.describe(root, _attributes(content))
-        for placement in _placements(content):
-            counted = _hdf5.variable(opened, root, placement, values)
-            if counted is not None:
-                counts[placement.path] = counted
-    return counts
-
-
-def _placements(content: Content) -> Iterator[Placement]:
-    yield from content.placements
-    yield from content.state
+def _placements(content: Content) -> tuple[Placement, ...]:
+    return (*content.placements, *content.state)
 
 
 def _metadata(content: Content) -> Json:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policytool.formats.document import Observation, Tensor
+from policytool.formats.keras_archive import SIGNATURES
 from policytool.support import limits
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
 
-_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _ARRAY: Final = b"\x93NUMPY"
 _PICKLE: Final = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 """How pickles begin that name their protocol (pickletools, ``PROTO``)."""
@@ -131,7 +131,7 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
     name and its first bytes, or those of a pickle if ``numpy.load`` would unpickle it.
     """
     head = stream.read(_HEADER)
-    if not head.startswith(_ZIP):
+    if not head.startswith(SIGNATURES):
         yield "", head if head.startswith(_ARRAY) else _PICKLE[0]
         return
     stream.seek(0)

@@ -28,7 +28,7 @@ from policytool.support import limits, steps
 from policytool.support.files import opening
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
-from policytool.support.processes import crash_guard, leftovers
+from policytool.support.processes import crash_guard, interrupts
 
 if TYPE_CHECKING:
     import zipfile
@@ -143,8 +143,10 @@ class Window(SeekableStream):
         end = start + len(buffer)
         if start < 0 or end > len(self._block):
             self._block_start = self._position
-            count = min(max(len(buffer), self._least), max(0, self._size - self._position))
-            self._block = self._read(count, self._offset + self._position)
+            self._block = self._read(
+                min(max(len(buffer), self._least), max(0, self._size - self._position)),
+                self._offset + self._position,
+            )
             start, end = 0, len(buffer)
         piece = self._block[start:end]
         buffer[: len(piece)] = piece
@@ -192,10 +194,15 @@ def read(probe: Probe) -> Document:
         zipfile.ZipFile(stream) as archive,
     ):
         members = _members(probe, archive, observations)
-        texts: dict[str, bytes] = {
-            name: _content(archive, members[name]) for name in (CONFIG, METADATA) if name in members
-        }
-        parts = read_parts(probe, texts, observations)
+        parts = read_parts(
+            probe,
+            {
+                name: _content(archive, members[name])
+                for name in (CONFIG, METADATA)
+                if name in members
+            },
+            observations,
+        )
         vocabularies = _vocabularies(probe, archive, members)
         named = needs_layer_names(parts)
         weights = [
@@ -233,8 +240,9 @@ def _checked_weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile
     could otherwise stand for any number of weights.
     """
     probe.check_limit(limits.WEIGHTS_SHARDS, len(infos), "zip-limit", "stores its weights in")
-    placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
-    for (start, size, name), (next_start, _, next_name) in pairwise(placed):
+    for (start, size, name), (next_start, _, next_name) in pairwise(
+        sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
+    ):
         if start + size > next_start:
             raise probe.failure(
                 "zip-overlap",
@@ -306,15 +314,15 @@ def _members(
             "no-config",
             f"is {known} without {CONFIG} (it contains {some}); expected a .keras model",
         )
-    for name, count in Counter(info.filename for info in infos).items():
-        if count > 1:
-            observations.append(
-                Observation(
-                    code="duplicate-member",
-                    message=f"the archive contains {name} {count} times; Keras reads the last copy",
-                    where=name,
-                )
-            )
+    observations += [
+        Observation(
+            code="duplicate-member",
+            message=f"the archive contains {name} {count} times; Keras reads the last copy",
+            where=name,
+        )
+        for name, count in Counter(info.filename for info in infos).items()
+        if count > 1
+    ]
     observations += [
         Observation(
             code="escaping-member",
@@ -324,9 +332,8 @@ def _members(
         for name in members
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
     ]
-    for name in (CONFIG, METADATA):
-        if name in members:
-            _check_size(probe, members[name], limits.JSON_BYTES)
+    for info in (members[name] for name in (CONFIG, METADATA) if name in members):
+        _check_size(probe, info, limits.JSON_BYTES)
     return members
 
 
@@ -445,21 +452,22 @@ def weights_source(
                 "it again",
             )
         # of a remote file, bytes that are not needed would cost requests
-        least = 0 if isinstance(probe.path, RemotePath) else BLOCK
-        yield Window(read, start, info.file_size, least=least)
+        yield Window(
+            read, start, info.file_size, least=(0 if isinstance(probe.path, RemotePath) else BLOCK)
+        )
         return
     import tempfile
 
     _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
-        entry = leftovers.add_path(inflated.name)
+        entry = interrupts.add_path(inflated.name)
         try:
             for block in _inflate(archive, info):
                 inflated.write(block)
             inflated.flush()
             yield Path(inflated.name)
         finally:
-            leftovers.remove(entry)
+            interrupts.remove(entry)
 
 
 def _walk(
@@ -513,7 +521,12 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     with zip_failures(probe):
         archive = stack.enter_context(zipfile.ZipFile(stream))
         for info in weights_members(archive):
-            source = stack.enter_context(weights_source(probe, archive, info, stream))
-            files.append(library.open_file(probe, source, info.filename))
+            files.append(
+                library.open_file(
+                    probe,
+                    stack.enter_context(weights_source(probe, archive, info, stream)),
+                    info.filename,
+                )
+            )
             stack.callback(library.close, files[-1])
     return KerasValues(files)

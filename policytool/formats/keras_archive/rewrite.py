@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import struct
 import tempfile
 import zipfile
@@ -24,7 +25,7 @@ from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range, equal
 from policytool.support.files.random_access import member_start, positioned_read
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
 
 _EXTRA: Final = struct.Struct("<HH")
 _ZIP64: Final = 1
+_DESCRIPTION: Final = (
+    "compress_type",
+    "comment",
+    "create_system",
+    "internal_attr",
+    "external_attr",
+)
+"""What describes a member, beside its name, its time and its extra fields."""
+
 _BLOCK: Final = 2**20
 
 
@@ -74,10 +84,9 @@ def member_regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range
         raise WriteError(
             "not-rewritable", "is a zip archive with overlapping members, which Keras never writes"
         )
-    ends = [*starts[1:], archive.start_dir]
     return {
         start: Range(descriptor=descriptor, start=start, size=end - start)
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in zip(starts, [*starts[1:], archive.start_dir], strict=True)
     }
 
 
@@ -106,13 +115,9 @@ def replacement_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     and compression.
     """
     member_info = zipfile.ZipInfo(info.filename, info.date_time)
-    member_info.compress_type = info.compress_type
-    member_info.comment = info.comment
     member_info.extra = plain_extra(info)
-    member_info.create_system = info.create_system
-    member_info.create_version = info.create_version
-    member_info.internal_attr = info.internal_attr
-    member_info.external_attr = info.external_attr
+    for name in (*_DESCRIPTION, "create_version"):
+        setattr(member_info, name, getattr(info, name))
     return member_info
 
 
@@ -138,8 +143,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
     with opening.regular_stream(path) as source:
         member_info.file_size = os.fstat(source.fileno()).st_size
         with archive.open(member_info, "w") as member:
-            while block := source.read(_BLOCK):
-                member.write(block)
+            shutil.copyfileobj(source, member, _BLOCK)
 
 
 @contextmanager
@@ -158,8 +162,7 @@ def open_weights(
         return
     with atomic.Draft.beside(scratch) as inflated:
         with archive.open(info) as member, inflated.path.open("r+b") as stream:
-            while block := member.read(_BLOCK):
-                stream.write(block)
+            shutil.copyfileobj(member, stream, _BLOCK)
         with storage.reading(inflated.path) as opened:
             yield opened
 
@@ -312,33 +315,36 @@ class ArchiveChange:
                 member_regions(new_archive, new_stream.fileno()),
             )
             for old_info, new_info in zip(old_infos, new_infos, strict=True):
-                if old_info.filename in new_texts:
-                    is_same = new_archive.read(new_info) == new_texts[old_info.filename]
-                elif old_info.filename in rebuilds:
-                    with (
-                        old.weights(old_info.filename) as first,
-                        new.weights(old_info.filename) as second,
-                    ):
-                        rewrite.compare(first, second, rebuilds[old_info.filename])
-                    is_same = True
+                name = old_info.filename
+                if name in new_texts:
+                    require_same(new_archive.read(new_info) == new_texts[name], name)
+                elif name in rebuilds:
+                    with old.weights(name) as first, new.weights(name) as second:
+                        rewrite.compare(first, second, rebuilds[name])
                 else:
-                    is_same = old_info.CRC == new_info.CRC and equal(
-                        old_regions[old_info.header_offset], new_regions[new_info.header_offset]
+                    require_same(
+                        old_info.CRC == new_info.CRC
+                        and equal(
+                            old_regions[old_info.header_offset],
+                            new_regions[new_info.header_offset],
+                        ),
+                        name,
                     )
-                if not is_same:
-                    raise difference_error(old_info.filename)
 
 
 class _Source:
     """An archive as weights files and texts."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
-        self._path, self._archive, self._scratch = path, archive, scratch
+        self._path, self._archive, self.scratch = path, archive, scratch
+        """``scratch`` is the path beside which temporary files are made."""
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
-        texts = text_changes(self._archive.NameToInfo, changes)
-        return {part: text.new_bytes(self._archive.read(part)) for part, text in texts.items()}
+        return {
+            part: text.new_bytes(self._archive.read(part))
+            for part, text in text_changes(self._archive.NameToInfo, changes).items()
+        }
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""
@@ -348,14 +354,9 @@ class _Source:
     def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
         with open_weights(
-            self._archive, self._path, self._archive.NameToInfo[name], self._scratch
+            self._archive, self._path, self._archive.NameToInfo[name], self.scratch
         ) as opened:
             yield opened
-
-    @property
-    def scratch(self) -> Path:
-        """Beside which temporary files are made."""
-        return self._scratch
 
 
 def _rebuild_member(
@@ -383,12 +384,8 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     return (
         info.filename,
         info.date_time,
-        info.compress_type,
-        info.comment,
         plain_extra(info),
-        info.create_system,
-        info.internal_attr,
-        info.external_attr,
+        *(getattr(info, name) for name in _DESCRIPTION),
     )
 
 

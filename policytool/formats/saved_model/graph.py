@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import GraphOp, Trace
+from policytool.formats.saved_model.graph_bodies import functions_of, inputs_of, text
 from policytool.releases import dtypes, graph_ops
 from policytool.support import limits, steps
 
@@ -181,8 +182,10 @@ class _Reader:
         """Return a function of the graph's library."""
         if name not in self.decoded:
             message = self.functions[name]
-            arguments = tuple(_text(argument.name) for argument in message.signature.arguments)
-            self.decoded[name] = _Function(arguments, tuple(_node(node) for node in message.nodes))
+            self.decoded[name] = _Function(
+                tuple(text(argument.name) for argument in message.signature.arguments),
+                tuple(_node(node) for node in message.nodes),
+            )
         return self.decoded[name]
 
     def bindings(self, name: str) -> dict[str, int]:
@@ -200,12 +203,14 @@ class _Reader:
     def _bindings(
         self, name: str, inputs: Sequence[str], outer: Mapping[str, int]
     ) -> dict[str, int]:
-        argument_bindings = {
-            argument: outer[source]
-            for argument, source in zip(self.function(name).arguments, inputs, strict=False)
-            if source in outer
+        return {
+            **{
+                argument: outer[source]
+                for argument, source in zip(self.function(name).arguments, inputs, strict=False)
+                if source in outer
+            },
+            **self.bindings(name),
         }
-        return {**argument_bindings, **self.bindings(name)}
 
 
 def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
@@ -218,11 +223,10 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
     objects = meta_graph.object_graph
     reader = _Reader(
         functions={
-            _text(function.signature.name): function for function in graph_def.library.functions
+            text(function.signature.name): function for function in graph_def.library.functions
         },
         bound={
-            _text(entry.key): tuple(entry.value.bound_inputs)
-            for entry in objects.concrete_functions
+            text(entry.key): tuple(entry.value.bound_inputs) for entry in objects.concrete_functions
         },
         variables=frozenset(
             index for index, node in enumerate(objects.nodes) if node.HasField("variable")
@@ -247,8 +251,8 @@ def _signature_traces(reader: _Reader, meta_graph: Any, graph_def: Any) -> Itera
     )
     signature_traces = [
         reader.trace(
-            _text(entry.key),
-            _needed_nodes(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
+            text(entry.key),
+            _needed_nodes(main, [text(tensor.value.name) for tensor in entry.value.outputs]),
             sources,
             signature=True,
         )
@@ -270,10 +274,15 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
         if node is None:
             continue
         reader.count(1 + len(node.function.concrete_functions))
-        names = [*node.function.concrete_functions, node.bare_function.concrete_function]
-        for name in (name for name in map(_text, names) if name in reader.functions):
+        for name in (
+            name
+            for name in map(
+                text, [*node.function.concrete_functions, node.bare_function.concrete_function]
+            )
+            if name in reader.functions
+        ):
             trace = reader.trace(
-                _text(edge.local_name),
+                text(edge.local_name),
                 reader.function(name).nodes,
                 reader.bindings(name),
                 signature=False,
@@ -298,7 +307,6 @@ def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator
 
 
 def _node(message: Any) -> _Node:
-    calls: list[str] = []
     attributes: dict[str, tuple[str, ...]] = {}
     engine: tuple[str, ...] | None = None
     for entry in message.attributes:
@@ -306,27 +314,11 @@ def _node(message: Any) -> _Node:
         if entry.key == _PRECISION:
             engine = _ENGINES.get(value.text.upper())
         numbers: Iterable[int] = (value.type,) if value.type else value.list.types
-        if value.HasField("function"):
-            calls.append(_text(value.function.name))
-        if value.HasField("list"):
-            calls += (_text(function.name) for function in value.list.functions)
-        attributes[_text(entry.key)] = tuple(
+        attributes[text(entry.key)] = tuple(
             _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
         )
-    op = _text(message.op)
+    name, op, inputs = text(message.name), text(message.op), tuple(inputs_of(message))
     if op == _ENGINE and engine is not None:
         # its segment of the graph runs only where the engine cannot be built
-        return _Node(_text(message.name), op, _inputs(message), engine, ())
-    return _Node(
-        _text(message.name), op, _inputs(message), graph_ops.dtypes(op, attributes), tuple(calls)
-    )
-
-
-def _inputs(message: Any) -> tuple[str, ...]:
-    return tuple(
-        _text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
-    )
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+        return _Node(name, op, inputs, engine, ())
+    return _Node(name, op, inputs, graph_ops.dtypes(op, attributes), tuple(functions_of(message)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import ASSETS, escaping_asset
 from policytool.releases.symbols import ops
 from policytool.support import limits, steps
-from policytool.support.text.paths import leads_out
+from policytool.support.text.phrases import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -208,12 +208,15 @@ def assets_of(graph: Any) -> tuple[Any, ...]:
         collection.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")
     ):  # TensorFlow uses the last of several kinds
         return ()
-    asset_files = (
-        parse_message("AssetFile", packed_asset.value)
-        for packed_asset in collection.any.values
-        if packed_asset.type_url.endswith(_TYPE)
+    return tuple(
+        asset
+        for asset in (
+            parse_message("AssetFile", packed_asset.value)
+            for packed_asset in collection.any.values
+            if packed_asset.type_url.endswith(_TYPE)
+        )
+        if asset is not None
     )
-    return tuple(asset for asset in asset_files if asset is not None)
 
 
 def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
@@ -317,12 +320,14 @@ class TableReader:
         nodes = self.graph.object_graph.nodes
         initialize = self._edges.get(table, {}).get(_INITIALIZE, -1)
         if initialize not in self._sources_of_nodes:
-            functions = (
-                nodes[initialize].function.concrete_functions
-                if 0 <= initialize < len(nodes)
-                else ()
-            )
-            sources = [self._source_of_function(text(name)) for name in functions]
+            sources = [
+                self._source_of_function(text(name))
+                for name in (
+                    nodes[initialize].function.concrete_functions
+                    if 0 <= initialize < len(nodes)
+                    else ()
+                )
+            ]
             self._sources_of_nodes[initialize] = _Source(
                 files=tuple(number for source in sources for number in source.files),
                 constants=tuple(name for source in sources for name in source.constants),
@@ -333,8 +338,11 @@ class TableReader:
         """Return what a function has of it, and no more than tells that it is too much."""
         if name not in self._sources:
             objects = self.graph.object_graph.nodes
-            numbers = self._bound.get(name, ())
-            bound = [objects[number] for number in numbers if 0 <= number < len(objects)]
+            bound = [
+                objects[number]
+                for number in self._bound.get(name, ())
+                if 0 <= number < len(objects)
+            ]
             files = [node.asset.index for node in bound if node.HasField("asset")]
             constants = [node.constant.operation for node in bound if node.HasField("constant")]
             self._sources[name] = _Source(
@@ -362,10 +370,11 @@ class TableReader:
         name = text(assets[number].filename) if 0 <= number < len(assets) else ""
         if not name or leads_out(name) or self.probe.leads_out(self.probe.path / ASSETS / name):
             return None
-        data = self.probe.content(
-            limits.JSON_BYTES, "json-limit", f"has {ASSETS}/{name} of", f"{ASSETS}/{name}"
-        )
-        return text(data).splitlines()
+        return text(
+            self.probe.content(
+                limits.JSON_BYTES, "json-limit", f"has {ASSETS}/{name} of", f"{ASSETS}/{name}"
+            )
+        ).splitlines()
 
     def _values(self, operation: bytes) -> Sequence[str | int]:
         node = self._constants.get(operation)
@@ -395,5 +404,7 @@ def in_order(
     words, numbers = (values, keys) if inverts else (keys, values)
     if len(keys) != len(values) or not all(isinstance(number, int) for number in numbers):
         return None
-    pairs = sorted(zip(numbers, words, strict=True), key=lambda pair: int(pair[0]))
-    return [str(word) for _, word in pairs]
+    return [
+        str(word)
+        for _, word in sorted(zip(numbers, words, strict=True), key=lambda pair: int(pair[0]))
+    ]

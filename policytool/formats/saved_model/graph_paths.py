@@ -110,8 +110,7 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
             ),
             where="saved_model.pb",
         )
-    paths = _Paths(graph, bodies)
-    for name in dict.fromkeys(paths.misplaced_ops()):
+    for name in dict.fromkeys(_Paths(graph, bodies).misplaced_ops()):
         where = (
             "a file path that comes from neither the saver nor an asset"
             if ops.path_inputs(name)
@@ -330,11 +329,15 @@ class _Paths:
         Whether a variable may be reached by other means than such a node: by a name that a call
         fills in, or by a handle made of bytes.
         """
-        nodes = (
-            node for body in self.bodies.values() for node in body.messages if node.op in _DECODING
-        )
         return "\0" in self._variables or any(
-            entry.value.type == _RESOURCE for node in nodes for entry in node.attributes
+            entry.value.type == _RESOURCE
+            for node in (
+                node
+                for body in self.bodies.values()
+                for node in body.messages
+                if node.op in _DECODING
+            )
+            for entry in node.attributes
         )
 
     def _argument_values(self, function: str, position: int, kind: _Kind) -> Sequence[_Need] | None:
@@ -380,13 +383,16 @@ class _Paths:
         stand for their last arguments.
         """
         objects = self.graph.object_graph
-        named = (
-            name
-            for node in objects.nodes
-            for name in (*node.function.concrete_functions, node.bare_function.concrete_function)
-        )
         unbound: dict[str, Sequence[int]] = {
-            text(name): () for name in named
+            text(name): ()
+            for name in (
+                name
+                for node in objects.nodes
+                for name in (
+                    *node.function.concrete_functions,
+                    node.bare_function.concrete_function,
+                )
+            )
         }  # TensorFlow takes a function that is not listed for one without
         return unbound | {
             text(entry.key): tuple(entry.value.bound_inputs) for entry in objects.concrete_functions
@@ -434,13 +440,15 @@ class _Paths:
         """
         The nodes and functions that run when a signature is called; no loader fills in paths then.
         """
-        own = (
-            entry.value.outputs
-            for entry in self.graph.signatures
-            if not _graph.is_internal(entry.key)
-        )
         return self._run_for(
-            name for outputs in own for tensor in outputs for name in _names(tensor.value)
+            name
+            for outputs in (
+                entry.value.outputs
+                for entry in self.graph.signatures
+                if not _graph.is_internal(entry.key)
+            )
+            for tensor in outputs
+            for name in _names(tensor.value)
         )
 
     @cached_property

@@ -25,7 +25,7 @@ from policytool.formats.document import (
 )
 from policytool.formats.saved_model import CHECKPOINT, GRAPH, KERAS, KERAS_PREFIX, is_without_graph
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model.graph_bodies import TableReader
+from policytool.formats.saved_model.graph_bodies import TableReader, text
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
 from policytool.support.files import opening
@@ -124,7 +124,7 @@ def read(probe: Probe) -> Document:
         ops=ops,
         numbered=not has_keras and _is_export(graph.object_graph),
         writer=Writer(
-            tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
+            tensorflow=text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
         ),
         observations=tuple(observations),
     )
@@ -137,13 +137,18 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     """
     if len(graphs) == 1:
         return graphs[0]
-    tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
+    tags = [", ".join(text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
     chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
-    message = (
-        f"{GRAPH} contains {len(graphs)} graphs ({'; '.join(tags)}); only the graph tagged "
-        f"{tags[chosen]} is reported"
+    observations.append(
+        Observation(
+            code="several-graphs",
+            message=(
+                f"{GRAPH} contains {len(graphs)} graphs ({'; '.join(tags)}); only the graph tagged "
+                f"{tags[chosen]} is reported"
+            ),
+            where=GRAPH,
+        )
     )
-    observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
 
 
@@ -169,19 +174,25 @@ def _missing_files(probe: Probe) -> Iterator[Observation]:
         if (match := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
     # only the first missing shard of each set, because names may claim any number of shards
-    shards = (
-        next((shard for shard in _shards(count) if shard not in present), None)
-        for count in counts or {1}
-    )
-    lacking = [shard for shard in shards if shard is not None]
+    lacking = [
+        shard
+        for shard in (
+            next((shard for shard in _shards(count) if shard not in present), None)
+            for count in counts or {1}
+        )
+        if shard is not None
+    ]
     if f"{name}.index" not in present:
         lacking.append(f"{name}.index")
     if lacking:
-        message = (
-            f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
-            "variables and cannot be loaded"
+        yield Observation(
+            code=MISSING,
+            message=(
+                f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
+                "variables and cannot be loaded"
+            ),
+            where=CHECKPOINT[0],
         )
-        yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
 
 
 def _shards(count: int) -> Iterator[str]:
@@ -196,8 +207,12 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     """
     if not opening.is_file(probe.path / ARCHITECTURE):
         return None
-    data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
-    config = parse_json(probe, data, ARCHITECTURE, observations)
+    config = parse_json(
+        probe,
+        probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE),
+        ARCHITECTURE,
+        observations,
+    )
     return config if is_serialised(config) else None
 
 
@@ -211,7 +226,7 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     nodes = _serving_graph(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
     return {
         index: tuple(
-            (_text(edge.local_name), edge.node_id)
+            (text(edge.local_name), edge.node_id)
             for edge in node.children
             if 0 <= edge.node_id < len(nodes)
         )
@@ -233,11 +248,13 @@ def _message(
         raise probe.failure("proto-limit", f"has a {file} of {error}") from error
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
-            message = (
-                f"{file} was damaged by a text tool, which replaced bytes with U+FFFD; copy "
-                "the original in binary mode"
-            )
-            raise probe.failure("mangled", message) from error
+            raise probe.failure(
+                "mangled",
+                (
+                    f"{file} was damaged by a text tool, which replaced bytes with U+FFFD; copy "
+                    "the original in binary mode"
+                ),
+            ) from error
         raise probe.failure(
             "truncated",
             f"{file} is truncated or is not the protobuf message of a SavedModel; copy or "
@@ -272,36 +289,46 @@ def _metadata(
                 KERAS,
                 node.metadata,
             )
-    total = sum(len(text) for _, text in texts.values())
-    probe.check_limit(limits.JSON_BYTES, total, "json-limit", "has JSON metadata of")
+    probe.check_limit(
+        limits.JSON_BYTES,
+        sum(len(text) for _, text in texts.values()),
+        "json-limit",
+        "has JSON metadata of",
+    )
     parts = {
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
         for index, (file, text) in texts.items()
     }
-    for index, text in others.items():
-        same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
+    for index, metadata in others.items():
+        same = parts[f"{KERAS}#{index}"] if metadata == texts[index][1] else None
         parts[f"{GRAPH}#{index}"] = (
-            same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
+            same
+            if same is not None
+            else parse_json(probe, metadata, f"{GRAPH}#{index}", observations)
         )
         if same is None and _without_numbers(parts[f"{GRAPH}#{index}"]) != _without_numbers(
             parts[f"{KERAS}#{index}"]
         ):
-            message = (
-                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
-                f"use {KERAS}, and TF 2.4 uses {GRAPH}"
-            )
             observations.append(
-                Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
+                Observation(
+                    code="metadata-differs",
+                    message=(
+                        f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
+                        f"use {KERAS}, and TF 2.4 uses {GRAPH}"
+                    ),
+                    where=f"{KERAS}#{index}",
+                )
             )
-    for index in texts:
-        if not 0 <= index < len(graph.nodes):
-            message = (
-                f"{KERAS} describes the object {index}, which is missing from the graph; "
-                "Keras builds the object anyway"
-            )
-            observations.append(
-                Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
-            )
+    observations += [
+        Observation(
+            code="stray-metadata",
+            message=f"{KERAS} describes the object {index}, which is missing from the graph; "
+            "Keras builds the object anyway",
+            where=f"{KERAS}#{index}",
+        )
+        for index in texts
+        if not 0 <= index < len(graph.nodes)
+    ]
     return parts, {
         index: f"{file}#{index}"
         for index, (file, _) in texts.items()
@@ -323,11 +350,9 @@ def _nodes(
     return {
         index: ObjectNode(
             id=index,
-            identifier=VARIABLE
-            if node.HasField("variable")
-            else _text(node.user_object.identifier),
+            identifier=VARIABLE if node.HasField("variable") else text(node.user_object.identifier),
             children=tuple(
-                (_text(edge.local_name), edge.node_id)
+                (text(edge.local_name), edge.node_id)
                 for edge in node.children
                 if 0 <= edge.node_id < len(graph.nodes)
             ),
@@ -343,7 +368,7 @@ def _nodes(
 
 def _variable(index: int, variable: Any) -> Tensor:
     return Tensor(
-        path=tuple(_text(variable.name).split("/")),
+        path=tuple(text(variable.name).split("/")),
         shape=_shape(variable.shape),
         dtype=_dtype(variable.dtype),
         node=index,
@@ -352,10 +377,6 @@ def _variable(index: int, variable: Any) -> Tensor:
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _dtype(number: int) -> str:
@@ -402,7 +423,7 @@ def _ops(
         op_names |= own.difference(
             function.signature.name for function in message.library.functions
         )
-    return frozenset(map(_text, op_names))
+    return frozenset(map(text, op_names))
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:
@@ -428,20 +449,24 @@ def _scoped_tensors(
     """
     if graph.object_graph.nodes:
         local_names = {
-            edge.node_id: _text(edge.local_name)
+            edge.node_id: text(edge.local_name)
             for node in graph.object_graph.nodes
             for edge in node.children
         }
         copies = _copies(graph.object_graph)
         if copies:
-            message = (
-                f"{len(copies)} of the variables are copies that no function reads, because "
-                "Keras 3 exports each variable twice; copies are not counted"
+            observations.append(
+                Observation(
+                    code="variable-copies",
+                    message=(
+                        f"{len(copies)} of the variables are copies that no function reads, "
+                        "because Keras 3 exports each variable twice; copies are not counted"
+                    ),
+                )
             )
-            observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable") and index not in copies:
-                name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
+                name = text(node.variable.name) or local_names.get(index, f"variable_{index}")
                 yield Tensor(
                     path=probe.tensor_path(name.removesuffix(":0"), "proto-limit"),
                     shape=_shape(node.variable.shape),
@@ -450,14 +475,12 @@ def _scoped_tensors(
                 )
         return
     for index, node in enumerate(definition.nodes):
-        if _text(node.op) in _graph.VARIABLE_OPS:
-            attributes = {_text(entry.key): entry.value for entry in node.attributes}
-            dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
-            shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
+        if text(node.op) in _graph.VARIABLE_OPS:
+            attributes = {text(entry.key): entry.value for entry in node.attributes}
             yield Tensor(
-                path=probe.tensor_path(_text(node.name), "proto-limit"),
-                shape=shape,
-                dtype=dtype,
+                path=probe.tensor_path(text(node.name), "proto-limit"),
+                shape=(_shape(attributes["shape"].shape) if "shape" in attributes else None),
+                dtype=(_dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"),
                 node=index,
             )
 
@@ -465,7 +488,7 @@ def _scoped_tensors(
 def _is_export(objects: Any) -> bool:
     """Return whether the root object is what Keras 3's ``export`` makes."""
     return bool(objects.nodes) and {
-        _text(edge.local_name) for edge in objects.nodes[0].children
+        text(edge.local_name) for edge in objects.nodes[0].children
     } >= {COPIES, "variables", "trainable_variables"}
 
 
@@ -476,7 +499,7 @@ def _copies(objects: Any) -> frozenset[int]:
     """
     if not _is_export(objects):
         return frozenset()
-    edges = {_text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
+    edges = {text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
     if not 0 <= edges[COPIES] < len(objects.nodes):
         return frozenset()
     read = {number for entry in objects.concrete_functions for number in entry.value.bound_inputs}
@@ -484,15 +507,18 @@ def _copies(objects: Any) -> frozenset[int]:
 
 
 def _signatures(graph: Any) -> Iterator[Signature]:
-    for entry in sorted(graph.signatures, key=lambda entry: entry.key):
-        if _graph.is_internal(entry.key):
-            continue
-        inputs = {
-            _text(tensor.key): _dtype(tensor.value.dtype)
-            for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)
+    def dtypes_of(tensors: Any) -> dict[str, str]:
+        return {
+            text(tensor.key): _dtype(tensor.value.dtype)
+            for tensor in sorted(tensors, key=lambda tensor: tensor.key)
         }
-        outputs = {
-            _text(tensor.key): _dtype(tensor.value.dtype)
-            for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
-        }
-        yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
+
+    return (
+        Signature(
+            name=text(entry.key),
+            inputs=dtypes_of(entry.value.inputs),
+            outputs=dtypes_of(entry.value.outputs),
+        )
+        for entry in sorted(graph.signatures, key=lambda entry: entry.key)
+        if not _graph.is_internal(entry.key)
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
-from policytool.formats.writing import WriteError, difference_error
+from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.files.byte_ranges import Range, equal
@@ -115,8 +115,7 @@ class MetadataChange(FileChange):
         except WriteError as error:
             raise difference_error(self.file) from error
         for part in expected.keys() | written_texts.keys():
-            if expected.get(part) != written_texts.get(part):
-                raise difference_error(part)
+            require_same(expected.get(part) == written_texts.get(part), part)
         with (
             opening.regular_file(source) as source_descriptor,
             opening.regular_file(draft) as draft_descriptor,
@@ -128,16 +127,21 @@ class MetadataChange(FileChange):
                 (size, size, b""),
             ]
             for (_, start, _), (end, after, new) in pairwise(around):
-                kept = Range(descriptor=source_descriptor, start=start, size=end - start)
-                if not equal(
-                    kept, Range(descriptor=draft_descriptor, start=start + grown, size=end - start)
-                ):
-                    raise difference_error(f"{self.file} between bytes {start} and {end}")
-                if os.pread(draft_descriptor, len(new), end + grown) != new:
-                    raise difference_error(f"{self.file} at byte {end}")
+                require_same(
+                    equal(
+                        Range(descriptor=source_descriptor, start=start, size=end - start),
+                        Range(descriptor=draft_descriptor, start=start + grown, size=end - start),
+                    ),
+                    f"{self.file} between bytes {start} and {end}",
+                )
+                require_same(
+                    os.pread(draft_descriptor, len(new), end + grown) == new,
+                    f"{self.file} at byte {end}",
+                )
                 grown += len(new) - (after - end)
-            if os.fstat(draft_descriptor).st_size != size + grown:
-                raise difference_error(f"the size of {self.file}")
+            require_same(
+                os.fstat(draft_descriptor).st_size == size + grown, f"the size of {self.file}"
+            )
 
 
 @contextmanager
@@ -178,8 +182,9 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
     changes = protobuf_splice.splices(
         {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
-    size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
-    if excess := limits.PROTO_BYTES.exceeded_message(size):
+    if excess := limits.PROTO_BYTES.exceeded_message(
+        len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
+    ):
         raise WriteError("not-rewritable", f"{file} would have {excess}")
     return changes
 

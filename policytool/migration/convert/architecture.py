@@ -10,6 +10,7 @@ config, the tensors in an argument, and the arguments of calls by their names.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, wraps
@@ -22,7 +23,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy, PolicyMap
@@ -306,16 +307,18 @@ def walk(unit: Unit) -> Iterator[Unit]:
 
 
 def _in_value(value: Value) -> Iterator[Unit]:
-    if isinstance(value, Unit):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _in_value(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _in_value(item)
-    elif isinstance(value, SerializedObject) and not isinstance(value.config, str | None):
-        yield from _in_value(dict(value.config))
+    items: Iterable[Value] = ()
+    match value:
+        case Unit():
+            yield value
+        case list():
+            items = value
+        case dict():
+            items = value.values()
+        case SerializedObject(config=config) if not isinstance(config, str | None):
+            items = config.values()
+    for item in items:
+        yield from _in_value(item)
 
 
 def count_calls(unit: Unit) -> int:
@@ -364,55 +367,57 @@ def _changed_items(
 
 def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     """Return the same object if no unit in it changes."""
-    if isinstance(value, Unit):
-        return map_units(value, change)
-    if isinstance(value, list):
-        items = [_mapped_value(item, change) for item in value]
-        same = all(after is before for after, before in zip(items, value, strict=True))
-        return value if same else items
-    if isinstance(value, dict):
-        changed = _changed_items(value, change)
-        return {**value, **changed} if changed else value
-    if isinstance(value, SerializedObject) and not isinstance(value.config, str | None):
-        changed = _changed_items(value.config, change)
-        return replace(value, config={**value.config, **changed}) if changed else value
+    match value:
+        case Unit():
+            return map_units(value, change)
+        case list():
+            items = [_mapped_value(item, change) for item in value]
+            same = all(after is before for after, before in zip(items, value, strict=True))
+            return value if same else items
+        case dict():
+            changed = _changed_items(value, change)
+            return {**value, **changed} if changed else value
+        case SerializedObject(config=config) if not isinstance(config, str | None):
+            changed = _changed_items(config, change)
+            return replace(value, config={**config, **changed}) if changed else value
     return value
 
 
 def references(argument: Argument) -> Iterator[Reference]:
     """Yield the tensors in an argument, in its order."""
-    if isinstance(argument, Reference):
-        yield argument
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from references(item)
-    elif isinstance(argument, dict):
-        for item in argument.values():
-            yield from references(item)
-    elif isinstance(argument, Slice):
-        for item in (argument.start, argument.stop, argument.step):
-            yield from references(item)
+    items: Iterable[Argument] = ()
+    match argument:
+        case Reference():
+            yield argument
+        case list() | tuple():
+            items = argument
+        case dict():
+            items = argument.values()
+        case Slice():
+            items = (argument.start, argument.stop, argument.step)
+    for item in items:
+        yield from references(item)
 
 
-def used_layers(network: Network) -> set[str]:
-    """Return the names of the layers whose tensors a call or an output of a network uses."""
+def used_calls(network: Network) -> Mapping[str, set[int]]:
+    """Return, by layer, the numbers of the calls whose tensors a call or an output uses."""
+    used: dict[str, set[int]] = defaultdict(set)
     arguments = (
         argument
         for unit in network.units
         for call in unit.calls
         for argument in (*call.args, *call.kwargs.values())
     )
-    return {
-        reference.layer
-        for argument in (*arguments, network.outputs)
-        for reference in references(argument)
-    }
+    for argument in (*arguments, network.outputs):
+        for reference in references(argument):
+            used[reference.layer].add(reference.call)
+    return used
 
 
 def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:
     """Return a network without the units that may go and that nothing takes, or only such."""
     while True:
-        used = used_layers(network)
+        used = used_calls(network)
         units = tuple(unit for unit in network.units if unit.name in used or not may_go(unit))
         if len(units) == len(network.units):
             return network
@@ -421,21 +426,22 @@ def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:
 
 def replace_references(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
     """Return an argument with each tensor of it changed."""
-    if isinstance(argument, Reference):
-        return change(argument)
-    if isinstance(argument, list):
-        return [replace_references(item, change) for item in argument]
-    if isinstance(argument, tuple):
-        return tuple(replace_references(item, change) for item in argument)
-    if isinstance(argument, dict):
-        return {key: replace_references(item, change) for key, item in argument.items()}
-    if isinstance(argument, Slice):
-        return replace(
-            argument,
-            start=replace_references(argument.start, change),
-            stop=replace_references(argument.stop, change),
-            step=replace_references(argument.step, change),
-        )
+    match argument:
+        case Reference():
+            return change(argument)
+        case list():
+            return [replace_references(item, change) for item in argument]
+        case tuple():
+            return tuple(replace_references(item, change) for item in argument)
+        case dict():
+            return {key: replace_references(item, change) for key, item in argument.items()}
+        case Slice():
+            return replace(
+                argument,
+                start=replace_references(argument.start, change),
+                stop=replace_references(argument.stop, change),
+                step=replace_references(argument.step, change),
+            )
     return argument
 
 

@@ -151,10 +151,13 @@ def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
 
 def _json(value: Value) -> Json:
     """Return a value as far as the data knows values: objects by their class."""
-    if isinstance(value, SerializedObject | Unit):
-        return keras_objects.short(value.class_name, {})
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _json(item) for key, item in value.items()}
-    return value.name if isinstance(value, Policy | PolicyMap) else value
+    match value:
+        case SerializedObject() | Unit():
+            return keras_objects.short(value.class_name, {})
+        case list():
+            return [_json(item) for item in value]
+        case dict():
+            return {key: _json(item) for key, item in value.items()}
+        case Policy() | PolicyMap():
+            return value.name
+    return value

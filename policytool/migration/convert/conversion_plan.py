@@ -353,15 +353,12 @@ def _attempt(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
+    proven: tuple[tuple[str, Proof], ...] = ()
     lacking = _lacking_weights(loaded, target) if target.container != "json" else None
     if lacking is not None:
         log.refuse("no-weights", None, lacking)
-        return _Attempt(
-            log=log,
-            conversion=Conversion(target=target.loader, content=content, changes=(), proofs=()),
-            refusals=tuple(log.refusals),
-        )
-    proven: tuple[tuple[str, Proof], ...] = ()
+        conversion = Conversion(target=target.loader, content=content)
+        return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     try:
         root = decoding.decode(loaded)
         proven = proofs(root, context)

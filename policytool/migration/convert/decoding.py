@@ -13,7 +13,6 @@ reads it wrongly, and of a layer that a nested model has too it counts the call 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +22,10 @@ from policytool.migration.convert.architecture import (
     Role,
     SerializedObject,
     Unit,
-    references,
+    once_per_network,
     replace_references,
     rewire,
+    used_calls,
 )
 from policytool.model import inbound_nodes
 from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
@@ -53,7 +53,7 @@ _SHAPE = "batch_input_shape"
 
 def from_keras2(network: Network) -> Network:
     """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
-    used = _used_calls(network)
+    used = used_calls(network)
     first = {
         unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used
     }
@@ -62,14 +62,14 @@ def from_keras2(network: Network) -> Network:
 
 def from_keras3(network: Network) -> Network:
     """Return a network of Keras 3 whose outputs count each layer's calls from 0."""
-    first = {unit.name: int(_is_functional(unit)) for unit in network.units}
+    first = first_outputs_keras3(network)
     network = replace(
         network,
         outputs=replace_references(
             network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))
         ),
     )
-    used = _used_calls(network)
+    used = used_calls(network)
     over = {
         unit.name: max(used[unit.name]) + 1 - max(len(unit.calls), 1)
         for unit in network.units
@@ -78,27 +78,14 @@ def from_keras3(network: Network) -> Network:
     return rewire(network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0)))
 
 
-def _used_calls(network: Network) -> dict[str, set[int]]:
-    """Return, by layer, the numbers of the calls that something takes a result of."""
-    used: dict[str, set[int]] = defaultdict(set)
-    every = (
-        argument
-        for unit in network.units
-        for call in unit.calls
-        for argument in (*call.args, *call.kwargs.values())
-    )
-    for argument in (*every, network.outputs):
-        for reference in references(argument):
-            used[reference.layer].add(reference.call)
-    return used
-
-
-def first_calls_keras2(network: Network) -> dict[str, int]:
+@once_per_network
+def first_calls_keras2(network: Network) -> Mapping[str, int]:
     """Return the number that Keras 2 gives to each unit's first call."""
     return {unit.name: int(has_graph(unit)) for unit in network.units}
 
 
-def first_outputs_keras3(network: Network) -> dict[str, int]:
+@once_per_network
+def first_outputs_keras3(network: Network) -> Mapping[str, int]:
     """
     Return the number that Keras 3.3 and later give to each unit's first call in ``output_layers``.
     """

@@ -8,6 +8,7 @@ those that a file of Keras 2 does not contain are written as unknown.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import (
@@ -88,38 +89,36 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
 
 
 def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping[str, int]) -> Json:
-    if isinstance(argument, Reference):
-        return [
-            argument.layer,
-            argument.call + offsets.get(argument.layer, 0),
-            argument.output,
-            kwargs,
-        ]
-    if isinstance(argument, list | tuple):
-        return [_written_first(item, kwargs, offsets) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _written_first(item, kwargs, offsets) for key, item in argument.items()}
+    match argument:
+        case Reference():
+            call = argument.call + offsets.get(argument.layer, 0)
+            return [argument.layer, call, argument.output, kwargs]
+        case list() | tuple():
+            return [_written_first(item, kwargs, offsets) for item in argument]
+        case dict():
+            return {key: _written_first(item, kwargs, offsets) for key, item in argument.items()}
     return [CONSTANT, -1, _keras2_argument(argument, offsets), kwargs]
 
 
 def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
     """Return an argument as Keras 2 writes it; Keras 3 writes the ends of a model so, too."""
-    if isinstance(argument, Reference):
-        return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
-    if isinstance(argument, list | tuple):
-        return [_keras2_argument(item, offsets) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _keras2_argument(item, offsets) for key, item in argument.items()}
-    if isinstance(argument, Constant):
-        return _keras2_argument(argument.value, offsets)
-    if isinstance(argument, Dtype):
-        return argument.name
-    if isinstance(argument, Slice):
-        if argument.ellipsis:
+    match argument:
+        case Reference():
+            return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
+        case list() | tuple():
+            return [_keras2_argument(item, offsets) for item in argument]
+        case dict():
+            return {key: _keras2_argument(item, offsets) for key, item in argument.items()}
+        case Constant():
+            return _keras2_argument(argument.value, offsets)
+        case Dtype():
+            return argument.name
+        case Slice(ellipsis=True):
             return keras_objects.special(keras_objects.ELLIPSIS)
-        raise UnwritableCallError("a slice")
-    if argument is None or isinstance(argument, bool | int | float | str):
-        return argument
+        case Slice():
+            raise UnwritableCallError("a slice")
+        case None | bool() | int() | float() | str():
+            return argument
     raise UnwritableCallError(
         "an object instead of a value"
     )  # of a config that is not what any release writes
@@ -137,33 +136,33 @@ def keras3_nodes(unit: Unit) -> list[Json]:
 
 
 def _keras3_argument(argument: Argument) -> Json:
-    if isinstance(argument, Reference):
-        history: list[Json] = [argument.layer, argument.call, argument.output]
-        return keras_objects.short(
-            TENSOR, {"shape": list(UNKNOWN_SHAPE), "dtype": "float32", "keras_history": history}
-        )
-    if isinstance(argument, list):
-        return [_keras3_argument(item) for item in argument]
-    if isinstance(argument, tuple):
-        return keras_objects.special(
-            keras_objects.TUPLE, items=[_keras3_argument(item) for item in argument]
-        )
-    if isinstance(argument, dict):
-        return {key: _keras3_argument(item) for key, item in argument.items()}
-    if isinstance(argument, Constant):
-        return keras_objects.short(
-            "__numpy__",
-            {"value": _keras3_argument(argument.value), "dtype": argument.dtype or "float32"},
-        )
-    if isinstance(argument, Dtype):
-        return argument.name
-    if isinstance(argument, Slice):
-        if argument.ellipsis:
+    match argument:
+        case Reference():
+            history: list[Json] = [argument.layer, argument.call, argument.output]
+            return keras_objects.short(
+                TENSOR, {"shape": list(UNKNOWN_SHAPE), "dtype": "float32", "keras_history": history}
+            )
+        case list():
+            return [_keras3_argument(item) for item in argument]
+        case tuple():
+            items: list[Json] = [_keras3_argument(item) for item in argument]
+            return keras_objects.special(keras_objects.TUPLE, items=items)
+        case dict():
+            return {key: _keras3_argument(item) for key, item in argument.items()}
+        case Constant():
+            return keras_objects.short(
+                "__numpy__",
+                {"value": _keras3_argument(argument.value), "dtype": argument.dtype or "float32"},
+            )
+        case Dtype():
+            return argument.name
+        case Slice(ellipsis=True):
             return keras_objects.short(keras_objects.ELLIPSIS, {})
-        bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
-        return keras_objects.short(
-            SLICE, {key: _keras3_argument(item) for key, item in bounds.items()}
-        )
+        case Slice():
+            bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
+            return keras_objects.short(
+                SLICE, {key: _keras3_argument(item) for key, item in bounds.items()}
+            )
     return argument
 
 
@@ -197,13 +196,12 @@ def encode(root: Unit, target: Target, log: Log) -> Json:
     }  # as to_json() has it
 
 
+@dataclass(frozen=True)
 class _Writer:
     """One writing for one target."""
 
-    def __init__(self, target: Target, log: Log) -> None:
-        self._target = target
-        self._log = log
-        self._offsets_of: dict[int, tuple[Network, Mapping[str, int]]] = {}
+    _target: Target
+    _log: Log
 
     def unit(self, unit: Unit, *, network: Network | None, member: bool = False) -> dict[str, Json]:
         """
@@ -263,18 +261,18 @@ class _Writer:
         )
         if unit.role is Role.OPERATION:
             return keras_objects.full(unit.module, class_name, config, class_name)
-        if unit.custom:
-            name = f"{unit.package}>{class_name}" if unit.package is not None else class_name
-            if not modules:
-                return keras_objects.short(name, config)
-            return keras_objects.full(unit.module, class_name, config, name)
+        is_registered = unit.custom and unit.package is not None
+        name = f"{unit.package}>{class_name}" if is_registered else class_name
         if not modules:
-            return keras_objects.short(class_name, config)
+            return keras_objects.short(name, config)
+        if unit.custom:
+            return keras_objects.full(unit.module, class_name, config, name)
         module = self._module(unit, class_name)
         if keeps_structure(class_name):
             return keras_objects.full(module, class_name, config, class_name)
         file_name = registered_class_name(class_name) if self._target.is_keras3 else class_name
-        return keras_objects.full(module, file_name, config, self._registered_name(class_name))
+        registered = class_name if class_name == _FUNCTIONAL else None
+        return keras_objects.full(module, file_name, config, registered)
 
     def _module(self, unit: Unit, class_name: str) -> str:
         if class_name == _FUNCTIONAL:
@@ -286,10 +284,6 @@ class _Writer:
         if keeps_structure(class_name):
             return f"{self._target.package}.layers.core.tf_op_layer"
         return "keras" if unit.role is Role.MODEL else "keras.layers"
-
-    @staticmethod
-    def _registered_name(class_name: str) -> str | None:
-        return class_name if class_name == _FUNCTIONAL else None
 
     def _network(self, network: Network, *, member: bool) -> dict[str, Json]:
         layers: list[Json] = [
@@ -314,7 +308,7 @@ class _Writer:
                 "cannot store; use HDF5 (-o X.h5)",
             )
         try:
-            return keras2_nodes(unit, self._offsets(network))
+            return keras2_nodes(unit, first_calls_keras2(network))
         except UnwritableCallError as error:
             if not self._log.is_refused(unit):
                 self._log.refuse(
@@ -325,12 +319,6 @@ class _Writer:
                 )
             return []
 
-    def _offsets(self, network: Network) -> Mapping[str, int]:
-        """Return the number of each unit's first call, which all units of a network need."""
-        if id(network) not in self._offsets_of:
-            self._offsets_of[id(network)] = network, first_calls_keras2(network)
-        return self._offsets_of[id(network)][1]
-
     def _ends(self, network: Network, argument: Argument) -> Json:
         """
         Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
@@ -339,7 +327,7 @@ class _Writer:
         first to read that. Keras 3.3 and later count the calls of nested functional models from 1.
         """
         if not self._target.is_keras3:
-            offsets = self._offsets(network)
+            offsets = first_calls_keras2(network)
         else:
             offsets = first_outputs_keras3(network) if self._target.since("keras3.3") else {}
         written = _keras2_argument(argument, offsets)
@@ -363,16 +351,17 @@ class _Writer:
             return None
 
     def _value(self, unit: Unit, value: Value) -> Json:
-        if isinstance(value, Unit):
-            return self.unit(value, network=None)
-        if isinstance(value, SerializedObject):
-            return self._thing(unit, value)
-        if isinstance(value, Policy | PolicyMap):
-            return self._dtype(unit, value)
-        if isinstance(value, list):
-            return [self._value(unit, item) for item in value]
-        if isinstance(value, dict):
-            return {key: self._value(unit, item) for key, item in value.items()}
+        match value:
+            case Unit():
+                return self.unit(value, network=None)
+            case SerializedObject():
+                return self._thing(unit, value)
+            case Policy() | PolicyMap():
+                return self._dtype(unit, value)
+            case list():
+                return [self._value(unit, item) for item in value]
+            case dict():
+                return {key: self._value(unit, item) for key, item in value.items()}
         return value
 
     def _thing(self, unit: Unit, thing: SerializedObject) -> Json:
@@ -381,13 +370,12 @@ class _Writer:
             if isinstance(thing.config, str | None)
             else {key: self._value(unit, item) for key, item in thing.config.items()}
         )
-        if thing.package is not None:
-            name = f"{thing.package}>{thing.class_name}"
-            if self._target.says_modules:
-                return keras_objects.full(None, thing.class_name, config, name)
-            return keras_objects.short(name, config)
+        is_registered = thing.package is not None
+        name = f"{thing.package}>{thing.class_name}" if is_registered else thing.class_name
         if not self._target.says_modules:
-            return keras_objects.short(thing.class_name, config)
+            return keras_objects.short(name, config)
+        if is_registered:
+            return keras_objects.full(None, thing.class_name, config, name)
         registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
         module = thing.module or _MODULES.get(thing.kind, "keras")
         return keras_objects.full(module, thing.class_name, config, registered)

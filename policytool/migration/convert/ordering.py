@@ -110,6 +110,7 @@ class _Reading:
     def edges(self) -> ImplicitEdges:
         """Return what each call takes beyond its arguments."""
         calls: dict[Node, Sequence[Edge]] = {}
+        masks: dict[Node, Sequence[Edge]] = {}
 
         def transfer(node: Node, call: Call | None, known: TensorValues[_Mask]) -> Sequence[_Mask]:
             if call is None:
@@ -121,7 +122,6 @@ class _Reading:
                 masks[node] = mask
             return (mask,)
 
-        masks: dict[Node, Sequence[Edge]] = {}
         follow(call_graph(self.network), transfer, walk="symbolic masks")
         return ImplicitEdges(calls=calls, masks=masks)
 
@@ -192,16 +192,16 @@ class _Reading:
         facts = layer_facts(unit.class_name)
         if facts.masks_values(unit.config):
             return [Edge(parents[0], 2 + cast if facts.makes_mask == "always" else 1)]
-        if facts.symbolic_mask == "merged":
-            return self._merged_masks(parents, masked)
-        if facts.symbolic_mask == "joined":
-            return self._joined_masks(parents, masked)
-        if parents[0] not in masked:
-            return None
-        if facts.symbolic_mask == "converted":
-            return [_mask_edge(parents[0], 1)]
+        match facts.symbolic_mask:
+            case "merged":
+                return self._merged_masks(parents, masked)
+            case "joined":
+                return self._joined_masks(parents, masked)
+            case "converted":
+                edge = _mask_edge(parents[0], 1)
+                return [edge] if parents[0] in masked else None
         is_kept = facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
-        return [_mask_edge(parents[0])] if is_kept else None
+        return [_mask_edge(parents[0])] if is_kept and parents[0] in masked else None
 
     def _merged_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
         if not self.target.since(_OR_SINCE):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policytool.migration.plan import ConversionChange, Note, NoteSeverity, Refusal
+from policytool.releases import known_arguments
 from policytool.releases.releases import ARCHIVES, KERAS3, get, is_since, release_name
 from policytool.releases.targets import generation_of
 
@@ -66,6 +67,15 @@ class Target:
     def since(self, loader: str) -> bool:
         """Return whether the release is this one or a later one; Keras 3 is later than Keras 2."""
         return is_since(self.loader, loader)
+
+    def lacks(self, kind: str, class_name: str, *, module: bool) -> bool:
+        """
+        Return whether the release does not have a class that some release has.
+
+        :param module: whether the file says the modules of objects
+        """
+        objection = known_arguments.objection(self.loader, kind, class_name, {}, module=module)
+        return objection is not None and objection.missing
 
     def after(self, loader: str) -> bool:
         """Return whether the release is a later one than this; see :meth:`since`."""

@@ -17,7 +17,7 @@ from policytool.migration.planning.decisions import base_policy
 from policytool.releases import generations
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel

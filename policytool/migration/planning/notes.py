@@ -18,7 +18,7 @@ from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes, policy
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 
 _CURRENT: Final = "LossScaleOptimizer"
+NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
+WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
+"""What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
+
 
 _FACTOR: Final = "loss_scale_factor"
 
@@ -176,7 +180,7 @@ OPTIMIZER: Final = "optimizer"
 INNER: Final = (OPTIMIZER, "inner_optimizer", "vars")
 OUTER: Final = (OPTIMIZER, "vars")
 
-_OWN: Final = 4
+OWN: Final = 4
 """
 What Keras 3's LossScaleOptimizer keeps itself: iterations, learning rate, steps since the scale
 last changed, the scale.
@@ -225,7 +229,11 @@ def move_state(
     if dialect.keras3 and optimizer_config.class_of(after) in _FEWER_WHEN_WRAPPED:
         return ()
     if wraps:
-        own = _own_variables(after) if dialect.keras3 else ()
+        state = first_wrapper_state(scale_of(after)) if dialect.keras3 else ()
+        own = [
+            StateSlot(tensor=(*OUTER, str(number)), dtype=dtype, value=value)
+            for number, (dtype, value) in enumerate(state)
+        ]
         outer_slots = [
             StateSlot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
             for number in outer
@@ -238,7 +246,7 @@ def move_state(
                 for number in outer
             ),
         )
-    skipped = _OWN if dialect.keras3 else 0
+    skipped = OWN if dialect.keras3 else 0
     return tuple(
         StateSlot(tensor=(*OUTER, str(position)), source=(*OUTER, str(number)))
         for position, number in enumerate(outer[skipped:])
@@ -326,17 +334,7 @@ def _about_hdf5(before: Json, *, wraps: bool) -> Note:
     )
 
 
-def _own_variables(value: Json) -> tuple[StateSlot, ...]:
-    """Return a wrapper's own variables before its first step."""
-    scale = scale_of(value)
+def first_wrapper_state(scale: Dynamic | Fixed | None) -> tuple[tuple[str, float], ...]:
+    """Return the dtypes and values of a wrapper's own variables before its first step."""
     initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
-    fresh: tuple[tuple[str, float], ...] = (
-        ("int64", 0),
-        ("float32", 0.0),
-        ("int64", 0),
-        ("float32", initial),
-    )
-    return tuple(
-        StateSlot(tensor=(*OUTER, str(number)), dtype=dtype, value=start)
-        for number, (dtype, start) in enumerate(fresh)
-    )
+    return ("int64", 0), ("float32", 0.0), ("int64", 0), ("float32", initial)

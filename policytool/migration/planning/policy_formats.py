@@ -24,7 +24,7 @@ from policytool.support.errors import PolicyNameError, SpellingError
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from policytool.migration.planning.decisions import Decision, Decisions
     from policytool.model.loaded_model import LoadedModel
@@ -190,25 +190,21 @@ def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
     pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
     while pending:
         steps, value = pending.pop()
-        if isinstance(value, dict):
-            if (
-                _is_outdated(value)
-                and isinstance(value["config"], dict)
-                and "name" in value["config"]
-                and steps[-1:] != (_DTYPE,)
-            ):
-                yield steps
-            pending += [
-                ((*steps, key), item)
-                for key, item in reversed(value.items())
-                if isinstance(item, dict | list)
-            ]
-        elif isinstance(value, list):
-            pending += [
-                ((*steps, position), item)
-                for position, item in reversed(list(enumerate(value)))
-                if isinstance(item, dict | list)
-            ]
+        if (
+            isinstance(value, dict)
+            and _is_outdated(value)
+            and isinstance(value["config"], dict)
+            and "name" in value["config"]
+            and steps[-1:] != (_DTYPE,)
+        ):
+            yield steps
+        items: Iterable[tuple[str | int, Json]] = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value if isinstance(value, list) else ())
+        )
+        inner = [((*steps, key), item) for key, item in items if isinstance(item, dict | list)]
+        pending += reversed(inner)
 
 
 def _is_outdated(value: Json | Unspelled) -> bool:

@@ -285,16 +285,13 @@ def input_dtypes(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, froz
     Return, for each layer in a graph, the float dtypes of its input tensors under the given
     decisions.
     """
-    dtypes_by_site: dict[int, frozenset[str]] = {}
     dtypes_of = _Dtypes(loaded, decisions)
-    for graph in loaded.graphs.values():
-        flow = dtypes_of.flow(graph.model)
-        dtypes_by_site |= {
-            node.site: _input_dtypes(node, flow)
-            for node in graph.nodes.values()
-            if node.site is not None
-        }
-    return dtypes_by_site
+    return {
+        node.site: _input_dtypes(node, dtypes_of.flow(graph.model))
+        for graph in loaded.graphs.values()
+        for node in graph.nodes.values()
+        if node.site is not None
+    }
 
 
 def _input_dtypes(node: GraphNode, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:

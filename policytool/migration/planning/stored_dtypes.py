@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Cast
+from policytool.model.rounded_weights import CASTABLE
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.generations import SubPolicy
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from policytool.migration.planning.decisions import Decisions
     from policytool.model.loaded_model import LoadedModel
 
-_CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
@@ -64,7 +64,7 @@ def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
             # it reads it, to the same values
             continue
         for tensor in tensors:
-            if tensor.dtype in _CASTABLE:
+            if tensor.dtype in CASTABLE:
                 cast = _cast(loaded, decisions, index, owner, tensor)
                 if cast is not None:
                     yield cast
@@ -89,7 +89,7 @@ def _cast(
     )
     variable = own or decisions.variable_dtype(loaded, owner) or tensor.dtype
     stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(loaded) else variable
-    if stored == tensor.dtype or stored not in _CASTABLE:
+    if stored == tensor.dtype or stored not in CASTABLE:
         return None
     rounds = variable != stored and dtypes.itemsize(tensor.dtype) > dtypes.itemsize(stored)
     return Cast(

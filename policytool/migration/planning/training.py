@@ -12,7 +12,11 @@ from policytool.formats.edits import Edit, EditKind, StateSlot
 from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning import loss_scale, optimizers
 from policytool.migration.planning import optimizers as state
-from policytool.migration.planning.optimizers import Dialect
+from policytool.migration.planning.optimizers import (
+    NEVER_WRAPPED,
+    WRAPPED_BY_TF_KERAS,
+    Dialect,
+)
 from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic, Fixed
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
 _SCALED: Final = "mixed_float16"
 """The only policy under which ``compile()`` scales losses by itself, in every release."""
 
-
-_NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
-_WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
-"""What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
 
 _NUMBER: Final = "shared_object_id"
 """The key of the number that Keras gives each object in its metadata."""
@@ -266,5 +266,5 @@ def _dialect(loaded: LoadedModel) -> Dialect:
         keras3=loaded.is_keras3,
         archive=loaded.document.format == "keras",
         package=package,
-        unwrapped=_NEVER_WRAPPED if newest else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS,
+        unwrapped=NEVER_WRAPPED if newest else NEVER_WRAPPED | WRAPPED_BY_TF_KERAS,
     )

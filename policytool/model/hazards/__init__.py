@@ -28,7 +28,7 @@ from policytool.releases.symbols.ops import (
 )
 from policytool.support.steps import spend
 from policytool.support.text.jsontext import steps as steps_of
-from policytool.support.text.paths import leads_out
+from policytool.support.text.phrases import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a check measured, as values: one module for each kind of thing."""
+"""The values that a check measures."""

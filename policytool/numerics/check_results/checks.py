@@ -1,4 +1,8 @@
-"""A check: what ran against what, on which devices, with which inputs, and what came of it."""
+"""
+The result of a check: the compared models, the devices, the inputs, and the runs. A run holds the
+missing kernels, the timings and the rewrite of a graph by TensorFlow's own automatic mixed
+precision.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-How far a candidate's tensor is from the reference's: what was counted and summed, and what that
-means.
+The measurements of a check, for each call of a layer and each output: how far a candidate's tensor
+is from the reference's, how the values of an output changed, and the metric of the model's task.
 
 Sums and distances are over the pairs of elements in which both are finite; counts tell of the
-others.
+others. Changes are counted row by row, and summed up over all batches.
 """
 
 from __future__ import annotations

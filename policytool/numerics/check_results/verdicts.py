@@ -1,4 +1,7 @@
-"""What a check comes to."""
+"""
+The verdict of a check: judgements of errors, the answer whether the candidate is safe, and what
+changed since an earlier check.
+"""
 
 from __future__ import annotations
 

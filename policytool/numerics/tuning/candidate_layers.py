@@ -1,4 +1,7 @@
-"""Which layers of a file may be kept or converted, and what ``migrate`` is asked each time."""
+"""
+The layers of a file that may be kept or converted, the options of ``migrate`` for each set of them,
+and what a diagnosis says about them: which to keep first, and what goes wrong in each.
+"""
 
 from __future__ import annotations
 
@@ -258,8 +261,7 @@ def costs(
 def _evidence_of_calls(calls: list[LayerCall]) -> LayerEvidence:
     outputs = [output for call in calls for output in call.outputs]
     measured = [output.accumulated for output in outputs if output.accumulated is not None]
-    errors = [origins.own_error(call) for call in calls]
-    error = max(errors, default=math.inf)
+    error = max(map(origins.own_error, calls), default=math.inf)
     return LayerEvidence(
         error=error if math.isfinite(error) and any(map(_is_measured, outputs)) else None,
         is_finite=not any(metrics.overflow for metrics in measured) and math.isfinite(error),

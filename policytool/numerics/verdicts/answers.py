@@ -1,4 +1,9 @@
-"""What the child process answers, as values."""
+"""
+The answers of the child process as values, and the names that the file gives to the layers in them.
+
+Layers that a class makes without names get names that count up with every layer of the process:
+``net/dense_2`` of the file runs as ``net_1/dense_5``.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.loss_scale import scale_text
 from policytool.releases.policy import Dynamic
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """
 Where the error of a failed check comes from: the call that makes it, as opposed to those that only
-pass it on or show it.
+pass it on or show it; and which layers of the file to keep in float32 for that (the pure part of
+the search, whose trials :mod:`policytool.commands.check_trials` runs).
 
 A call that gets NaN or infinity does not make it: the call that made it does, or the code between.
 An error that a call shows because its inputs were rounded belongs to what made these inputs.
@@ -67,8 +68,7 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
     """
     if not run.calls or any(call.trace is None for call in run.calls):
         return ()
-    blamed = [*_nonfinite(run), *_errors(run)]
-    first = {charge.call: charge for charge in reversed(blamed)}
+    first = {charge.call: charge for charge in reversed([*_nonfinite(run), *_errors(run)])}
     return tuple(sorted(first.values(), key=lambda charge: _start_order(run.calls[charge.call])))
 
 

@@ -15,7 +15,7 @@ from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.releases import keras_objects
 from policytool.releases.naming import snake_case
 from policytool.support.errors import UsageError, short
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

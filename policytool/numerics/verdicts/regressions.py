@@ -1,5 +1,6 @@
 """
-A check compared with an earlier one: which errors grew or shrank by more than noise.
+A check compared with the JSON report of an earlier one: which errors grew or shrank by more than
+noise.
 
 Kernels of other devices and releases sum in another order, and other checkpoints have other values,
 so that errors of the size of the expected rounding differ by some factor. An error counts as larger

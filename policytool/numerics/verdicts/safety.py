@@ -4,6 +4,12 @@ Whether a candidate is safe: whether its predictions stay those of the reference
 The rule is described, with its reasons, in ``docs/explanation/safe.md``. It has two sides, so that
 it may leave a question open: a candidate is safe if at most a small share of predictions can have
 changed, not safe if more certainly have, and undecided otherwise.
+
+Bounds are at 95 % confidence, on one side, from the samples that were seen. A share of samples has
+the bounds of Clopper and Pearson (Biometrika 26, 1934), which hold for any number of samples. A
+mean of values that differ in size has the bound of the normal approximation, with one addition for
+what was not seen: samples as bad as the worst one may be as frequent as three of the number of
+samples (the rule of three: Hanley and Lippman-Hand, JAMA 249, 1983).
 """
 
 from __future__ import annotations

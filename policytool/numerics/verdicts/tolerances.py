@@ -1,5 +1,6 @@
 """
-How far a candidate may be from its reference, where nobody says: what its dtypes explain.
+How far a candidate may be from its reference, and the verdict on a run. If the user gives no
+tolerance, it is what the dtypes explain.
 
 A layer rounds its inputs, its weights and its result, each by up to the unit roundoff u of its
 dtype. What is added up rounds at every term; kernels that do it well add in blocks, in float32 or

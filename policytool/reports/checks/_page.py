@@ -35,8 +35,8 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import bytes_words, failure_facts, figure, many, share
-from policytool.support.shorten import join_first
+from policytool.reports.words import bytes_words, failure_facts, figure, grouped, many, share
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -184,12 +184,11 @@ def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
     in part.
     """
     for label, is_whole in (("kept", True), ("kept in part", False)):
-        by_reason: dict[str, list[str]] = {}
-        for kept_scope in computing_scopes(graph_rewrite):
-            if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None:
-                by_reason.setdefault(kept_reason(graph_rewrite, kept_scope), []).append(
-                    kept_scope.scope
-                )
+        by_reason = grouped(
+            (kept_reason(graph_rewrite, kept_scope), kept_scope.scope)
+            for kept_scope in computing_scopes(graph_rewrite)
+            if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None
+        )
         if by_reason:
             yield label, _text(by_reason)
 

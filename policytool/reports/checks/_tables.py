@@ -12,9 +12,9 @@ from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.numerics.verdicts import loss_scales
 from policytool.reports.checks._layers import NUMBER
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
-from policytool.reports.words import bytes_words, figure, many, share
+from policytool.reports.words import bytes_words, figure, grouped, many, share
 from policytool.support.errors import short
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,15 +182,18 @@ def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
     Return the trials without a scale, with the recorded one and with a dynamic one, in that order,
     each scale once.
     """
-    labels: dict[float, list[str]] = {}
-    for label, scale in (
-        ("none", 1.0),
-        ("recorded", gradients.recorded_scale),
-        ("dynamic", gradients.dynamic.scale),
-    ):
-        if scale is not None:
-            labels.setdefault(scale, []).append(label)
-    tried = [(", ".join(names), gradients.at(scale)) for scale, names in labels.items()]
+    labels = grouped(
+        (
+            (1.0, "none"),
+            (gradients.recorded_scale, "recorded"),
+            (gradients.dynamic.scale, "dynamic"),
+        )
+    )
+    tried = [
+        (", ".join(names), gradients.at(scale))
+        for scale, names in labels.items()
+        if scale is not None
+    ]
     return [(label, trial) for label, trial in tried if trial is not None]
 
 

@@ -24,7 +24,7 @@ from policytool.reports import shell
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words, comparison_sentence
 from policytool.reports.words import HEADROOM, figure, many, share
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -28,13 +28,20 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import EFFECTS, failure_facts, generation_words, migrate_words
+from policytool.reports.words import (
+    EFFECTS,
+    failure_facts,
+    generation_words,
+    grouped,
+    many,
+    migrate_words,
+)
 from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
-from policytool.support.shorten import join_and_count
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
@@ -90,9 +97,7 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     Return the findings of a model by rule and severity, the most severe first; within a severity,
     in the order of the findings.
     """
-    by: dict[tuple[str, Severity], list[Finding]] = {}
-    for finding in audited.findings:
-        by.setdefault((finding.rule, finding.severity), []).append(finding)
+    by = grouped(((finding.rule, finding.severity), finding) for finding in audited.findings)
     rules = rules_of(audit)
     finding_groups = [
         FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
@@ -111,12 +116,11 @@ def layer_message(finding: Finding) -> str:
 
 def paths_by_message(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each message about layers, with the paths of the layers that have it."""
-    by: dict[str, list[str]] = {}
-    for finding in findings:
-        paths = by.setdefault(layer_message(finding), [])
-        if finding.path is not None and finding.path not in paths:
-            paths.append(finding.path)
-    return [(text, tuple(paths)) for text, paths in by.items()]
+    by = grouped((layer_message(finding), finding.path) for finding in findings)
+    return [
+        (text, tuple(path for path in dict.fromkeys(paths) if path is not None))
+        for text, paths in by.items()
+    ]
 
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:
@@ -124,28 +128,21 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
     Return what fixes the findings: each remedy once, and as one those that set policies of
     different layers, traced anew where one has to be.
     """
-    by: dict[Remedy, list[Remedy]] = {}
-    for finding in findings:
-        if finding.remedy is not None:
-            shared = replace(
-                finding.remedy,
-                assignments=(),
-                retrace=finding.remedy.retrace and not finding.remedy.assignments,
-            )
-            by.setdefault(shared, []).append(finding.remedy)
+    by = grouped(
+        (
+            replace(remedy, assignments=(), retrace=remedy.retrace and not remedy.assignments),
+            remedy,
+        )
+        for finding in findings
+        if (remedy := finding.remedy) is not None
+    )
     return [_merge_remedies(remedies) for remedies in by.values()]
 
 
-def _merge_remedies(remedies: Iterable[Remedy]) -> Remedy:
-    first, *others = remedies
-    assignments = dict.fromkeys(
-        assignment for remedy in (first, *others) for assignment in remedy.assignments
-    )
-    return replace(
-        first,
-        assignments=tuple(assignments),
-        retrace=any(remedy.retrace for remedy in (first, *others)),
-    )
+def _merge_remedies(remedies: Sequence[Remedy]) -> Remedy:
+    assignments = dict.fromkeys(pair for remedy in remedies for pair in remedy.assignments)
+    retrace = any(remedy.retrace for remedy in remedies)
+    return replace(remedies[0], assignments=tuple(assignments), retrace=retrace)
 
 
 def advice(findings: Iterable[Finding]) -> list[str]:
@@ -200,22 +197,6 @@ def with_fingerprints(audited: Audited) -> list[tuple[Finding, str]]:
     )
 
 
-def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return the findings of each rule."""
-    by: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by.setdefault(finding.rule, []).append(finding)
-    return list(by.items())
-
-
-def unfixed_findings(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
-    """Return the findings that were not fixed, by rule and reason."""
-    by: dict[tuple[str, str], list[Finding]] = {}
-    for unfixed in done.left:
-        by.setdefault((unfixed.finding.rule, unfixed.reason), []).append(unfixed.finding)
-    return [(rule, reason, findings) for (rule, reason), findings in by.items()]
-
-
 def places(findings: Iterable[Finding]) -> str:
     """Return the layers that findings are about, each once."""
     return ", ".join(
@@ -255,12 +236,10 @@ def summary(audit: Audit) -> str:
     if count.models:
         finding_counts = _severity_words(count.severities)
         failing = count.models - count.clean
-        several = (
-            f" in {_count_words(failing, 'model')}" if finding_counts and count.models > 1 else ""
-        )
+        several = f" in {many(failing, 'model')}" if finding_counts and count.models > 1 else ""
         checked_for = _releases(audit)
         sentences.append(
-            f"Checked {_count_words(count.models, 'model')}{checked_for}: "
+            f"Checked {many(count.models, 'model')}{checked_for}: "
             f"{finding_counts or 'no findings'}{several}"
         )
     safe, unsafe = count.within_reach[Fix.SAFE], count.within_reach[Fix.UNSAFE]
@@ -272,7 +251,7 @@ def summary(audit: Audit) -> str:
     if count.suppressed:
         sentences.append(f"{count.suppressed} suppressed")
     if count.failures:
-        sentences.append(f"{_count_words(count.failures, 'file')} could not be read")
+        sentences.append(f"{many(count.failures, 'file')} could not be read")
     return "; ".join(sentences)
 
 
@@ -294,14 +273,10 @@ def counts(findings: Iterable[Finding]) -> str:
 
 def _severity_words(severities: Mapping[Severity, int]) -> str:
     return ", ".join(
-        _count_words(severities[severity], severity.value)
+        many(severities[severity], severity.value)
         for severity in Severity
         if severities.get(severity)
     )
-
-
-def _count_words(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 _CLASS: Final = re.compile(r"^\((\w+)\)")
@@ -379,11 +354,13 @@ def _of_several(text: str, count: int) -> str:
 
 def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
     """Yield the suppressed findings by rule and reason."""
-    by: dict[tuple[str, str, str], list[str]] = {}
-    for suppressed in suppressed_findings:
-        by.setdefault((suppressed.finding.rule, suppressed.by, suppressed.reason), []).append(
-            suppressed.finding.path or suppressed.finding.message
+    by = grouped(
+        (
+            (suppressed.finding.rule, suppressed.by, suppressed.reason),
+            suppressed.finding.path or suppressed.finding.message,
         )
+        for suppressed in suppressed_findings
+    )
     for (rule, by_what, reason), where in by.items():
         why = reason if by_what in reason else f"{by_what}{': ' if reason else ''}{reason}"
         yield Fact(
@@ -395,9 +372,10 @@ def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fac
 
 def _fixes(done: FixedModel) -> Iterator[Fact]:
     """Yield what was fixed, what was not and why, and what the file no longer says."""
-    for rule, findings in by_rule(done.gone):
+    for rule, findings in grouped((finding.rule, finding) for finding in done.gone).items():
         yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
-    for rule, reason, findings in unfixed_findings(done):
+    unfixed = grouped(((entry.finding.rule, entry.reason), entry.finding) for entry in done.left)
+    for (rule, reason), findings in unfixed.items():
         yield Fact(
             label=f"{rule} not fixed",
             text=f"{places(findings)}: {reason}",

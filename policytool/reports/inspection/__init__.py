@@ -53,6 +53,7 @@ from policytool.reports.words import (
     bytes_words,
     failure_facts,
     generation_words,
+    grouped,
     loader_lines,
     loader_ranges,
     loss_scale_words,
@@ -135,10 +136,11 @@ def computes_words(by: Declared, signature: Signature) -> str:
 def contradictions(model: Model) -> list[str]:
     """Return a sentence for each way in which signatures contradict the layers."""
     by = declared_dtypes(model)
-    names_by_words: dict[str, list[str]] = {}
-    for signature in model.signatures:
-        if contradiction(by, signature):
-            names_by_words.setdefault(_in_words(by, signature), []).append(signature.name)
+    names_by_words = grouped(
+        (_in_words(by, signature), signature.name)
+        for signature in model.signatures
+        if contradiction(by, signature)
+    )
     return [
         (
             f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} {words}: servers "

@@ -19,16 +19,16 @@ from policytool.releases.layer_changes import measured_releases
 from policytool.releases.policy import Policy
 from policytool.releases.releases import family_of
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
-from policytool.reports.words import loader_ranges, loss_scale_words
+from policytool.reports.words import grouped, loader_ranges, loss_scale_words, many
 from policytool.support.errors import SpellingError
-from policytool.support.shorten import join_and_count, join_first
 from policytool.support.text.jsontext import ABSENT
+from policytool.support.text.phrases import join_and_count, join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.commands.migrate import Migration
-    from policytool.formats.edits import Cast, Edit, Placement
+    from policytool.formats.edits import Edit, Placement
     from policytool.migration.plan import Conversion
     from policytool.support.text.jsontext import Absent, Json
 
@@ -58,24 +58,34 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
 
     :param most: how many layers are named of each change; None for all
     """
-    names_by_change: dict[_Change, dict[str, None]] = {}
-    edited = set[str]()
-    for edit in migration.plan.edits:
-        if edit.path is not None:
-            edited.add(edit.path)
-        change = (
-            _words(edit, edit.before),
-            _words(edit, edit.after),
-            edit.reason,
-            _TONES.get(edit.kind, Tone.GOOD),
+    edited = {edit.path for edit in migration.plan.edits}
+    names_by_change = grouped(
+        [
+            *((_edit_change(edit), _place(edit)) for edit in migration.plan.edits),
+            *(
+                ((kept.policy, _UNCHANGED, kept.reason, Tone.DIM), kept.path)
+                for kept in migration.plan.kept
+                if kept.path not in edited
+            ),
+        ]
+    )
+    rows = tuple(
+        Row(
+            cells=(
+                Cell(text=join_and_count(tuple(dict.fromkeys(names)), most)),
+                Cell(text=before, tone=Tone.DIM),
+                Cell(text=after, tone=tone),
+                Cell(text=reason),
+            )
         )
-        names_by_change.setdefault(change, {})[_place(edit)] = None
-    for kept in migration.plan.kept:
-        if kept.path not in edited:
-            change = (kept.policy, _UNCHANGED, kept.reason, Tone.DIM)
-            names_by_change.setdefault(change, {})[kept.path] = None
-    rows = tuple(_rows(names_by_change.items(), most))
+        for (before, after, reason, tone), names in names_by_change.items()
+    )
     return Table(columns=_COLUMNS, rows=rows) if rows else None
+
+
+def _edit_change(edit: Edit) -> _Change:
+    tone = _TONES.get(edit.kind, Tone.GOOD)
+    return _words(edit, edit.before), _words(edit, edit.after), edit.reason, tone
 
 
 class LayerChange(NamedTuple):
@@ -95,15 +105,12 @@ class LayerChange(NamedTuple):
 def layer_changes(migration: Migration) -> list[LayerChange]:
     """Return a row for each layer that changes, and one for the optimizer if it does."""
     plan = migration.plan
-    edits: dict[str, list[Edit]] = {}
-    for edit in plan.edits:
-        edits.setdefault(_place(edit), []).append(edit)
-    casts: dict[str, list[Cast]] = {}
-    for cast in plan.casts:
-        casts.setdefault(cast.path or _OPTIMIZER, []).append(cast)
-    texts: dict[str, list[str]] = {}
-    for change in plan.conversion.changes if plan.conversion is not None else ():
-        texts.setdefault(change.path or _MODEL, []).append(change.text)
+    edits = grouped((_place(edit), edit) for edit in plan.edits)
+    casts = grouped((cast.path or _OPTIMIZER, cast) for cast in plan.casts)
+    texts = grouped(
+        (change.path or _MODEL, change.text)
+        for change in (plan.conversion.changes if plan.conversion is not None else ())
+    )
     return [
         LayerChange(
             path=path,
@@ -125,18 +132,6 @@ def layer_changes(migration: Migration) -> list[LayerChange]:
 
 def _join(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
-
-
-def _rows(changes: Iterable[tuple[_Change, Iterable[str]]], most: int | None) -> Iterator[Row]:
-    for (before, after, reason, tone), names in changes:
-        yield Row(
-            cells=(
-                Cell(text=join_and_count(tuple(names), most)),
-                Cell(text=before, tone=Tone.DIM),
-                Cell(text=after, tone=tone),
-                Cell(text=reason),
-            )
-        )
 
 
 def _place(edit: Edit) -> str:
@@ -180,9 +175,9 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
 
     :param most: how many layers are named of each change; None for all
     """
-    layers_by_change: dict[str, list[str]] = {}
-    for change in conversion.changes:
-        layers_by_change.setdefault(change.text, []).append(change.path or "the model")
+    layers_by_change = grouped(
+        (change.text, change.path or _MODEL) for change in conversion.changes
+    )
     if not layers_by_change:
         return None
     return Section(
@@ -206,8 +201,8 @@ def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
     """
     content = conversion.content
     container = TITLES.get(content.container, content.container)
-    variables = f" with {_many(len(content.placements), 'variable')}" if content.placements else ""
-    state = f" and {_many(len(content.state), 'optimizer variable')}" if content.state else ""
+    variables = f" with {many(len(content.placements), 'variable')}" if content.placements else ""
+    state = f" and {many(len(content.state), 'optimizer variable')}" if content.state else ""
     yield Fact(label="format", text=f"{container}{variables}{state}")
     for proof, (label, words, tone) in _PROOFS.items():
         classes = sorted({name for name, class_proof in conversion.proofs if class_proof is proof})
@@ -216,10 +211,6 @@ def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
     if matching:
         among = measured_releases(family_of(conversion.target))
         yield Fact(label="same in", text=loader_ranges(matching, among))
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def stored_values_words(conversion: Conversion) -> str:

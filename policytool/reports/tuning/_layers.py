@@ -32,8 +32,8 @@ from policytool.reports.tuning._verdict import (
     limit_words,
     times,
 )
-from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
-from policytool.support.shorten import join_and_count
+from policytool.reports.words import HEADROOM, bytes_words, figure, grouped, many, share
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,10 +94,7 @@ def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the layers in float32 that were not tried, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for path, reason in tuning.fixed.items():
-        reasons.setdefault(reason, []).append(path)
-    if reasons:
+    if reasons := grouped((reason, path) for path, reason in tuning.fixed.items()):
         items = tuple(
             Item(
                 text=f"{many(len(paths), 'layer')}: {reason}",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.support.errors import UsageError, short
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

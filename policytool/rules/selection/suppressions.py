@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.rules.base import Suppressed, fingerprints
 from policytool.support import limits
 from policytool.support.errors import UsageError, short
-from policytool.support.patterns import automata
+from policytool.support.patterns import matching
 from policytool.support.patterns.matching import Matcher, StepsExceededError, check_pattern
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _class(match: re.Match[str]) -> str:
     content = match[2].replace("\\", r"\\").replace("[", r"\[")
     characters = f"[{'^' if match[1] else ''}{content}]"
     try:
-        automata.parse(characters)
-    except automata.ExpressionError:  # a range that ends before it begins
+        matching.parse(characters)
+    except matching.ExpressionError:  # a range that ends before it begins
         return re.escape(match[0])
     return f"(?!/){characters}"
 

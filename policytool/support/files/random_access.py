@@ -1,4 +1,6 @@
-"""Reading files at any offset, and where the members of zip archives lie in them."""
+"""
+Reading files at any offset, and where the members of zip archives lie in them.
+"""
 
 from __future__ import annotations
 

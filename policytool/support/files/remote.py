@@ -1,6 +1,8 @@
 """
 Files of other machines, read through fsspec: statuses, listings and ranges of bytes.
 
+Members of zip archives, for URLs such as ``zip://MEMBER::ARCHIVE``, may be local or remote.
+
 Only :mod:`policytool.support.files.opening` uses this module, and gives it what opens local files.
 """
 
@@ -9,14 +11,15 @@ from __future__ import annotations
 import errno
 import os
 import weakref
+import zipfile
 from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from policytool.support.files.remote_archive import archive_system, member_fetcher
+from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
 from policytool.support.files.remote_path import AZURE, MODELS, PACKAGES, ZIP, RemotePath
 from policytool.support.files.remote_requests import no_ranges, request, silence
 from policytool.support.files.remote_status import Status, status_from
@@ -26,6 +29,83 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.support.files.remote_path import AnyPath
+
+
+_ENCRYPTED: Final = 0x1
+_BLOCK: Final = 2**20
+
+
+def archive_system(path: RemotePath, opened: BinaryIO | SeekableStream) -> Any:  # noqa: ANN401  # fsspec has no types
+    """
+    Return the file system of an open archive, which has a member of this path.
+
+    :raises ModelFileError: if the archive is damaged, or has too many members.
+    """
+    from fsspec.implementations.zip import ZipFileSystem
+
+    try:
+        system = ZipFileSystem(fo=opened, mode="r", skip_instance_cache=True)
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, EOFError):
+        raise _bad_archive(path) from None
+    if excess := limits.ZIP_MEMBERS.exceeded_message(len(system.zip.infolist())):
+        raise ModelFileError(
+            path.shown, "zip-limit", f"is a member of a zip archive that has {excess}"
+        )
+    return system
+
+
+def member_fetcher(
+    own: Callable[[BinaryIO], BinaryIO], path: RemotePath, archive: zipfile.ZipFile
+) -> Callable[[int, int], bytes]:
+    """
+    Return the function that reads a member of an archive. A compressed member is read from a
+    temporary file without a name, which ``own`` closes later.
+
+    :raises ModelFileError: if it is damaged, or would expand beyond the limits.
+    """
+    info = archive.getinfo(path.location)
+    stream = cast("BinaryIO", archive.fp)
+    if info.compress_type or info.flag_bits & _ENCRYPTED:
+        excess = limits.INFLATED_BYTES.exceeded_message(
+            info.file_size
+        ) or limits.ZIP_RATIO.exceeded_message(-(-info.file_size // max(info.compress_size, 1)))
+        if excess:
+            raise ModelFileError(
+                path.shown, "zip-limit", f"is a compressed member that would expand to {excess}"
+            )
+        stream, first = own(_inflated(path, archive, info)), 0
+    else:
+        header = member_start(positioned_read(stream), info.header_offset)
+        if header is None or info.file_size != info.compress_size:
+            raise _bad_archive(path)
+        first = header
+    return lambda start, stop: positioned_read(stream)(stop - start, first + start)
+
+
+def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
+    import tempfile
+    import zlib
+
+    file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
+    left = info.file_size
+    try:
+        with archive.open(info) as member:
+            while left and (block := member.read(min(left, _BLOCK))):
+                file.write(block)
+                left -= len(block)
+    except (RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise _bad_archive(path) from None
+    file.flush()
+    return file
+
+
+def _bad_archive(path: RemotePath) -> ModelFileError:
+    return ModelFileError(
+        path.shown,
+        "truncated",
+        "is a member of a truncated or damaged zip archive; copy or download it again",
+    )
+
 
 _RESOLVED: Final = (f"{ZIP}:", f"{MODELS}:")
 """Beginnings of the names of systems that come from a file, or from what a registry said."""
@@ -271,7 +351,7 @@ def _fetcher(session: Session, path: RemotePath, size: int) -> Callable[[int, in
         local = member_fetcher(session.own, path, system.zip)
         return lambda start, stop: request(path, lambda: local(start, stop))
     if path.registered:
-        from policytool.support.files.mlflow_artifacts import Artifacts
+        from policytool.support.files.mlflow_registry import Artifacts
 
         if isinstance(system, Artifacts):
             return system.reader(path, size, session.own)

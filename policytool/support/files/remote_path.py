@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from policytool.support.errors import UsageError
-from policytool.support.suggestion import did_you_mean
+from policytool.support.text.phrases import did_you_mean
 
 _URL: Final = re.compile(
     r"(models(?=:/(?!/))|[A-Za-z][A-Za-z0-9+.-]+(?=://)):/{1,2}(.*)", re.DOTALL

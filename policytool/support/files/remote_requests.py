@@ -1,8 +1,8 @@
 """
 Requests to servers, through the backends of fsspec.
 
-Each has a deadline, is repeated when it may pass, and fails with one sentence. The text of a
-backend's own error is never shown, because it may contain a signed URL.
+Each request has a deadline, is repeated when it may pass, and fails with one sentence. The text of
+a backend's own error is never shown, because it may contain a signed URL.
 """
 
 from __future__ import annotations

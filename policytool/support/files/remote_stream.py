@@ -1,21 +1,188 @@
 """
-The bytes of a remote file. The ranges that were read are kept in memory, within a limit for all
-files of a session.
+The bytes of a remote file, and which of them to request when some are read.
+
+The ranges that were read are kept in memory, within a limit for all files of a session.
+
+Formats such as HDF5 scatter metadata over a file, in clusters between large arrays. The clusters of
+one file are similar, because its layers are similar. So a request includes as many bytes around a
+place as were needed around earlier places of its kind.
 """
 
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.support.files.random_access import SeekableStream
-from policytool.support.files.range_windows import BEFORE, MOST_AHEAD, Gap, RangeWindows
 from policytool.support.files.remote_requests import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from policytool.support.files.remote_path import RemotePath
+
+
+REQUEST: Final = 48 * 2**10
+"""Bytes that cost as much as one more request: 50 milliseconds at 1 MB per second."""
+
+NEAR: Final = 24 * 2**10
+"""
+Bytes between two places, up to which both belong to one cluster, and are read with one request.
+
+Fewer than :data:`REQUEST`, because a cluster may end after the first place.
+"""
+
+BEFORE: Final = 2 * 2**10
+AFTER: Final = 14 * 2**10
+"""
+Bytes that are requested before and after a place of which nothing is known.
+
+HDF5 places metadata in blocks of 2 KiB between values, and meets a block in the middle as often as
+at its start.
+"""
+
+MOST_AHEAD: Final = 2**20
+"""Bytes of one request while a file is read from front to back."""
+
+_MOST: Final = 128 * 2**10
+"""Bytes that are requested at most on one side of a place that is not read itself."""
+
+_LEARNED: Final = 32
+"""Clusters that predict the extent of the next one."""
+
+_LATEST: Final = 8
+"""Clusters of which more is probably still to be read."""
+
+_ENOUGH: Final = 2
+"""Clusters that predict anything."""
+
+
+class Gap(NamedTuple):
+    """Bytes that are not held, between two parts of a file that are."""
+
+    start: int
+    stop: int
+
+    bytes_before: int
+    """Bytes of the part before it."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Places that were read and are close together."""
+
+    place: int
+    """The one that was read first."""
+
+    start: int
+    stop: int
+    reads: int = 1
+
+
+class RangeWindows:
+    """What was read of one file, and what it predicts."""
+
+    def __init__(self) -> None:
+        self._clusters: list[Cluster] = []
+        self._starts: list[int] = []
+        self._kinds: defaultdict[int, list[Cluster]] = defaultdict(list)
+        """Clusters by the size of their first read, which tells the kind of the metadata."""
+
+        self._last = 0
+        """Where the latest read ends."""
+
+        self._front = 0
+        """Where the latest request for values ends."""
+
+    def touch(self, start: int, stop: int) -> None:
+        """Remember that bytes were read that are held."""
+        self._last = stop
+        cluster = self._near(start, stop)
+        if cluster is not None and stop - start <= AFTER:
+            self._extend(cluster, start, stop)
+
+    def window(self, start: int, stop: int, gap: Gap) -> tuple[int, int]:
+        """Return the bytes of a gap to request, of which those from ``start`` on are read."""
+        has_values = stop - start > AFTER
+        is_next = gap.bytes_before and start == gap.start
+        if is_next and (has_values or start in {self._last, self._front}):
+            ahead = min(2 * gap.bytes_before, MOST_AHEAD)
+            window = start, min(gap.stop, max(stop, start + ahead))
+            self._front = window[1]
+        else:
+            window = self._around(start, stop, gap)
+            self._front = window[1] if has_values else self._front
+        self._last = stop
+        return window
+
+    def _around(self, start: int, stop: int, gap: Gap) -> tuple[int, int]:
+        cluster = self._near(start, stop)
+        if stop - start <= AFTER:
+            if cluster is None:
+                before, after = self._expected(stop - start)
+                self._add(Cluster(start, start, stop))
+                return max(gap.start, start - before), min(gap.stop, max(stop, start + after))
+            self._extend(cluster, start, stop)
+        return (
+            gap.start if start - gap.start <= NEAR else start - BEFORE,
+            gap.stop if gap.stop - stop <= NEAR else max(stop, start + AFTER),
+        )
+
+    def _expected(self, size: int) -> tuple[int, int]:
+        """
+        Return how many bytes are needed before and after a place that is first read in this size.
+        """
+        kind = self._kinds[size]
+        latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
+        known = [*kind[:-_LATEST], *latest][-_LEARNED:]
+        if len(known) < _ENOUGH:
+            return BEFORE, AFTER
+        before = best_extent([cluster.place - cluster.start for cluster in known])
+        after = best_extent([cluster.stop - cluster.place for cluster in known])
+        return min(before, _MOST), min(after, _MOST)
+
+    def _near(self, start: int, stop: int) -> Cluster | None:
+        index = bisect.bisect_right(self._starts, start)
+        for cluster in self._clusters[max(0, index - 1) : index + 1]:
+            if cluster.start - NEAR <= stop and start <= cluster.stop + NEAR:
+                return cluster
+        return None
+
+    def _add(self, cluster: Cluster) -> None:
+        index = bisect.bisect_right(self._starts, cluster.start)
+        self._starts.insert(index, cluster.start)
+        self._clusters.insert(index, cluster)
+        kind = self._kinds[cluster.stop - cluster.start]
+        kind.append(cluster)
+        del kind[: -_LEARNED - _LATEST]
+
+    def _extend(self, cluster: Cluster, start: int, stop: int) -> None:
+        if start < cluster.start:
+            self._starts[bisect.bisect_left(self._starts, cluster.start)] = start
+            cluster.start = start
+        cluster.stop = max(stop, cluster.stop)
+        cluster.reads += 1
+
+
+def best_extent(needed: Sequence[int]) -> int:
+    """
+    Return how many bytes to request on one side of a place: the number that costs least, given the
+    bytes that other places needed on this side.
+    """
+    return min(
+        sorted(set(needed)),
+        key=lambda extent: sum(cost(extent, byte_count) for byte_count in needed),
+    )
+
+
+def cost(extent: int, needed: int) -> int:
+    """Return the cost of the needed bytes, if a first request has so many of them."""
+    if needed <= extent:
+        return extent
+    return needed + REQUEST * (1 + (needed - extent) // AFTER)
+
 
 _MOST_AT_ONCE: Final = 8 * 2**20
 """Bytes of one request for values."""

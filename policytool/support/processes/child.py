@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.support.processes import interrupts, leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ class Child:
                     pass_fds=(theirs,),
                     start_new_session=True,
                 )
-                self._entry = leftovers.add_group(self.process.pid)
+                self._entry = interrupts.add_group(self.process.pid)
         except BaseException:
             self._close()
             raise
@@ -160,7 +160,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        leftovers.remove(self._entry)
+        interrupts.remove(self._entry)
         self.hang_up()
         self._close()
 

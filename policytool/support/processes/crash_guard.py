@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.support import limits
-from policytool.support.processes import interrupts, leftovers
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     import mmap
@@ -250,7 +250,7 @@ def split() -> Lost | None:
 
     _process.shared = mmap.mmap(-1, _START + _ROOM)
     _LINES.pack_into(_process.shared, _MARKS, _process.lines)
-    list_of_copy = mmap.mmap(-1, leftovers.size())
+    list_of_copy = mmap.mmap(-1, interrupts.size())
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -258,7 +258,7 @@ def split() -> Lost | None:
     child = os.fork()
     if not child:
         _process.may_split = False
-        leftovers.share(list_of_copy)
+        interrupts.share(list_of_copy)
         for number in interrupts.numbers():
             signal.signal(number, interrupts.interrupt)
         watch(parent)
@@ -280,8 +280,8 @@ def split() -> Lost | None:
     if code >= 0:
         os._exit(code)
     (_process.lines,) = _LINES.unpack_from(_process.shared, _MARKS)
-    leftovers.share(list_of_copy)
-    leftovers.clear()
+    interrupts.share(list_of_copy)
+    interrupts.clear()
     if ending.asked is not None or -code in before:
         interrupts.begin_shutdown()
         raise KeyboardInterrupt

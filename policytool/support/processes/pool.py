@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from policytool.support import limits
 from policytool.support.errors import WorkerError
-from policytool.support.processes import crash_guard, interrupts, leftovers
+from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.child import Child
 from policytool.support.processes.crash_guard import Crash
 
@@ -98,7 +98,7 @@ class Pool:
         try:
             self._stack.enter_context(self._selector)
             # A process that is killed leaves its temporary files behind: they lie in here.
-            scratch = self._stack.enter_context(leftovers.temporary_directory())
+            scratch = self._stack.enter_context(interrupts.temporary_directory())
             self._environment = {**environment(os.environ), "TMPDIR": scratch}
             for worker in [
                 self._start() for _ in range(self._count)

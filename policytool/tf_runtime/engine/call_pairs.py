@@ -4,7 +4,8 @@ no activations.
 
 The candidate's layers are compared with the reference's as they are called: what comes out when
 each runs from end to end (accumulated), and what comes out when the candidate's layer gets the
-inputs that the reference's layer had (isolated).
+inputs that the reference's layer had (isolated). A diagnosis also notes what enters each call,
+which calls made that, and how much of a call's error its rounded inputs explain.
 """
 
 from __future__ import annotations

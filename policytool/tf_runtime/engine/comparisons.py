@@ -1,6 +1,10 @@
 """
-The comparisons of one trace: which tensors are compared, each pair once, and in which row of the
-result that stands.
+What compares tensors of one trace: each pair of tensors once, with its row of the result; the
+binary exponents of a tensor's values; extra batches, without those on which the reference itself
+fails; and what keeps two traced models in step.
+
+Without :class:`Steps`, TensorFlow may run one model to its end before the other begins, and hold
+every activation of it.
 """
 
 from __future__ import annotations

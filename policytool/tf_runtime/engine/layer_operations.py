@@ -1,6 +1,7 @@
 """
-How many products or terms a layer adds up: its reduction depth, read from the operations that it
-was traced to.
+What the operations of a layer say about it: how many products or terms it adds up, which is its
+reduction depth, and whether it draws random numbers although nothing is trained, such as a Dropout
+that is always on. Each of two models then has numbers of its own.
 
 Rounding errors of a sum grow with the number of its terms, as the square root where they are
 random; so this is what a tolerance has to know of a layer, whatever its class.

@@ -1,6 +1,6 @@
 """
 One device's part of a check: both models on it, their inputs, and everything that is measured of
-them.
+them, such as what TF32 does to the reference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """
 The two models of a check: loaded from files that differ in their policies, or built anew from
-configs that do.
+configs; and quantised layers of Keras 3, which can compute as if they were not quantised.
+
+int8 and int4 files hold rounded weights with their scales; what the weights were before is lost.
+float8 files hold the weights as they were: a layer rounds them at every call. In gptq and awq, and
+where a layer quantises its weights alone, a layer dequantises its weights and computes in floats.
 """
 
 from __future__ import annotations
@@ -147,15 +151,11 @@ class Sides:
 
     def versions(self) -> dict[str, str]:
         """Return TensorFlow's release and those of the libraries that were used."""
-        releases = {}
-        for library in self.libraries.values():
-            releases.update(
-                {
-                    "tensorflow": library.versions["tensorflow"],
-                    library.versions["library"]: library.versions["keras"],
-                }
-            )
-        return releases
+        versions = [library.versions for library in self.libraries.values()]
+        return {
+            "tensorflow": self.tf.__version__,
+            **{releases["library"]: releases["keras"] for releases in versions},
+        }
 
     def load(self, name: str) -> tuple[Library, Any]:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""
@@ -178,8 +178,7 @@ class Sides:
         Build a model from an architecture, with the weights of a file, or random ones that are the
         same on both sides.
         """
-        seed = self.job["inputs"]["seed"]
-        library.tf.random.set_seed(seed)
+        library.tf.random.set_seed(self.job["inputs"]["seed"])
         options = (
             {"safe_mode": not self.job["trust"]}
             if has_argument(library.keras.models.model_from_json, "safe_mode")

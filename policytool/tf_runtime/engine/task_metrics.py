@@ -1,6 +1,8 @@
 """
-The task's own metric of both models, over all batches: one of the library's for each output with
-labels, or a function of the user's.
+The task's own metric of both models, over all batches: one that a Keras has by name (a class of
+metrics, a function or a loss) for each output with labels, or a function of the user's.
+
+Losses and errors are better if they are lower.
 """
 
 from __future__ import annotations

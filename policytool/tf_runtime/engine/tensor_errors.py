@@ -1,8 +1,13 @@
 """
-How far a candidate's tensor is from the reference's, reduced on the device to a few numbers.
+How far a candidate's tensor is from the reference's, reduced on the device to a few numbers, in one
+of two ways: a quick one for ordinary values, and an exact one for all others.
 
 Everything is summed and counted over pairs of elements; what that means (relative error,
 signal-to-noise ratio, shares) is derived from it elsewhere.
+
+Both take tensors of any shape, and go through them part by part. Operations on elements are those
+with a GPU kernel for their dtype: 16-bit values are looked at as float32, or as the integers of
+their bits, and integers of 32 bits, which are compared and summed on the host of a GPU, as floats.
 """
 
 from __future__ import annotations

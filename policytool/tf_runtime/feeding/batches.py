@@ -1,6 +1,10 @@
 """
-Batches of one call: seeded values, or the arrays of a file, as tensors in the structure that the
-call takes.
+Batches of one call: seeded values, or the user's arrays, as tensors in the structure that the call
+takes; with padded sequences in the values that a model masks, and with extra batches of constant
+positive values and of the edges of the range of each input.
+
+Random values cancel in long sums, and seldom come to the end of their range. Those of extra batches
+do neither, so that sums and products come as close to an overflow as the range allows.
 """
 
 from __future__ import annotations

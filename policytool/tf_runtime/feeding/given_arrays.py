@@ -1,4 +1,8 @@
-"""Arrays of the user's, compared with the inputs that a model expects."""
+"""
+Arrays of the user's: inputs, compared with those that a model expects, and labels, by the names of
+the model's outputs. Files of NumPy's are read with bounds, and written so that they can be read
+again.
+"""
 
 from __future__ import annotations
 
@@ -336,10 +340,8 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
         )
     if any(extent < 0 for extent in shape):
         raise _refused("{} cannot be read: {} has a negative dimension", path, member or "it")
-    size = max(int(dtype.itemsize), 1)
-    for extent in shape:
-        size *= int(extent)
-    return size
+    extents = np.array(shape, dtype=object)  # numbers of Python's, which do not overflow
+    return max(int(dtype.itemsize), 1) * int(np.prod(extents))
 
 
 def _check(sizes: Sequence[int], path: str) -> None:

@@ -1,5 +1,7 @@
 """
-Which layers the inputs of a functional model come to, as themselves.
+What the graph of a functional model says about its inputs and outputs: which layers the inputs
+reach unchanged, the mean and the variance of an input's values from the layers that learnt them,
+and the activation that each output ends with.
 
 A value that is reshaped, cast or joined with others is still what was fed; one that a layer
 computed is not. The nodes of both Keras generations are gone through, with those of nested models,

@@ -1,4 +1,7 @@
-"""How values for an input are drawn: in the range of what the layers that it comes to take."""
+"""
+How values for an input are drawn: in the range of what the layers that it reaches accept; and
+seeded inputs for a model, one at a time.
+"""
 
 from __future__ import annotations
 

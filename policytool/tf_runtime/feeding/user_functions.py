@@ -1,6 +1,7 @@
 """
-Batches that a function of the user's returns or yields (``--inputs MODULE:FUNCTION``): the same
-arrays by input name as those of a file.
+Functions that the user names on the command line as ``MODULE:FUNCTION``: the user's own code, and
+the batches that such a function returns or yields (``--inputs MODULE:FUNCTION``). The same
+checks as for files apply to them.
 """
 
 from __future__ import annotations

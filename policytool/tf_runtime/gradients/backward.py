@@ -3,7 +3,8 @@ One backward step of a reference and of a candidate with the same weights, under
 scales.
 
 No optimizer is asked, and whatever a call in training changes (moving statistics, states of
-generators and of stateful layers) is put back.
+generators and of stateful layers) is put back. The loss scales are those of Keras' own rule for a
+dynamic one, and of a search over powers of two.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
 What one step of training does up to the optimizer: a model is called, its library computes the
-loss, and a tape differentiates it.
+loss and its gradients; which variables that changes, and how far a candidate's gradients of them
+are from the reference's, reduced on the device to a few numbers each.
 
 The call is one in training because batch normalisation is another function there, with other
 gradients: of a MobileNetV2 with random weights, 0.06 % of the gradient elements were measured to be

@@ -1,6 +1,7 @@
 """
 What of a SavedModel can be called, as a graph: its signatures or, where it has none, the functions
-of its root object.
+of its root object; and which of them compute the same: Keras 3 exports each model as ``serve`` and
+``serving_default``.
 """
 
 from __future__ import annotations
@@ -194,15 +195,15 @@ def _key(signature: Any) -> Any:
     captured = signature.captured_inputs
     placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
     digests = {
-        tensor.op.name: _digest("input", name, tensor.dtype.name, str(tensor.shape))
-        for name, tensor in inputs(signature)
-    }
-    digests.update(
-        {
+        **{
+            tensor.op.name: _digest("input", name, tensor.dtype.name, str(tensor.shape))
+            for name, tensor in inputs(signature)
+        },
+        **{
             tensor.op.name: _digest("captured", str(id(captured_tensor)))
             for tensor, captured_tensor in zip(placeholders, captured)
-        }
-    )
+        },
+    }
     for node in graph_def.node:
         if node.name not in digests:
             digests[node.name] = _digest(

@@ -1,5 +1,9 @@
 """
-TensorFlow's own automatic mixed precision: the pass of grappler that rewrites a graph to 16 bits.
+TensorFlow's own automatic mixed precision: the pass of grappler, TensorFlow's optimiser of graphs,
+that rewrites a graph to 16 bits.
+
+Passes are named, so that no other runs: with toggles some that cannot be turned off would. They are
+told of devices that are only described, so that what is there decides nothing.
 
 Which pass there is depends on the release, on how it was built, on oneDNN and on the processor.
 Whether one does anything here is not looked up but tried, on a graph of two matrix products.

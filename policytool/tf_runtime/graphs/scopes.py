@@ -134,14 +134,11 @@ class Changes:
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        counts = {
+        return {
             "ops": self.ops,
             "total": self.total,
             "casts": self.casts,
             "narrow_before": self.narrow_before,
-        }
-        return {
-            **counts,
             "by_type": dict(sorted(self.by_type.items())),
             "unchanged": self.unchanged,
         }
@@ -295,15 +292,9 @@ def _common(scope: str, other: str) -> int:
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
     """Return every node by its function (empty for the graph itself) and its name."""
-    nodes = {("", node.name): node for node in graph_def.node}
-    nodes.update(
-        {
-            (function.signature.name, node.name): node
-            for function in graph_def.library.function
-            for node in function.node_def
-        }
-    )
-    return nodes
+    bodies = [("", graph_def.node)]
+    bodies += [(body.signature.name, body.node_def) for body in graph_def.library.function]
+    return {(name, node.name): node for name, nodes in bodies for node in nodes}
 
 
 def _source(cast: Any) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.support.files import atomic
-from policytool.support.files.atomic import DirectoryDraft, Draft, _copying, _draft, _placing
+from policytool.support.files.atomic import DirectoryDraft, Draft, _draft, _placing
 from tests.helpers.changes import held
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
         backup.write_bytes(b"older")
     before = held(tmp_path)
 
-    monkeypatch.setattr(_copying, "sync_directory", _fail)
+    monkeypatch.setattr(_placing, "sync_directory", _fail)
     with pytest.raises(OSError, match="failing"):
         _publish(target, b"new", **{**how, **({"backup": backup} if "backup" in how else {})})
     if links or "backup" in how:
@@ -191,7 +191,7 @@ def test_an_owner_that_cannot_be_given_takes_its_bits_along(
     like = tmp_path / "like"
     like.write_bytes(b"")
     like.chmod(0o4755)
-    monkeypatch.setattr(_copying, "_change_owner", lambda *_: False)
+    monkeypatch.setattr(_placing, "_change_owner", lambda *_: False)
     _publish(tmp_path / "x", b"one", like=like)
     assert (tmp_path / "x").stat().st_mode & 0o7777 == 0o755
 
@@ -358,7 +358,7 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
     for name in ("link", "rename", "replace", "unlink", "fsync"):
         monkeypatch.setattr(os, name, looking(getattr(os, name)))
     if failing:
-        monkeypatch.setattr(_copying, "sync_directory", _fail)
+        monkeypatch.setattr(_placing, "sync_directory", _fail)
         with pytest.raises(OSError, match="failing"):
             _publish(target, b"new", backup=backup, overwrite=True)
     else:
@@ -402,7 +402,7 @@ def test_what_cannot_be_taken_back_is_told(
             monkeypatch.setattr(os, name, _fail)
         _fail(directory)
 
-    monkeypatch.setattr(_copying, "sync_directory", fail_from_now_on)
+    monkeypatch.setattr(_placing, "sync_directory", fail_from_now_on)
     with pytest.raises(
         atomic.NotTakenBackError, match=f"failing, and the change could not be undone: {said}$"
     ):

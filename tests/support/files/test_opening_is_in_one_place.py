@@ -81,7 +81,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "formats.keras_archive.read": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.create": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
-    "support.files.atomic._copying": (
+    "support.files.atomic._placing": (
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
     ),
@@ -98,11 +98,10 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"system.open"}),
         "opens files of servers, for policytool.support.files.opening",
     ),
-    "support.files.mlflow_artifacts": (
-        frozenset({"self.server.open"}),
-        "opens files of servers, for policytool.support.files.opening",
+    "support.files.mlflow_registry": (
+        frozenset({"self.open", "self.server.open"}),
+        "sends requests to a server, and opens its files for policytool.support.files.opening",
     ),
-    "support.files.mlflow_server": (frozenset({"self.open"}), "sends a request to a server"),
     "support.files.transfers": (
         frozenset({"system.open", "target.open"}),
         "creates files in a temporary directory of this process, and objects on servers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.support.files.range_windows import (
+from policytool.support.files.remote_stream import (
     AFTER,
     BEFORE,
     MOST_AHEAD,

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.support import limits
-from policytool.support.patterns import automata
-from policytool.support.patterns.automata import ExpressionError
-from policytool.support.patterns.matching import Matcher, StepsExceededError
+from policytool.support.patterns import matching
+from policytool.support.patterns.matching import ExpressionError, Matcher, StepsExceededError
 from tests.helpers.cases import for_each
 
 LETTERS: Final = (
@@ -89,7 +88,7 @@ def test_a_pattern_matches_as_in_python(pattern: str, text: str) -> None:
 def test_other_patterns_are_errors(pattern: str, reason: str) -> None:
     """Those that no automaton can match, those that Python does not accept, and large ones."""
     with pytest.raises(ExpressionError, match=reason):
-        automata.parse(pattern)
+        matching.parse(pattern)
 
 
 HARD: Final = (

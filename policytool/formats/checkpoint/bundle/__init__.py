@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
+from policytool.formats.checkpoint import INDEX
 from policytool.formats.checkpoint.bundle import _entries, _table, _values
 from policytool.formats.checkpoint.bundle._entries import Entry, Part
 from policytool.formats.checkpoint.bundle._table import check_limit, is_table
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-INDEX: Final = ".index"
-_HEADER_KEY: Final = b""
 _VERSION: Final = 1
 """``kTensorBundleVersion``: of the format that is read here, and the only one there has been."""
 
@@ -191,15 +189,17 @@ def _content(path: AnyPath) -> bytes:
 def _header(
     first: tuple[bytes, bytes] | None, name: str
 ) -> Any:  # message classes made at run time have no static type
-    if first is None or first[0] != _HEADER_KEY:
+    if first is None or first[0]:
         raise ValueError("it has no header")
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
-        message = (
-            f"{name} is a V1 checkpoint, the format used before TensorFlow 1.0; save it "
-            "again with a newer tf.train.Saver"
+        raise BundleError(
+            "checkpoint-v1",
+            (
+                f"{name} is a V1 checkpoint, the format used before TensorFlow 1.0; save it "
+                "again with a newer tf.train.Saver"
+            ),
         )
-        raise BundleError("checkpoint-v1", message)
     if header.endianness:
         raise BundleError(
             "checkpoint-unsupported",
@@ -232,10 +232,11 @@ def _check_places(entries: Iterable[Entry]) -> None:
     Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for
     any number of tensors.
     """
-    placed = sorted(
-        (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
-    )
-    for before, after in pairwise(placed):
+    for before, after in pairwise(
+        sorted(
+            (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
+        )
+    ):
         if before[0] == after[0] and before[1] + before[2] > after[1]:
             raise ValueError(f"{before[3]} and {after[3]} overlap")
 
@@ -344,13 +345,12 @@ def _text(raw: bytes) -> str:
 
 
 _ROOT: Final = 0
-_NONE: Final[Mapping[int, Sequence[tuple[int, str, int]]]] = MappingProxyType({})
 
 
 def keys_of(
     bundle: Bundle,
     children: Mapping[int, Sequence[tuple[str, int]]],
-    slots: Mapping[int, Sequence[tuple[int, str, int]]] = _NONE,
+    slots: Mapping[int, Sequence[tuple[int, str, int]]] | None = None,
 ) -> Mapping[int, str]:
     """
     Return the checkpoint key of each variable in another object graph, such as a SavedModel's,
@@ -368,7 +368,7 @@ def keys_of(
     if graph is None or not graph.nodes:
         return {}
     partners = _partners(graph, children)
-    for node, kept in slots.items():
+    for node, kept in (slots or {}).items():
         _match_slots(graph, partners, node, kept)
     values = {partner: graph.nodes[partner].value for partner in set(partners.values())}
     return {
@@ -392,12 +392,11 @@ def _partners(
             edges[partner] = _edges(graph.nodes[partner])
         child_edges = children.get(node, ())
         steps.spend(1 + len(child_edges), walk="edges of objects")
-        common_edges = sorted(
+        for _, below, child in sorted(
             (*edges[partner][name], child)
             for name, child in dict(child_edges).items()
             if name in edges[partner]
-        )
-        for _, below, child in common_edges:
+        ):
             if child not in partners:
                 partners[child] = below
                 pending.append(child)

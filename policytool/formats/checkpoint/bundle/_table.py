@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
+from policytool.formats.checkpoint import MAGIC
 from policytool.support import limits
 from policytool.support.errors import BundleError
 
@@ -66,9 +67,6 @@ def masked_checksum(checksum: int) -> int:
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL
 
 
-MAGIC: Final = bytes.fromhex("57fb808b247547db")
-"""The last bytes of every table."""
-
 FOOTER: Final = 48
 """Bytes of the footer: two handles of at most 20 bytes together, zeros up to 40, and the magic."""
 
@@ -76,7 +74,6 @@ _TRAILER: Final = struct.Struct("<BI")
 """After a block: how it is compressed, and the checksum of both."""
 
 _UINT32: Final = struct.Struct("<I")
-_COMPRESSIONS: Final = {1: "Snappy"}
 
 
 def check_limit(limit: Limit, count: int, claim: str, *, counting: bool = False) -> None:
@@ -161,7 +158,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     if masked_checksum(extend_checksum(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
-        how = _COMPRESSIONS.get(compression, f"method {compression}")
+        how = "Snappy" if compression == 1 else f"method {compression}"
         raise BundleError(
             "checkpoint-unsupported",
             f"{name} is compressed ({how}), but TensorFlow never compresses an index; save "

@@ -9,6 +9,7 @@ import math
 import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import failed_download
@@ -75,11 +76,9 @@ class Shards:
                 "checkpoint-incomplete",
                 f"{path.name} is not a regular file; expected a data file of the checkpoint",
             ) from error
-        try:
+        with stream:
             size = stream.seek(0, os.SEEK_END)
             yield _Shard(name=path.name, read=positioned_read(stream), size=size)
-        finally:
-            stream.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,11 +171,8 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
 def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
     """Return the elements of a string tensor; see :meth:`Bundle.strings`."""
     data, lengths, position = _verified_strings(shards, entry)
-    elements = []
-    for length in lengths:
-        elements.append(data[position : position + length])
-        position += length
-    return tuple(elements)
+    ends = accumulate(lengths, initial=position)
+    return tuple(data[start:end] for start, end in pairwise(ends))
 
 
 def _hold_back_last(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -201,8 +197,7 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
             "checkpoint-unsupported",
             f"{entry.key} is a partitioned string tensor; only numeric tensors can be joined",
         )
-    axis = _entries.partitioned_axis(entry.shape, entry.slices)
-    rows = math.prod(entry.shape[:axis])
+    rows = math.prod(entry.shape[: _entries.partitioned_axis(entry.shape, entry.slices)])
     with ExitStack() as stack:
         open_shards = {
             number: stack.enter_context(shards.open_shard(number))

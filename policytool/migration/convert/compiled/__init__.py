@@ -21,10 +21,10 @@ from policytool.migration.convert.compiled.optimizer import (
     UnsupportedOptimizerError,
 )
 from policytool.migration.convert.variables import stored_dtype
+from policytool.migration.planning.optimizers import INNER, OUTER, OWN, first_wrapper_state
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import Style
 from policytool.model.trainable_weights import UnmappedError, trainable_tensors
-from policytool.releases.policy import Dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from policytool.model.optimizer_variables import OptimizerState
     from policytool.support.text.jsontext import Json
 
-_VARS: Final = ("optimizer", "vars")
-_INNER: Final = ("optimizer", "inner_optimizer", "vars")
 _ARCHIVES: Final = "tf2.15"
 """The first release whose archives have the optimizer's state in these places."""
 
 _LOST: Final = "optimizer-state-lost"
-_FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
 _WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
 """The first release that does not look for ``sample_weight_mode``."""
 
@@ -312,24 +309,19 @@ def _archive_placements(
     the wrapper as well, where Keras 3 has four variables of its own before them.
     """
     if not new_optimizer.wrapped:
-        return _number_paths(_VARS, variables)
+        return _number_paths(OUTER, variables)
     own: list[Placement] = []
-    if target.is_keras3 and len(stored.own) > len(_FRESH):
+    if target.is_keras3 and len(stored.own) >= OWN:
         own = [
             Placement(path=(), shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
             for tensor in stored.own
         ]
     elif target.is_keras3:
-        initial = (
-            new_optimizer.scale.initial
-            if isinstance(new_optimizer.scale, Dynamic)
-            else Dynamic().initial
-        )
         own = [
-            Placement(path=(), shape=(), dtype=dtype, fill=(value,))
-            for dtype, value in (*_FRESH, ("float32", initial))
+            Placement(path=(), shape=(), dtype=dtype, fill=(float(value),))
+            for dtype, value in first_wrapper_state(new_optimizer.scale)
         ]
-    return (*_number_paths(_INNER, variables), *_number_paths(_VARS, [*own, *variables]))
+    return (*_number_paths(INNER, variables), *_number_paths(OUTER, [*own, *variables]))
 
 
 def _number_paths(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:

@@ -104,8 +104,8 @@ class LossWriter:
     told: Log
     kind: str
     """
-    :data:`~policytool.migration.convert.compiled.names.LOSSES` or
-        :data:`~policytool.migration.convert.compiled.names.METRICS`.
+    :data:`~policytool.releases.training_names.LOSSES` or
+    :data:`~policytool.releases.training_names.METRICS`.
     """
 
     @property

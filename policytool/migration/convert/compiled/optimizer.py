@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Placement
 from policytool.migration.convert.target import display_value
 from policytool.migration.planning import optimizers
-from policytool.migration.planning.optimizers import Dialect
+from policytool.migration.planning.optimizers import (
+    NEVER_WRAPPED,
+    WRAPPED_BY_TF_KERAS,
+    Dialect,
+)
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_variables import (
     ALWAYS_IN_NEW,
@@ -73,9 +77,6 @@ _OF_ALL: Final = (
 Keys of the base class, which a release takes for all optimizers or for none; of AdamW, Lion and
 Adafactor the data does not have them.
 """
-
-_NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
-_WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 
 
 class UnsupportedOptimizerError(Exception):
@@ -259,7 +260,7 @@ def _dialect(target: Target) -> Dialect:
         keras3=target.is_keras3,
         archive=target.container == "keras",
         package=target.package,
-        unwrapped=(_NEVER_WRAPPED if target.is_tf_keras else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS),
+        unwrapped=NEVER_WRAPPED if target.is_tf_keras else NEVER_WRAPPED | WRAPPED_BY_TF_KERAS,
     )
 
 

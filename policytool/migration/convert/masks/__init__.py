@@ -92,15 +92,11 @@ class MaskTable:
         """Return the mask of an operation and its parts."""
         return self._masks.setdefault((op, *parts), Mask(op, parts, len(self._masks)))
 
-    def either(self, masks: Iterable[Mask]) -> Mask:
-        """Return the mask that is true where any of one or more masks is true."""
-        return self._combine(MaskOp.EITHER, masks)
-
-    def both(self, masks: Iterable[Mask]) -> Mask:
-        """Return the mask that is true where all of one or more masks are true."""
-        return self._combine(MaskOp.BOTH, masks)
-
-    def _combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
+    def combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
+        """
+        Return the mask that is true where any of one or more masks is true (``EITHER``), or all of
+        them are (``BOTH``).
+        """
         parts = [
             part
             for mask in dict.fromkeys(masks)
@@ -241,8 +237,8 @@ class MaskOperations:
                 or self._table.mask(MaskOp.ANY, self.mask(args[0]))
             )
         if unit.class_name in _LOGICAL and len(operands) == len(args):
-            combine = self._table.either if unit.class_name == "LogicalOr" else self._table.both
-            return combine(self.mask(operand) for operand in operands)
+            op = MaskOp.EITHER if unit.class_name == "LogicalOr" else MaskOp.BOTH
+            return self._table.combine(op, map(self.mask, operands))
         return self.mask(args[0]) if unit.class_name == _COPY else None
 
     def _steps_joined(self, unit: Unit) -> Mask | None:
@@ -293,14 +289,14 @@ class MaskOperations:
             return None
         if unit.config.get("axis") != -1:
             ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in known_parts]
-            masks = [mask for _, mask in known_parts]
             return self._table.mask(
-                MaskOp.JOIN, *(a or b for a, b in zip(masks, ones, strict=True))
+                MaskOp.JOIN,
+                *(mask or own for (_, mask), own in zip(known_parts, ones, strict=True)),
             )
         present = [mask for _, mask in known_parts if mask is not None]
         if len(present) < len(known_parts):
             return self._table.mask(MaskOp.ONES, known_parts[0][0])
-        return self._table.either(present)
+        return self._table.combine(MaskOp.EITHER, present)
 
     def _part(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
         """Return a tensor and its mask as a Concatenate broadcasts it."""
@@ -361,7 +357,6 @@ _MEASURED_INPUTS: Final = 3
 _VISIBLE: Final = frozenset({"uniform", "unmasked"})
 """The results of a mask that is subtracted from all scores alike."""
 
-_PLACES: Final = ("first", "second", "third")
 _NO_MASK: Final = MaskRule(
     out={"1": ("none",)},
     reads=frozenset(),
@@ -474,21 +469,22 @@ def _output_mask(
     table: MaskTable,
 ) -> Mask | None:
     present = [mask for mask in input_masks if mask is not None]
-    if word == "none":
-        return None
-    if word in _PLACES and len(input_masks) <= _MEASURED_INPUTS:
-        return input_masks[_PLACES.index(word)]
-    if word == "or":
-        return table.either(present)
-    if word == "and" or word in _PLACES:
-        return table.both(present)
-    if word == "ones":
-        return table.mask(MaskOp.ONES, inputs[0])
-    if word == "concat" and len(inputs) == len(input_masks):
-        pairs = zip(inputs, input_masks, strict=True)
-        return table.mask(
-            MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
-        )
+    match word:
+        case "none":
+            return None
+        case "first" | "second" | "third" if len(input_masks) <= _MEASURED_INPUTS:
+            return input_masks[("first", "second", "third").index(word)]
+        case "or":
+            return table.combine(MaskOp.EITHER, present)
+        case "and" | "first" | "second" | "third":
+            return table.combine(MaskOp.BOTH, present)
+        case "ones":
+            return table.mask(MaskOp.ONES, inputs[0])
+        case "concat" if len(inputs) == len(input_masks):
+            pairs = zip(inputs, input_masks, strict=True)
+            return table.mask(
+                MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
+            )
     name, call, place = output
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
 

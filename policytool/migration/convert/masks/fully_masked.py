@@ -7,6 +7,7 @@ layer behind them leaves padding out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import (
@@ -95,20 +96,14 @@ def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) ->
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Differences:
     """Where the values of a network differ if an attention differs at its fully masked steps."""
 
-    def __init__(
-        self,
-        network: Network,
-        used: Mapping[CallKey, Used],
-        operations: MaskOperations,
-        scope: Scope,
-    ) -> None:
-        self._network = network
-        self._used = used
-        self._operations = operations
-        self._scope = scope
+    _network: Network
+    _used: Mapping[CallKey, Used]
+    _operations: MaskOperations
+    _scope: Scope
 
     def reach_outputs(self, origins: Sequence[Unit]) -> bool:
         """Return whether differences of some layers reach an output."""
@@ -250,8 +245,5 @@ def _at_masked_rows(own: Used) -> Differing:
 
 def _is_left_out(places: Differing, masks: set[Mask]) -> bool:
     """Return whether masks exclude all steps that differ."""
-    implied_masks = set(masks)
-    for mask in masks:
-        if mask.op is MaskOp.BOTH:
-            implied_masks.update(part for part in mask.parts if isinstance(part, Mask))
-    return places <= implied_masks
+    conjunctions = [mask.parts for mask in masks if mask.op is MaskOp.BOTH]
+    return places <= masks.union(*conjunctions)

@@ -21,10 +21,11 @@ from policytool.migration.convert.architecture import (
 from policytool.model.calls import Call, Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from policytool.migration.convert.architecture import Value
     from policytool.migration.convert.target import Log, Target
+    from policytool.model.calls import Argument
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -179,13 +180,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
             member_split = _split_in_wrapper(member, split)
             if member_split is not None and (member_split.fits_a_chain or not network.is_chain):
                 splits[member.name] = _with_unique_names(member_split, names)
-        if not splits:
-            return network
-        return (
-            _split_chain(network, splits)
-            if network.is_chain
-            else _split_functional(network, splits)
-        )
+        return _with_splits(network, splits) if splits else network
 
     return map_networks(root, change)
 
@@ -229,15 +224,9 @@ def _with_unique_names(split: Split, names: set[str]) -> Split:
     )
 
 
-def _split_chain(network: Network, splits: Mapping[str, Split]) -> Network:
-    units: list[Unit] = []
-    for unit in network.units:
-        split = splits.get(unit.name)
-        units += (unit,) if split is None else (*split.before, split.unit, *split.after)
-    return replace(network, units=tuple(units))
+def _with_splits(network: Network, splits: Mapping[str, Split]) -> Network:
+    """Return a network with layers split; those of a chain have no calls."""
 
-
-def _split_functional(network: Network, splits: Mapping[str, Split]) -> Network:
     def redirect(reference: Reference) -> Reference:
         split = splits.get(reference.layer)
         return (
@@ -246,47 +235,41 @@ def _split_functional(network: Network, splits: Mapping[str, Split]) -> Network:
             else reference
         )
 
-    units: list[Unit] = []
     network = rewire(network, redirect)
-    for unit in network.units:
-        split = splits.get(unit.name)
-        units += (unit,) if split is None else _with_calls(unit, split)
+    units = [
+        layer
+        for unit in network.units
+        for layer in (_with_calls(unit, splits[unit.name]) if unit.name in splits else (unit,))
+    ]
     return replace(network, units=tuple(units))
 
 
 def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
     """Return the layers of a split with their calls, connected in sequence."""
-    calls = len(unit.calls)
-    before: list[Unit] = []
-    last: str | None = None
-    for layer in split.before:
-        taken = tuple(
-            Call(
-                args=(
-                    unit.calls[index].args[0]
-                    if last is None
-                    else Reference(layer=last, call=index),
-                )
-            )
-            for index in range(calls)
-        )
-        before.append(replace(layer, calls=taken))
-        last = layer.name
-    own = unit.calls
-    if last is not None:
-        own = tuple(
-            replace(call, args=(Reference(layer=last, call=index), *call.args[1:]))
-            for index, call in enumerate(unit.calls)
-        )
-    after: list[Unit] = []
-    previous = unit.name
-    for number, layer in enumerate(split.after):
-        both = split.joint == number
-        previous_outputs = [Reference(layer=previous, call=index) for index in range(calls)]
-        taken = tuple(
-            Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))
-            for index, reference in enumerate(previous_outputs)
-        )
-        after.append(replace(layer, calls=taken))
-        previous = layer.name
-    return (*before, replace(split.unit, calls=own), *after)
+
+    def outputs(name: str) -> list[Reference]:
+        return [Reference(layer=name, call=number) for number in range(len(unit.calls))]
+
+    before_inputs: list[Sequence[Argument]] = [
+        [call.args[0] for call in unit.calls if split.before],
+        *(outputs(layer.name) for layer in split.before),
+    ]
+    before = [
+        replace(layer, calls=tuple(Call(args=(tensor,)) for tensor in inputs))
+        for layer, inputs in zip(split.before, before_inputs, strict=False)
+    ]
+    own = [
+        replace(call, args=(tensor, *call.args[1:]))
+        for call, tensor in zip(unit.calls, before_inputs[-1], strict=False)
+    ]
+    after_inputs: list[Sequence[Argument]] = [
+        outputs(name) for name in (unit.name, *(layer.name for layer in split.after[:-1]))
+    ]
+    if split.joint is not None:
+        joined = zip(outputs(unit.name), after_inputs[split.joint], strict=True)
+        after_inputs[split.joint] = [[*pair] for pair in joined]
+    after = [
+        replace(layer, calls=tuple(Call(args=(tensor,)) for tensor in inputs))
+        for layer, inputs in zip(split.after, after_inputs, strict=False)
+    ]
+    return (*before, replace(split.unit, calls=tuple(own) or unit.calls), *after)

@@ -30,7 +30,7 @@ from policytool.releases import keras_operations, known_arguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.migration.convert.rewrites._base import ConversionContext
+    from policytool.migration.convert.architecture import Value
 
 
 _HARD: Final = "hard_sigmoid"
@@ -54,12 +54,8 @@ _SPLIT_LAYERS: Final = frozenset(
 
 def _is_missing(name: str, context: ConversionContext) -> bool:
     """Return whether an activation is one of Keras' that the target has not."""
-    if not known_arguments.is_known("activations", name):
-        return False
-    objection = known_arguments.objection(
-        context.target.loader, "activations", name, {}, module=False
-    )
-    return objection is not None and objection.missing
+    is_known = known_arguments.is_known("activations", name)
+    return is_known and context.target.lacks("activations", name, module=False)
 
 
 def _missing_activation(unit: Unit, context: ConversionContext) -> str | None:
@@ -336,22 +332,20 @@ def _other_layer(unit: Unit, name: str, context: ConversionContext, *, masks: bo
 
 
 def _layers(unit: Unit, name: str, context: ConversionContext) -> tuple[Unit, ...] | None:
-    if name == "relu6":
-        return (
-            layer_beside(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0),
-        )
-    if name == "leaky_relu":
-        key = "negative_slope" if context.to_keras3 else "alpha"
-        return (layer_beside(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
-    if name in {"hard_silu", "hard_swish"}:
-        moved = layer_beside(unit, "Rescaling", "shift", scale=1.0, offset=3.0)
-        bent = layer_beside(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0)
-        return (
-            moved,
-            bent,
-            layer_beside(unit, "Rescaling", "scale", scale=1 / 6, offset=0.0),
-            layer_beside(unit, "Multiply", "gate"),
-        )
+    bounds: dict[str, Value] = {"max_value": 6.0, "negative_slope": 0.0, "threshold": 0.0}
+    match name:
+        case "relu6":
+            return (layer_beside(unit, "ReLU", "relu6", **bounds),)
+        case "leaky_relu":
+            key = "negative_slope" if context.to_keras3 else "alpha"
+            return (layer_beside(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
+        case "hard_silu" | "hard_swish":
+            return (
+                layer_beside(unit, "Rescaling", "shift", scale=1.0, offset=3.0),
+                layer_beside(unit, "ReLU", "relu6", **bounds),
+                layer_beside(unit, "Rescaling", "scale", scale=1 / 6, offset=0.0),
+                layer_beside(unit, "Multiply", "gate"),
+            )
     return None
 
 

@@ -158,11 +158,11 @@ def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Un
 
 
 def _name_directions(unit: Unit, context: ConversionContext) -> Unit:
-    renamed: dict[str, Unit] = {}
-    for key, prefix in _PREFIXES.items():
-        inner = unit.config.get(key)
-        if isinstance(inner, Unit) and inner.name.startswith(prefix):
-            renamed[key] = replace(inner, name=inner.name.removeprefix(prefix))
+    renamed = {
+        key: replace(inner, name=inner.name.removeprefix(prefix))
+        for key, prefix in _PREFIXES.items()
+        if isinstance(inner := unit.config.get(key), Unit) and inner.name.startswith(prefix)
+    }
     if renamed:
         context.log.change(
             "renamed",

@@ -228,22 +228,16 @@ def weight_layout(
             ),
             **bias,
         }
-    if class_name in {"Convolution1D", "AtrousConvolution1D"}:
-        return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **bias}
-    if class_name == "Deconvolution2D":
-        return {
-            "kernel": Recipe(parts=("W",), axes=(2, 3, 0, 1) if channels_first else (0, 1, 3, 2)),
-            **bias,
-        }
-    if class_name == "SeparableConvolution2D":
-        axes = _FIRST[2] if channels_first else ()
-        return {
-            **{
-                key: Recipe(parts=(key,), axes=axes)
-                for key in ("depthwise_kernel", "pointwise_kernel")
-            },
-            **bias,
-        }
+    match class_name:
+        case "Convolution1D" | "AtrousConvolution1D":
+            return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **bias}
+        case "Deconvolution2D":
+            axes: tuple[int, ...] = (2, 3, 0, 1) if channels_first else (0, 1, 3, 2)
+            return {"kernel": Recipe(parts=("W",), axes=axes), **bias}
+        case "SeparableConvolution2D":
+            axes = _FIRST[2] if channels_first else ()
+            kernels = ("depthwise_kernel", "pointwise_kernel")
+            return {**{key: Recipe(parts=(key,), axes=axes) for key in kernels}, **bias}
     return {}
 
 

@@ -200,12 +200,10 @@ def _renamed_initializer(value: Value, target: Target) -> Value:
 
 
 def _lacks_initializer(class_name: str, target: Target) -> bool:
-    if not known_arguments.is_known(ObjectKind.INITIALIZER, class_name):
-        return True
-    objection = known_arguments.objection(
-        target.loader, ObjectKind.INITIALIZER, class_name, {}, module=target.says_modules
+    is_known = known_arguments.is_known(ObjectKind.INITIALIZER, class_name)
+    return not is_known or target.lacks(
+        ObjectKind.INITIALIZER, class_name, module=target.says_modules
     )
-    return objection is not None and objection.missing
 
 
 _ATTENTION: Final = "MultiHeadAttention"

@@ -63,8 +63,7 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
     refused = frozenset(context.log.refused_paths)
     for unit in walk(root):
         _note_uncast_inputs(unit, context)
-        _note_constants(unit, context)
-        _note_rounding(unit, context)
+        _note_float64(unit, context)
         _note_halves(unit, context)
         _note_short_vectors(unit, context)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in refused:
@@ -80,38 +79,23 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
     return root
 
 
-def _note_constants(unit: Unit, context: ConversionContext) -> None:
-    what, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
-    is_rescaling = unit.class_name == "Rescaling" and unit.site is not None
-    if (
-        what is None
-        or is_rescaling
-        or unit.custom
-        or not isinstance(policy, Policy)
-        or policy.compute_dtype != _DOUBLE
-        or (unit.class_name == "Normalization" and unit.config.get("mean") is None)
-    ):
+def _note_float64(unit: Unit, context: ConversionContext) -> None:
+    """Note layers that compute in float64 with numbers of float32."""
+    constant, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
+    if unit.custom or not isinstance(policy, Policy) or policy.compute_dtype != _DOUBLE:
         return
-    context.log.note(
-        "float32-constant",
-        unit,
-        f"{unit.path} ({unit.class_name}) computes in float64, but one library uses float32 for "
-        f"{what}; predictions agree to within about 1e-8 of the largest value",
-    )
-
-
-def _note_rounding(unit: Unit, context: ConversionContext) -> None:
-    policy = unit.config.get("dtype")
-    if (
-        context.to_keras3
-        or unit.custom
-        or not isinstance(policy, Policy)
-        or policy.compute_dtype != _DOUBLE
-    ):
-        return
+    is_of_file = unit.class_name == "Rescaling" and unit.site is not None
+    lacks_mean = unit.class_name == "Normalization" and unit.config.get("mean") is None
+    if constant is not None and not is_of_file and not lacks_mean:
+        context.log.note(
+            "float32-constant",
+            unit,
+            f"{unit.path} ({unit.class_name}) computes in float64, but one library uses float32 "
+            f"for {constant}; predictions agree to within about 1e-8 of the largest value",
+        )
     values = [(key, unit.config.get(key)) for key in _ROUNDED_ARGUMENTS.get(unit.class_name, ())]
     rounded = [key for key, value in values if isinstance(value, float) and not _is_single(value)]
-    if rounded:
+    if rounded and not context.to_keras3:
         context.log.note(
             "float32-constant",
             unit,

@@ -19,7 +19,7 @@ from policytool.migration.convert.rewrites._base import (
 )
 from policytool.migration.convert.target import display_value
 from policytool.model.tree import INPUT_CLASS, LAYERS
-from policytool.releases import dtypes, generations, known_arguments
+from policytool.releases import dtypes, generations
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.naming import snake_case
 from policytool.releases.policy import Policy, policy_from_name
@@ -436,7 +436,7 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
 
 def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, list[Value]]) -> Unit:
     """Return a layer that makes numbers of categories, in the target's words."""
-    if _is_missing(unit.class_name, context):
+    if context.target.lacks("layers", unit.class_name, module=context.target.says_modules):
         return unit  # refused where classes are judged, and for that alone
     modern = _in_stored_dtype(_without_dtype(_modern(unit), context), context)
     if layer_facts(unit.class_name).is_lookup:
@@ -483,13 +483,6 @@ def _discretization(unit: Unit, context: ConversionContext) -> Unit:
             "bin boundaries; set bin_boundaries and save the model again",
         )
     return unit
-
-
-def _is_missing(class_name: str, context: ConversionContext) -> bool:
-    objection = known_arguments.objection(
-        context.target.loader, "layers", class_name, {}, module=context.target.says_modules
-    )
-    return objection is not None and objection.missing
 
 
 def _judge(unit: Unit, context: ConversionContext) -> None:

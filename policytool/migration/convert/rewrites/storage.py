@@ -20,7 +20,7 @@ from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
-from policytool.support.shorten import join_first
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

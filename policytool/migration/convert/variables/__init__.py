@@ -9,6 +9,7 @@ source is which of them, ``_building`` the layers of the target's model with wha
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement, StoredGroup
@@ -108,14 +109,13 @@ def _own_dtypes(unit: Unit, stored: Stored, context: ConversionContext) -> tuple
     return (before, after) if before is not None else None
 
 
+@dataclass
 class _Maker:
     """Makes the placements of one file."""
 
-    def __init__(self, context: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
-        self.context = context
-        self.target = context.target
-        self.casts = casts
-        self.widened = 0
+    context: ConversionContext
+    casts: Mapping[tuple[str, ...], Cast]
+    widened: int = 0
 
     def placement(self, path: tuple[str, ...], holder: Holder, stored: Stored) -> Placement:
         """Return the placement of a variable."""
@@ -123,7 +123,7 @@ class _Maker:
         dtype, through = (
             (self._widened(holder, stored), None) if cast is None else (cast.after, cast.through)
         )
-        stored_as = stored_dtype(dtype, self.target)
+        stored_as = stored_dtype(dtype, self.context.target)
         if dtype in _BFLOAT16 and stored_as == "float32":
             if cast is not None:
                 through = "bfloat16"
@@ -162,8 +162,8 @@ def _archive_layout(
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
-    names = maker.target.is_keras3 and maker.target.since(_subclassed.NAMED_SINCE)
-    for path, holder in _containers.archive_places(root, maker.target):
+    names = maker.context.target.is_keras3 and maker.context.target.since(_subclassed.NAMED_SINCE)
+    for path, holder in _containers.archive_places(root, maker.context.target):
         for place, name in _containers.archive_groups(path, holder):
             groups.setdefault(place, StoredGroup(path=place, name=name if names else None))
         placements += [
@@ -180,12 +180,12 @@ def _archive_layout(
 def _hdf5_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
-    suffix = "" if maker.target.is_keras3 else ":0"
+    suffix = "" if maker.context.target.is_keras3 else ":0"
     groups, placements = [], []
     for holder in root.below:
         path = tuple(holder.name.split("/"))
         names = []
-        for name, inner, stored in _containers.hdf5_weights(holder, maker.target):
+        for name, inner, stored in _containers.hdf5_weights(holder, maker.context.target):
             names.append(name + suffix)
             placements.append(maker.placement((*path, *names[-1].split("/")), inner, stored))
         groups.append(StoredGroup(path=path, names=tuple(names)))

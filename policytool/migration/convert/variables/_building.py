@@ -128,22 +128,19 @@ class Sources:
         """
         loaded = self.context.loaded
         config = loaded.sites[site].config or {}
-        plain = (
-            loaded.layers[site].quantization is None
-        )  # a quantised layer has other variables, which are used as they are
         known = (
             slots(loaded.sites[site].class_name, self.context.source_release, config)
-            if plain
-            else None
+            if loaded.layers[site].quantization is None
+            else None  # a quantised layer has other variables, which are used as they are
         ) or ()
-        tensors: dict[Key, Tensor] = {}
-        for within, name, tensor in (
-            *self._named_variables(site, ()),
-            *self._stack_variables(site),
-        ):
-            if not any(seed in part for part in within for seed in _SEEDS):
-                tensors[_key(known, within, name)] = tensor
-        return tensors
+        return {
+            _key(known, within, name): tensor
+            for within, name, tensor in (
+                *self._named_variables(site, ()),
+                *self._stack_variables(site),
+            )
+            if not any(seed in part for part in within for seed in _SEEDS)
+        }
 
     def archive_tensors(self) -> Mapping[Key, Tensor]:
         """
@@ -359,21 +356,23 @@ def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
 
 def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
     numbered = _is_numbered(pool)
-    variables = []
-    for number, ((within, name), tensor) in enumerate(pool.items()):
-        slot = VariableSlot(
-            name=f"variable_{name}" if numbered else name,
-            scopes=within,
-            within=within,
-            index=int(name) if numbered else number,
-            attribute=name,
-            trainable=True,
-            known_as=name,
+    return tuple(
+        Stored(
+            slot=VariableSlot(
+                name=f"variable_{name}" if numbered else name,
+                scopes=within,
+                within=within,
+                index=int(name) if numbered else number,
+                attribute=name,
+                trainable=True,
+                known_as=name,
+            ),
+            shape=tensor.shape or (),
+            dtype=tensor.dtype,
+            source=tensor,
         )
-        variables.append(
-            Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
-        )
-    return tuple(variables)
+        for number, ((within, name), tensor) in enumerate(pool.items())
+    )
 
 
 _PREFIXES: Final = {"forward_layer": "forward_", BACKWARD: "backward_"}

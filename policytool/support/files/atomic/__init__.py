@@ -10,17 +10,20 @@ A hidden name holds the host and the process that made it, so that the next run 
 killed one left: :func:`remove_stale`.
 """
 
-from policytool.support.files.atomic._copying import (
+from policytool.support.files.atomic._draft import DirectoryDraft, Draft, Publishable
+from policytool.support.files.atomic._placing import (
+    ASIDE,
     NEW,
+    SUFFIX,
+    NotTakenBackError,
     copy_bytes,
     copy_data,
     copy_file,
     open_descriptor,
+    remove_stale,
     same_file,
     write_all,
 )
-from policytool.support.files.atomic._draft import DirectoryDraft, Draft, Publishable
-from policytool.support.files.atomic._placing import ASIDE, SUFFIX, NotTakenBackError, remove_stale
 
 __all__ = [
     "ASIDE",

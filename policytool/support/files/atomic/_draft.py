@@ -9,8 +9,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-from policytool.support.files.atomic import _copying, _placing
-from policytool.support.processes import leftovers
+from policytool.support.files.atomic import _placing
+from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Publishable(contextlib.ExitStack):
         super().__init__()
         self._hidden = self.path = hidden
         """``path`` opens the draft while this process holds it."""
-        self.callback(leftovers.remove, leftovers.add_path(hidden))
+        self.callback(interrupts.remove, interrupts.add_path(hidden))
         self.callback(_placing.remove, hidden)
 
     @classmethod
@@ -100,7 +100,7 @@ class Draft(Publishable):
         :raises OSError: if the disk fails.
         """
         name = self.ensure_name()
-        _copying.copy_attributes(like, self._descriptor)
+        _placing.copy_attributes(like, self._descriptor)
         self.flush()
         return name
 
@@ -133,24 +133,24 @@ class Draft(Publishable):
         unnamed, self.path = self.path, self._hidden
         if unnamed == self.path:
             return self.path
-        with _copying.where_supported():
+        with _placing.where_supported():
             # with a directory's descriptor Python calls linkat(), which alone follows this link
             os.link(unnamed, self._hidden, src_dir_fd=self._descriptor, follow_symlinks=True)
             return self.path
-        with _copying.open_descriptor(self._hidden, _copying.NEW) as copy:
-            _copying.copy_bytes(self._descriptor, copy, os.fstat(self._descriptor).st_size)
+        with _placing.open_descriptor(self._hidden, _placing.NEW) as copy:
+            _placing.copy_bytes(self._descriptor, copy, os.fstat(self._descriptor).st_size)
             os.dup2(copy, self._descriptor, inheritable=False)
         return self.path
 
     def _open(self) -> int:
         if sys.platform == "linux" and _DESCRIPTORS.is_dir():
             with contextlib.suppress(OSError):  # a disk that fails has no file with a name either
-                unnamed = _copying.open_descriptor(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
+                unnamed = _placing.open_descriptor(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
                 descriptor = self.enter_context(unnamed)
                 self.path = _DESCRIPTORS / str(descriptor)
                 return descriptor
         try:
-            return self.enter_context(_copying.open_descriptor(self._hidden, _copying.NEW))
+            return self.enter_context(_placing.open_descriptor(self._hidden, _placing.NEW))
         except BaseException:
             self.close()
             raise
@@ -223,11 +223,11 @@ class DirectoryDraft(Publishable):
         for parent, _, names in os.walk(path, topdown=False, onerror=_raise):
             for new_path in (*(Path(parent, name) for name in names), Path(parent)):
                 if not new_path.is_symlink():
-                    with _copying.open_descriptor(new_path, os.O_RDONLY) as descriptor:
-                        _copying.copy_attributes(
+                    with _placing.open_descriptor(new_path, os.O_RDONLY) as descriptor:
+                        _placing.copy_attributes(
                             _attribute_source(new_path, path, like or path), descriptor
                         )
-                        _copying.sync(descriptor)
+                        _placing.sync(descriptor)
         return path
 
 

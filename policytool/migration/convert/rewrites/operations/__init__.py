@@ -21,7 +21,7 @@ from policytool.migration.convert.architecture import (
     map_networks,
     prune,
     replace_references,
-    used_layers,
+    used_calls,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations import node_defs, to_keras2, to_keras3
@@ -75,10 +75,10 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
     and later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
     Rows say which function of TensorFlow computes what an operation does
-    (:mod:`policytool.migration.convert.operations`); ``composed`` has what one side says with
-    several. ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations
-    follow no policy: what they compute in is their tensors' dtype, which is asked where the two
-    libraries make something else of it (:mod:`policytool.migration.convert.tensor_facts`).
+    (:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
+    each its way, and have what one side says with several. Op layers and operations follow no
+    policy: what they compute in is their tensors' dtype, which is asked where the two libraries
+    make something else of it (:mod:`policytool.migration.convert.tensor_facts`).
     """
     return map_networks(
         root, lambda network: network if network.is_chain else _network(network, context)
@@ -341,7 +341,7 @@ def drop_casts(
         if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS
     }
     units = tuple(_rewire(unit, floats, first_alone=first_alone) for unit in network.units)
-    used = used_layers(replace(network, units=units))
+    used = used_calls(replace(network, units=units))
     gone = tuple(unit for name, unit in floats.items() if name not in used)
     names = {unit.name for unit in gone}
     return replace(network, units=tuple(unit for unit in units if unit.name not in names)), gone

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import references, used_layers
+from policytool.migration.convert.architecture import references, used_calls
 from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     FLOAT32,
@@ -296,7 +296,7 @@ def modernize(network: Network) -> tuple[Network, dict[str, str]]:
 
 
 def _without_packs(network: Network, packs: frozenset[str]) -> Network:
-    used = used_layers(network)
+    used = used_calls(network)
     return replace(
         network,
         units=tuple(unit for unit in network.units if unit.name in used or unit.name not in packs),
@@ -350,20 +350,20 @@ def _attributes(unit: Unit) -> dict[str, Argument]:
 
 def _value(key: str, value: Mapping[str, Value]) -> Argument:
     """Return an attribute's value; protobuf writes 64-bit numbers as text, and bytes as base64."""
-    if "type" in value:
-        return _TYPES.get(str(value["type"]), str(value["type"]))
-    if "i" in value:
-        return int(str(value["i"]))
-    if "f" in value:
-        return float(str(value["f"]))
-    if "s" in value:
-        return _text(str(value["s"]))
-    listed = value.get("list")
-    if isinstance(listed, dict):
-        numbers = listed.get("i")
-        return [int(str(item)) for item in numbers] if isinstance(numbers, list) else None
-    if "b" in value:
-        return value["b"] is True
+    match value:
+        case {"type": dtype}:
+            return _TYPES.get(str(dtype), str(dtype))
+        case {"i": number}:
+            return int(str(number))
+        case {"f": number}:
+            return float(str(number))
+        case {"s": text}:
+            return _text(str(text))
+        case {"list": dict() as listed}:
+            numbers = listed.get("i")
+            return [int(str(item)) for item in numbers] if isinstance(numbers, list) else None
+        case {"b": flag}:
+            return flag is True
     raise UnsupportedOperationError(
         f"has an attribute {key} that is not a number, text, type or list of numbers"
     )

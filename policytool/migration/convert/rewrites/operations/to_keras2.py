@@ -230,19 +230,15 @@ def _tensor(
     Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the
     function gives it.
     """
-    if isinstance(value, list | tuple):
-        return [_tensor(builder, item, dtype, dtypes) for item in value]
-    if isinstance(value, Reference):
-        own = dtypes.of(value)
-        return (
-            builder.function("cast", value, {"dtype": dtype})
-            if dtype is not None and own != dtype
-            else value
-        )
-    if isinstance(value, Constant):
-        return value.value
-    if isinstance(value, bool | int | float):
-        return value
+    match value:
+        case list() | tuple():
+            return [_tensor(builder, item, dtype, dtypes) for item in value]
+        case Reference() if dtype is not None and dtypes.of(value) != dtype:
+            return builder.function("cast", value, {"dtype": dtype})
+        case Constant():
+            return value.value
+        case Reference() | bool() | int() | float():
+            return value
     raise UnsupportedOperationError("is called with a value that is neither a tensor nor a number")
 
 

@@ -1,12 +1,28 @@
-"""The known word that a user probably meant."""
+"""Parts of sentences: lists of names, paths, and the known word that a user probably meant."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+
+def join_and_count(names: Sequence[str], most: int | None) -> str:
+    """
+    Return the first of the names and how many more there are, ``a, b and 7 more``; all of them if
+    only one would be left out, or if ``most`` is None.
+    """
+    more = 0 if most is None else len(names) - most
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more:,} more"
+
+
+def join_first(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of the names, and dots where there are more: ``a, b, c, ...``."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
 
 _ALIKE: Final = 0.6
 """The least similarity of a word that is suggested; difflib's own default."""
@@ -30,3 +46,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     ]
     _, _, near = max(ranked, default=(0.0, 0, ""))
     return f". Did you mean {near!r}?" if near else "."
+
+
+_LEADS_OUT: Final = re.compile(
+    r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE
+)
+
+
+def leads_out(path: str) -> bool:
+    """Return whether a path leads out of the directory that it is relative to."""
+    return bool(_LEADS_OUT.search(path))
