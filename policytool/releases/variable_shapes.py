@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import layer_facts, layer_of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,6 @@ Shape: TypeAlias = "tuple[int | None, ...]"
 INPUT: Final = "input"
 """The name of the input of a layer that is called on one tensor, or of the first of several."""
 
-_CELL: Final = "Cell"
 _SEVERAL: Final = "*"
 """The beginning of an item that is several sizes."""
 
@@ -112,10 +111,7 @@ def _known_products(
 
 def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
     """Return the items of a shape; those of a cell stand with the layer that makes it."""
-    shapes = (
-        layer_facts(class_name).variable_shapes
-        or layer_facts(class_name.removesuffix(_CELL)).variable_shapes
-    )
+    shapes = layer_facts(layer_of_cell(class_name) or class_name).variable_shapes
     scoped = "/".join((*slot.scopes[-1:], slot.name))
     return shapes.get(scoped, shapes.get(slot.name))
 
