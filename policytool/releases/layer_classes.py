@@ -174,7 +174,6 @@ class LayerFacts:
     stepwise: bool = False
     sublayers: Mapping[str, MadeLayer] = field(default_factory=_nothing)
     sublayers_to_tf25: Mapping[str, MadeLayer] = field(default_factory=_nothing)
-    symbolic_mask: Literal["kept", "converted", "merged", "joined"] | None = None
     takes_ids: bool = False
     untrained: bool = False
     unused_arguments: tuple[str, ...] = ()

@@ -27,7 +27,9 @@ from policytool.migration.convert.masks.expressions import (
     Scope,
 )
 from policytool.migration.convert.masks.propagation import (
+    ATTENTION_INPUTS,
     fails,
+    input_tensors,
     output_masks,
     read_masks,
     rule_of,
@@ -57,8 +59,7 @@ if TYPE_CHECKING:
     from policytool.releases.masks import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"
-_ATTENTION_INPUTS: Final = ("query", "value", "key")
-EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))
+EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))
 """The arguments of calls that say the mask of an input."""
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
@@ -167,7 +168,7 @@ class MaskFlow:
     def _follow(self, unit: Unit, number: int, call: Call) -> None:
         """Follow the masks through one call."""
         arguments = named_arguments(unit, call)
-        inputs = _input_tensors(unit, arguments)
+        inputs = input_tensors(unit, arguments)
         masks = self._input_masks(unit, arguments, inputs)
         if unit.network is not None:
             self._enter(unit, number, inputs, masks)
@@ -259,7 +260,7 @@ class MaskFlow:
         and nothing else, and what it has cast has no mask.
         """
         found: set[tuple[str, Mask]] = set()
-        for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
+        for name, reference in zip(ATTENTION_INPUTS, inputs, strict=False):
             given = arguments.get(f"{name}_mask")
             is_taken = isinstance(given, Reference) and takes_mask_argument(name, rule)
             mask = (
@@ -390,15 +391,6 @@ def is_softmax(unit: Unit) -> bool:
 def makes_mask(unit: Unit) -> bool:
     """Return whether a layer is one that makes masks of values."""
     return not unit.custom and layer_facts(unit.class_name).masks_values(unit.config)
-
-
-def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
-    """Return the tensors of a call whose masks may count."""
-    if is_attention(unit):
-        named = [arguments.get(name) for name in _ATTENTION_INPUTS]
-        return [one for one in named if isinstance(one, Reference)]
-    found = list(tensors(next(iter(arguments.values()), None)))
-    return found[:1] if layer_facts(unit.class_name).takes_states and not unit.custom else found
 
 
 def _has_states(arguments: Mapping[str, Argument]) -> bool:

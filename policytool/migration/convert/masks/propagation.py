@@ -8,6 +8,7 @@ from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.call_arguments import is_attention
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.migration.convert.tensor_dtypes import compute_dtype
+from policytool.model.calls import Reference, tensors
 from policytool.releases import keras_objects, masks
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.masks import FullyMaskedResult, MaskRule
@@ -27,7 +28,10 @@ _SCORES: Final = "scores"
 _VISIBLE: Final = frozenset({"uniform", "unmasked"})
 """The results of a mask that is subtracted from all scores alike."""
 
-_PLACES: Final = ("first", "second", "third")
+ATTENTION_INPUTS: Final = ("query", "value", "key")
+_NONE: Final = "none"
+_ERROR: Final = "error"
+PLACES: Final = ("first", "second", "third")
 _NO_MASK: Final = MaskRule(
     out={"1": ("none",)},
     reads=frozenset(),
@@ -37,6 +41,16 @@ _NO_MASK: Final = MaskRule(
     written=frozenset(),
     errors={},
 )
+
+
+def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
+    """Return the tensors of a call whose masks may count."""
+    facts = layer_facts(unit.class_name)
+    if facts.makes_projections and not unit.custom:
+        named = [arguments.get(name) for name in ATTENTION_INPUTS]
+        return [tensor for tensor in named if isinstance(tensor, Reference)]
+    taken = list(tensors(next(iter(arguments.values()), None)))
+    return taken[:1] if facts.takes_states and not unit.custom else taken
 
 
 def rule_of(
@@ -86,6 +100,18 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
     return name != "query" or rule is None or not rule.attached_clears
 
 
+def symbolic_mask(rule: MaskRule | None, found: Sequence[object]) -> str:
+    """
+    Return what the mask of a call's first output is while a model is built, in the words of the
+    rules; ``error`` where the release cannot call the layer on such masks.
+
+    :param found: what is known of the mask of each input, None for an input without a mask
+    """
+    if rule is None:
+        return _NONE
+    return _ERROR if fails(rule, found) else rule.out.get(_subset(found), (_NONE,))[0]
+
+
 def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset[tuple[str, Mask]]:
     """
     Return the masks that change a call's values, with the numbers of their inputs.
@@ -99,7 +125,7 @@ def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset
     return frozenset((str(place), mask) for place, mask in enumerate(found) if mask is not None)
 
 
-def fails(rule: MaskRule | None, found: Sequence[Mask | None]) -> bool:
+def fails(rule: MaskRule | None, found: Sequence[object]) -> bool:
     """Return whether a release cannot call a layer on such masks, but for inputs of some sizes."""
     return rule is not None and any(found) and _subset(found) in rule.errors
 
@@ -134,13 +160,13 @@ def _output_mask(
     table: MaskTable,
 ) -> Mask | None:
     present = [mask for mask in found if mask is not None]
-    if word == "none":
+    if word == _NONE:
         return None
-    if word in _PLACES and len(found) <= _MEASURED_INPUTS:
-        return found[_PLACES.index(word)]
+    if word in PLACES and len(found) <= _MEASURED_INPUTS:
+        return found[PLACES.index(word)]
     if word == "or":
         return table.either(present)
-    if word == "and" or word in _PLACES:
+    if word == "and" or word in PLACES:
         return table.both(present)
     if word == "ones":
         return table.mask(MaskOp.ONES, inputs[0])
@@ -153,7 +179,7 @@ def _output_mask(
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *found)
 
 
-def _subset(found: Sequence[Mask | None]) -> str:
+def _subset(found: Sequence[object]) -> str:
     """Return which inputs are masked, as the rules say it; of more inputs as of three."""
     digits = "".join("0" if mask is None else "1" for mask in found)
     if len(digits) <= _MEASURED_INPUTS:
