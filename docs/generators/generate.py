@@ -77,9 +77,8 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "`make docs` generates this page from the package's own data. `policytool explain policies` "
-            "prints the "
-            "same data in the terminal."
+            "`make docs` generates this page from the package's own data. "
+            "`policytool explain policies` prints the same data in the terminal."
         ),
         "",
         "| policy | compute dtype | variable dtype | available since | removed in | replacement |",

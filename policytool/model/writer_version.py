@@ -20,7 +20,7 @@ from policytool.releases.releases import (
     RELEASES,
     Release,
     is_known,
-    newest,
+    newest_known,
     releases_in,
 )
 
@@ -48,7 +48,7 @@ class Mark:
     @property
     def lasts(self) -> bool:
         """Whether no later release of a family gave it up."""
-        return any(newest(family).id in self.releases for family in (KERAS2, KERAS3))
+        return any(newest_known(family).id in self.releases for family in (KERAS2, KERAS3))
 
     def shows(self, traits: ConfigTraits) -> bool:
         """Return whether a config has it: all conditions hold."""
@@ -138,7 +138,7 @@ def label(origins: tuple[Release, ...]) -> str | None:
         return first.id
     between = RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1]
     libraries = {release.library for release in between}
-    if last is newest(last.family) and (
+    if last is newest_known(last.family) and (
         libraries <= {"tf", "tf_keras"} or first.family == last.family == KERAS3
     ):
         return f"{first.id}+"
@@ -180,5 +180,5 @@ def _newer_release(version: str) -> tuple[Release, ...]:
     if not match:
         return RELEASES
     minor = f"{match[1]}.{match[2]}"
-    last = newest(KERAS3 if match[1] == "3" else KERAS2)
+    last = newest_known(KERAS3 if match[1] == "3" else KERAS2)
     return (replace(last, id=f"{last.library}{minor}", keras_version=f"{minor}."),)

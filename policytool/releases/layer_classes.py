@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
+_CELL: Final = "Cell"
 Wrapping = Literal["steps", "directions", "kernel"]
 """
 How a wrapper uses its layer: it calls it on each step of a sequence, runs it in both directions, or
@@ -173,7 +174,6 @@ class LayerFacts:
     stepwise: bool = False
     sublayers: Mapping[str, ImplicitSublayer] = field(default_factory=_nothing)
     sublayers_to_tf25: Mapping[str, ImplicitSublayer] = field(default_factory=_nothing)
-    symbolic_mask: Literal["kept", "converted", "merged", "joined"] | None = None
     takes_ids: bool = False
     untrained: bool = False
     unused_arguments: tuple[str, ...] = ()
@@ -269,6 +269,13 @@ def layer_facts(class_name: str | None) -> LayerFacts:
     if class_name is None or class_name not in _entries():
         return UNKNOWN
     return _known_facts(class_name)
+
+
+def layer_of_cell(class_name: str) -> str | None:
+    """Return the layer that makes a cell by itself: ``LSTM`` for ``LSTMCell``."""
+    layer = class_name.removesuffix(_CELL)
+    is_maker = layer != class_name and layer_facts(layer).category is Category.RECURRENT
+    return layer if is_maker else None
 
 
 def operation_facts(class_name: str) -> OperationFacts:

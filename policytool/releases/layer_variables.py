@@ -14,13 +14,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import layer_facts, layer_of_cell
 from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_CELL: Final = "Cell"
 _SET: Final = "*"
 """Stands for every value that is no null."""
 
@@ -117,11 +116,8 @@ def _cell_slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
     """Return a cell's variables: those of the layer that makes it."""
-    layer_slots = (
-        slots(class_name.removesuffix(_CELL), release, config)
-        if class_name.endswith(_CELL)
-        else None
-    )
+    layer = layer_of_cell(class_name)
+    layer_slots = slots(layer, release, config) if layer is not None else None
     return (
         None
         if layer_slots is None

@@ -198,7 +198,14 @@ def library_and_version(versions: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def newest(family: str) -> Release:
-    """Return the newest release of :data:`KERAS2` or :data:`KERAS3`, which is a measured one."""
+    """Return the newest measured release of :data:`KERAS2` or :data:`KERAS3`."""
+    return next(
+        release for release in reversed(RELEASES) if release.family == family and release.measured
+    )
+
+
+def newest_known(family: str) -> Release:
+    """Return the newest release of a family in the table, whether it was measured or not."""
     return next(release for release in reversed(RELEASES) if release.family == family)
 
 
@@ -236,7 +243,7 @@ def _range(text: str) -> tuple[str, ...]:
     first, _, last = text.removeprefix("after ").removesuffix(" on").partition(" to ")
     is_open = text != first and not last
     start = _POSITION[first] + text.startswith("after ")
-    end = _POSITION[newest(get(first).family).id if is_open else last or first]
+    end = _POSITION[newest_known(get(first).family).id if is_open else last or first]
     release_ids = tuple(release.id for release in RELEASES[start : end + 1])
     if not release_ids:
         raise ValueError(f"no release is in the range {text!r}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import layer_facts, layer_of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,6 @@ Shape: TypeAlias = "tuple[int | None, ...]"
 INPUT: Final = "input"
 """The name of the input of a layer that is called on one tensor, or of the first of several."""
 
-_CELL: Final = "Cell"
 _SEVERAL: Final = "*"
 """The beginning of an item that is several sizes."""
 
@@ -112,10 +111,7 @@ def _known_products(
 
 def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
     """Return the items of a shape; those of a cell stand with the layer that makes it."""
-    shapes = (
-        layer_facts(class_name).variable_shapes
-        or layer_facts(class_name.removesuffix(_CELL)).variable_shapes
-    )
+    shapes = layer_facts(layer_of_cell(class_name) or class_name).variable_shapes
     scoped = "/".join((*slot.scopes[-1:], slot.name))
     return shapes.get(scoped, shapes.get(slot.name))
 
@@ -275,6 +271,60 @@ def _aligned(letters: str, shape: Sequence[int | None]) -> dict[str, int | None]
     return dict(zip(before, shape, strict=False)) | dict(zip(after, shape[end:], strict=True))
 
 
+def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return how many windows of a kernel an input has along each of its axes
+    (``conv_output_length`` in tf_keras/src/utils/conv_utils.py, without dilation).
+    """
+    kernel, strides = _axes(build.config.get("kernel_size")), _axes(build.config.get("strides"))
+    sizes = _spatial_sizes(build)
+    if kernel is None or strides is None or sizes is None:
+        return None
+    is_same = build.config.get("padding") == "same"
+    return [
+        None if size is None else -(-(size if is_same else size - width + 1) // step)
+        for size, width, step in zip(sizes, kernel, strides, strict=False)
+    ]
+
+
+def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return the shape of the kernel of a layer that has weights of its own for each window
+    (``build`` in tf_keras/src/layers/locally_connected/locally_connected2d.py): by
+    ``implementation``, a matrix for each window, one weight for each pair of an input and an
+    output, or a list of the weights that are used.
+    """
+    counts, sizes = _window_counts(build), _spatial_sizes(build)
+    filters, implementation = (
+        _integer(build.config.get(key)) for key in ("filters", "implementation")
+    )
+    channels = _input_size(build.inputs.get(INPUT), "channels", build.config)
+    if counts is None or sizes is None or implementation not in (1, 2, 3):
+        return None
+    if implementation == 3:  # noqa: PLR2004  # the argument numbers them
+        return [None]
+    if implementation == 1:
+        width = [*(_axes(build.config.get("kernel_size")) or ()), channels]
+        return [_product(counts), _product(width), filters]
+    if build.config.get("data_format") == "channels_first":
+        return [channels, *sizes, filters, *counts]
+    return [*sizes, channels, *counts, filters]
+
+
+def _spatial_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the sizes of an input without the batch and the channels."""
+    shape = build.inputs.get(INPUT)
+    if shape is None:
+        return None
+    return shape[2:] if build.config.get("data_format") == "channels_first" else shape[1:-1]
+
+
+def _product(sizes: Iterable[int | None]) -> int | None:
+    factors = list(sizes)
+    known = [size for size in factors if size is not None]
+    return math.prod(known) if len(known) == len(factors) else None
+
+
 _SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] | None]]] = (
     MappingProxyType(
         {
@@ -284,6 +334,8 @@ _SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] |
             "output_shape": _output_sizes,
             "reset_after": _bias_rows,
             "shared_axes": _unshared_sizes,
+            "unshared_kernel": _unshared_kernel_sizes,
+            "windows": _window_counts,
         }
     )
 )

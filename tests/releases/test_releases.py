@@ -22,6 +22,7 @@ from policytool.releases.releases import (
     get,
     is_since,
     newest,
+    newest_known,
     releases_in,
 )
 from tests.helpers.paths import FIXTURES
@@ -158,7 +159,7 @@ def test_releases_are_named_once() -> None:
 def test_the_newest_release_is_measured_and_named_in_the_table_alone(family: str) -> None:
     """A range or a comparison that names it would exclude its successor."""
     found = newest(family)
-    assert found.measured
+    assert found is newest_known(family)
     assert found.formats == ARCHIVES
     package = Path(policytool.__file__).parent
     named = {
@@ -198,13 +199,18 @@ def test_ranges_of_unknown_releases_are_mistakes(ranges: str) -> None:
         releases_in(ranges)
 
 
-def test_a_release_that_is_added_is_in_the_open_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in those of its family, and becomes the newest."""
-    added = replace(newest(KERAS3), id="keras3.99", keras_version="3.99.")
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_release_that_is_added_is_in_the_open_ranges(
+    monkeypatch: pytest.MonkeyPatch, *, measured: bool
+) -> None:
+    """It is in those of its family, and becomes the newest once it is measured."""
+    before = newest(KERAS3)
+    added = replace(before, id="keras3.99", keras_version="3.99.", measured=measured)
     rows = (*RELEASES, added)
     monkeypatch.setattr(releases, "RELEASES", rows)
     monkeypatch.setattr(releases, "_POSITION", {row.id: at for at, row in enumerate(rows)})
-    assert newest(KERAS3) is added
+    assert newest_known(KERAS3) is added
+    assert newest(KERAS3) is (added if measured else before)
     assert added.id in releases_in.__wrapped__("keras3.3 on")
     assert added.id in releases_in.__wrapped__("after keras3.6")
     assert added.id not in releases_in.__wrapped__("tf2.4 on")

@@ -108,6 +108,35 @@ def slot_of(name: str) -> VariableSlot:
             (4, 1),
         ),
         ("EinsumDense", "kernel", {"equation": "no equation"}, (None, 5), None),
+        (
+            "LocallyConnected1D",
+            "kernel",
+            {"filters": 2, "kernel_size": [3], "strides": [2], "implementation": 1},
+            (None, 7, 4),
+            (3, 12, 2),
+        ),
+        (
+            "LocallyConnected2D",
+            "kernel",
+            {
+                "filters": 2,
+                "kernel_size": [3, 3],
+                "strides": [1, 2],
+                "padding": "same",
+                "data_format": "channels_first",
+                "implementation": 2,
+            },
+            (None, 4, 5, 6),
+            (4, 5, 6, 2, 5, 3),
+        ),
+        (
+            "LocallyConnected2D",
+            "bias",
+            {"filters": 2, "kernel_size": [3, 3], "strides": [1, 1]},
+            (None, 5, None, 4),
+            (3, None, 2),
+        ),
+        ("RandomFourierFeatures", "kernel_scale", {}, (None, 5), (1,)),
     ],
 )
 def test_shapes_follow_arguments(

@@ -16,7 +16,8 @@ argument of the call, made by ops from the input of the Embedding or Masking tha
 (``Layer.__call__`` and ``compute_mask``); a tensor of another float dtype than the layer's goes
 through a ``Cast``. Measured with models of TF 2.15: Keras 3.0 and 3.3 change a tensor's dtype
 without an op, 3.6 has the op in the graph, 3.10 and later note the call as it was before the cast,
-with the mask only where the layer took one bare tensor of its own dtype.
+with the mask only where the layer took one bare tensor of its own dtype. What a cast gives has no
+mask before 3.14 (``maybe_convert`` in keras/src/layers/layer.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ from policytool.migration.convert.architecture import (
     call_graph,
     connect_calls,
     map_networks,
+    named_arguments,
+)
+from policytool.migration.convert.masks import (
+    PLACES,
+    input_tensors,
+    rule_of,
+    symbolic_mask,
 )
 from policytool.migration.convert.tensor_facts import (
     TensorDtypes,
@@ -44,7 +52,7 @@ from policytool.model.flow import Node, follow, inbound
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
-from policytool.releases.releases import KERAS3, releases_in
+from policytool.releases.releases import KERAS3, is_since, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,10 +88,16 @@ class ImplicitEdges:
     """By a call whose output has a mask, what that is made of."""
 
 
-_OP_SINCE: Final = "keras3.6"
+_OP_SINCE: Final = "keras3.5"
+_LOSES_MASKS: Final = releases_in("keras3.5 to keras3.13")
+"""The releases in which a tensor that a layer casts loses its mask while a model is built."""
+
 _NOTED_BEFORE: Final = "keras3.10"
-_OR_SINCE: Final = "keras3.6"
-_BROADCAST_AFTER: Final = "keras3.6"
+_ZEROS_SINCE: Final = "keras3.12"
+"""
+The release whose Concatenate broadcasts a mask by zeros like its input (``compute_mask`` in
+keras/src/layers/merging/concatenate.py); before, the shape of the input is enough.
+"""
 
 
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
@@ -135,12 +149,12 @@ class _Reading:
         taken = self._nodes(inbound(call))
         parents = [node for _, node in taken]
         cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
-        has_ops = self.target.since(_OP_SINCE)
+        has_ops = self._since(_OP_SINCE)
         entering = [
             node for tensor, node in taken if has_ops and self._is_cast_inside(unit, tensor)
         ]
         edges: list[Edge] = []
-        if has_ops and not self.target.since(_NOTED_BEFORE):
+        if has_ops and not self._since(_NOTED_BEFORE):
             edges += [Edge(parent, 1) for parent in (*cast, *entering)]
         if (
             not entering
@@ -154,8 +168,9 @@ class _Reading:
                 and not call.kwargs
                 and not cast
             )
-            if bare or not self.target.since(_NOTED_BEFORE):
-                edges += [_mask_edge(parent) for parent in _masked(parents, masks)]
+            if bare or not self._since(_NOTED_BEFORE):
+                kept = [node for node in parents if not (self._loses_masks and node in cast)]
+                edges += [_mask_edge(parent) for parent in _masked(kept, masks)]
         return edges
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
@@ -183,42 +198,49 @@ class _Reading:
 
     def _mask(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> _Mask:
         """Return what the mask of a call's output is made of."""
-        taken = self._nodes(tensors(call.args[:1]))
-        if not taken:
+        arguments = named_arguments(unit, call)
+        taken = self._nodes(input_tensors(unit, arguments))
+        if not taken or unit.role is not Role.LAYER:
             return None
+        has_ops = self._since(_OP_SINCE)
+        casts = {node: int(has_ops and self._is_cast(unit, tensor)) for tensor, node in taken}
         parents = [parent for _, parent in taken]
-        masked = _masked(parents, masks)
-        cast = int(self.target.since(_OP_SINCE) and self._is_cast(unit, taken[0][0]))
         facts = layer_facts(unit.class_name)
         if facts.masks_values(unit.config):
-            return [Edge(parents[0], 2 + cast if facts.makes_mask == "always" else 1)]
-        match facts.symbolic_mask:
-            case "merged":
-                return self._merged_masks(parents, masked)
-            case "joined":
-                return self._joined_masks(parents, masked)
-            case "converted":
-                edge = _mask_edge(parents[0], 1)
-                return [edge] if parents[0] in masked else None
-        is_kept = facts.symbolic_mask == "kept" or (facts.takes_states and _returns_sequences(unit))
-        return [_mask_edge(parents[0])] if is_kept and parents[0] in masked else None
-
-    def _merged_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
-        if not self.target.since(_OR_SINCE):
-            return [_mask_edge(parent, 3) for parent in masked] or None
-        if len(masked) < len(parents):
-            return None
-        return [
-            _mask_edge(parent, len(parents) - max(place, 1)) for place, parent in enumerate(parents)
-        ]
-
-    def _joined_masks(self, parents: Sequence[Node], masked: Sequence[Node]) -> _Mask:
+            first = parents[0]
+            return [Edge(first, 2 + casts[first] if facts.makes_mask == "always" else 1)]
+        kept = [node for node in parents if not (self._loses_masks and casts[node])]
+        masked = _masked(kept, masks)
         if not masked:
             return None
-        is_broadcast = self.target.after(_BROADCAST_AFTER)
-        edges = [_mask_edge(parent, 4 if is_broadcast else 3) for parent in masked]
-        edges += [Edge(parent, 3) for parent in parents if parent not in masked]
-        return edges + ([Edge(parent, 4) for parent in masked] if is_broadcast else [])
+        rule = rule_of(unit, arguments, len(parents), self.target.release)
+        word = symbolic_mask(rule, [parent if parent in masked else None for parent in parents])
+        if facts.moves == "joined" and word != "none":
+            return self._joined_masks(casts, masked)
+        if word == "or":
+            return [
+                _mask_edge(parent, len(parents) - max(place, 1))
+                for place, parent in enumerate(parents)
+            ]
+        is_copied = facts.category is Category.ATTENTION and facts.takes_mask
+        return [_mask_edge(parents[PLACES.index(word)], int(is_copied))] if word in PLACES else None
+
+    def _joined_masks(self, casts: Mapping[Node, int], masked: Sequence[Node]) -> _Mask:
+        """Return what joined masks are made of; the casts are ops before the inputs."""
+        edges = [_mask_edge(parent, 4) for parent in masked]
+        edges += [Edge(node, 3 + cast) for node, cast in casts.items() if node not in masked]
+        if self._since(_ZEROS_SINCE):
+            edges += [Edge(node, 4 + casts[node]) for node in masked]
+        return edges
+
+    @property
+    def _loses_masks(self) -> bool:
+        """Whether a tensor that a layer casts loses its mask."""
+        return self.target.release in _LOSES_MASKS
+
+    def _since(self, release: str) -> bool:
+        """Return whether the release that is to run the network is this one or a later one."""
+        return is_since(self.target.release, release)
 
 
 def _mask_edge(node: Node, ops: int = 0) -> Edge:
@@ -235,13 +257,6 @@ def _takes_one_mask(unit: Unit) -> bool:
     """Return whether the call of a layer has an argument for the mask of its only input."""
     facts = layer_facts(unit.class_name)
     return facts.takes_mask and facts.category is not Category.ATTENTION
-
-
-def _returns_sequences(unit: Unit) -> bool:
-    """Return whether a recurrent layer gives all steps; a Bidirectional says it of its layer."""
-    layer = unit.config.get("layer")
-    config = layer.config if isinstance(layer, Unit) else unit.config
-    return config.get("return_sequences") is True
 
 
 _NOT_MET: Final = -1

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.ordering import implicit_edges, order, order_layers
+from policytool.migration.convert.ordering import Edge, implicit_edges, order, order_layers
 from policytool.migration.convert.target import Target
 from policytool.model.calls import Call, Reference
 from policytool.model.flow import inbound
@@ -269,3 +269,44 @@ def test_masks_that_layers_hand_on_make_a_branch_deeper(
     edges = implicit_edges(network, Target(loader="keras3.15", container="keras"))
     found = [one.name for one in order(network, edges, by_name=False)]
     assert found == ["x", "y", "a", "b", "middle", "one", "two", "pool"]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "release", "expected"),
+    [
+        ("Add", "keras3.3", None),
+        ("Add", "keras3.6", [Edge(("a", 0), 1, is_mask=True), Edge(("b", 0), 1, is_mask=True)]),
+        ("Concatenate", "keras3.3", None),
+        (
+            "Concatenate",
+            "keras3.6",
+            [Edge(("a", 0), 4, is_mask=True), Edge(("b", 0), 4, is_mask=True)],
+        ),
+        (
+            "Concatenate",
+            "keras3.15",
+            [
+                *(Edge(("a", 0), 4, is_mask=True), Edge(("b", 0), 4, is_mask=True)),
+                *(Edge(("a", 0), 4), Edge(("b", 0), 4)),
+            ],
+        ),
+    ],
+)
+def test_releases_merge_masks_in_different_ways(
+    class_name: str, release: str, expected: list[Edge] | None
+) -> None:
+    """Measured with Keras 3.3.3, 3.6.0, 3.12.0 and 3.15.1: before 3.4 no mask leaves a list."""
+    network = Network(
+        units=(
+            *(unit("x"), unit("y")),
+            *(
+                replace(unit(name, to(source)), class_name="Embedding", config={"mask_zero": True})
+                for name, source in (("a", "x"), ("b", "y"))
+            ),
+            replace(unit("both", [to("a"), to("b")]), class_name=class_name),
+        ),
+        inputs=[to("x"), to("y")],
+        outputs=to("both"),
+    )
+    edges = implicit_edges(network, Target(loader=release, container="keras"))
+    assert edges.masks.get(("both", 0)) == expected

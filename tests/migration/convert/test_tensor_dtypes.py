@@ -264,3 +264,20 @@ def test_a_chain_that_casts_gets_no_mask(release: str, inside: str, expected: li
     network = graph(start("x", "float16"), masking, nested("model", chain, to("m")))
     edges = implicit_edges(network, Target(loader=release, container="keras"))
     assert edges.calls["model", 0] == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("keras3.3", [Edge(("m", 0), 0, is_mask=True)]),
+        ("keras3.6", None),
+        ("keras3.15", [Edge(("m", 0), 0, is_mask=True)]),
+    ],
+)
+def test_a_cast_may_lose_the_mask(release: str, expected: list[Edge] | None) -> None:
+    """Measured with Keras 3.3.3, 3.6.0 and 3.15.1: a Dense of another dtype than its input's."""
+    masking = layer("Masking", "m", to("x"), policy="float16")
+    dense = layer("Dense", "dense", to("m"), policy="float32")
+    network = graph(start("x", "float16"), masking, dense)
+    edges = implicit_edges(network, Target(loader=release, container="keras"))
+    assert edges.masks.get(("dense", 0)) == expected

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit, is_attention, references
 from policytool.migration.convert.tensor_facts import called_class, compute_dtype
-from policytool.model.calls import Call, Reference
+from policytool.model.calls import Call, Reference, tensors
 from policytool.releases import keras_objects, masks
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts, operation_facts
@@ -357,6 +357,10 @@ _MEASURED_INPUTS: Final = 3
 _VISIBLE: Final = frozenset({"uniform", "unmasked"})
 """The results of a mask that is subtracted from all scores alike."""
 
+ATTENTION_INPUTS: Final = ("query", "value", "key")
+PLACES: Final = ("first", "second", "third")
+"""The words of the rules for the mask of an input."""
+
 _NO_MASK: Final = MaskRule(
     out={"1": ("none",)},
     reads=frozenset(),
@@ -366,6 +370,16 @@ _NO_MASK: Final = MaskRule(
     written=frozenset(),
     errors={},
 )
+
+
+def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
+    """Return the tensors of a call whose masks may count."""
+    facts = layer_facts(unit.class_name)
+    if facts.makes_projections and not unit.custom:
+        named = [arguments.get(name) for name in ATTENTION_INPUTS]
+        return [tensor for tensor in named if isinstance(tensor, Reference)]
+    taken = list(tensors(next(iter(arguments.values()), None)))
+    return taken[:1] if facts.takes_states and not unit.custom else taken
 
 
 def rule_of(
@@ -415,6 +429,20 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
     return name != "query" or rule is None or not rule.attached_clears
 
 
+def symbolic_mask(rule: MaskRule | None, known_masks: Sequence[object]) -> str:
+    """
+    Return what the mask of a call's first output is while a model is built, in the words of the
+    rules; ``error`` where the release cannot call the layer on such masks.
+
+    :param known_masks: what is known of the mask of each input, None for an input without a mask
+    """
+    if rule is None:
+        return "none"
+    if fails(rule, known_masks):
+        return "error"
+    return rule.out.get(_masked_inputs(known_masks), ("none",))[0]
+
+
 def read_masks(
     rule: MaskRule | None, input_masks: Sequence[Mask | None]
 ) -> frozenset[tuple[str, Mask]]:
@@ -434,7 +462,7 @@ def read_masks(
     )
 
 
-def fails(rule: MaskRule | None, input_masks: Sequence[Mask | None]) -> bool:
+def fails(rule: MaskRule | None, input_masks: Sequence[object]) -> bool:
     """Return whether calling a layer on such masks fails, except for some input sizes."""
     return rule is not None and any(input_masks) and _masked_inputs(input_masks) in rule.errors
 
@@ -473,7 +501,7 @@ def _output_mask(
         case "none":
             return None
         case "first" | "second" | "third" if len(input_masks) <= _MEASURED_INPUTS:
-            return input_masks[("first", "second", "third").index(word)]
+            return input_masks[PLACES.index(word)]
         case "or":
             return table.combine(MaskOp.EITHER, present)
         case "and" | "first" | "second" | "third":
@@ -489,7 +517,7 @@ def _output_mask(
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
 
 
-def _masked_inputs(input_masks: Sequence[Mask | None]) -> str:
+def _masked_inputs(input_masks: Sequence[object]) -> str:
     """
     Return which inputs are masked in the rules' notation, a digit per input; more than three inputs
     are written as three.

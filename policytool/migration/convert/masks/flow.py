@@ -30,12 +30,14 @@ from policytool.migration.convert.architecture import (
     walk,
 )
 from policytool.migration.convert.masks import (
+    ATTENTION_INPUTS,
     Mask,
     MaskOp,
     MaskOperations,
     MaskTable,
     Scope,
     fails,
+    input_tensors,
     output_masks,
     read_masks,
     rule_of,
@@ -64,8 +66,7 @@ if TYPE_CHECKING:
     from policytool.releases.masks import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"
-_ATTENTION_INPUTS: Final = ("query", "value", "key")
-EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))
+EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))
 """The arguments of calls that say the mask of an input."""
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
@@ -174,7 +175,7 @@ class MaskFlow:
     def _follow(self, unit: Unit, number: int, call: Call) -> None:
         """Follow the masks through one call."""
         arguments = named_arguments(unit, call)
-        inputs = _input_tensors(unit, arguments)
+        inputs = input_tensors(unit, arguments)
         masks = self._input_masks(unit, arguments, inputs)
         if unit.network is not None:
             self._enter(unit, number, inputs, masks)
@@ -266,7 +267,7 @@ class MaskFlow:
         call, and a tensor that was cast has no mask.
         """
         placed_masks: set[tuple[str, Mask]] = set()
-        for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
+        for name, reference in zip(ATTENTION_INPUTS, inputs, strict=False):
             mask_argument = arguments.get(f"{name}_mask")
             is_taken = isinstance(mask_argument, Reference) and takes_mask_argument(name, rule)
             mask = (
@@ -397,15 +398,6 @@ def is_softmax(unit: Unit) -> bool:
 def makes_mask(unit: Unit) -> bool:
     """Return whether a layer is one that makes masks of values."""
     return not unit.custom and layer_facts(unit.class_name).masks_values(unit.config)
-
-
-def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
-    """Return the tensors of a call whose masks may affect it."""
-    if is_attention(unit):
-        named = [arguments.get(name) for name in _ATTENTION_INPUTS]
-        return [argument for argument in named if isinstance(argument, Reference)]
-    inputs = list(tensors(next(iter(arguments.values()), None)))
-    return inputs[:1] if layer_facts(unit.class_name).takes_states and not unit.custom else inputs
 
 
 def _has_states(arguments: Mapping[str, Argument]) -> bool:

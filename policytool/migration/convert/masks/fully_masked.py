@@ -146,7 +146,7 @@ class _Differences:
         facts = layer_facts(unit.class_name)
         if facts.stepwise and not unit.custom:
             return everything
-        if facts.symbolic_mask == "joined" and unit.config.get("axis", -1) == -1:
+        if facts.moves == "joined" and unit.config.get("axis", -1) == -1:
             return everything
         leaves_out = facts.takes_states or (facts.category is Category.POOLING and facts.takes_mask)
         masks = {mask for _, mask in own}

@@ -26,6 +26,7 @@ from policytool.migration.plan import WEIGHT_REWRITE
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import keras_operations, known_arguments
+from policytool.releases.layer_classes import layer_of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -361,7 +362,7 @@ def _rescale_or_refuse(unit: Unit, context: ConversionContext) -> Unit:
                 unit,
                 f"{_what(unit)} sets {key} to {name}, which {context.target.name} does not have",
             )
-    gates = _GATES.get(unit.class_name.removesuffix("Cell"))
+    gates = _GATES.get(layer_of_cell(unit.class_name) or unit.class_name)
     hard = [
         key
         for key in ("activation", "recurrent_activation")
