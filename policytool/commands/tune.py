@@ -210,7 +210,7 @@ def _write(
 
 def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:
     with steps.budget(source.input.display_path):
-        return candidates(_loaded(source), wanted.candidate, keep_rules=wanted.keep_rules)
+        return candidates(_loaded(source), wanted.candidate)
 
 
 def _loaded(source: CheckSource) -> LoadedModel:

@@ -87,17 +87,16 @@ def tuned_policy(name: str | None) -> str:
     return found
 
 
-def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
+def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     """
     Return the candidates of a model: the layers that compute in 16 bits if the options apply to
     all of them, and whose policy the file holds.
 
-    :param keep_rules: whether layers that ``migrate`` keeps in float32 by default are no candidates
     :raises UsageError: for options that contradict the model, and if nothing is to be converted.
     :raises ModelFileError: for a model whose policies cannot be changed so.
     """
     kept = {one.path: one.reason for one in planning.draft(loaded, options).kept}
-    fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
+    fixed = {path: reason for path, reason in kept.items() if reason in _OUTPUTS}
     assigned = set_patterns.matches(loaded, options.assignments)
     rules = {
         layer.path: kept[layer.path]
