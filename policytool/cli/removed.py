@@ -50,6 +50,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--target": "write the candidate with `policytool migrate`, and check both files",
             **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
         },
+        ("audit",): {"--overwrite": "remove or rename old backups, or use --no-backup"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

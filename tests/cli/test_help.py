@@ -91,7 +91,7 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 OPTIONS: Final = {
     "inspect": 20,
-    "audit": 32,
+    "audit": 31,
     "migrate": 33,
     "check": 35,
     "tune": 38,
