@@ -139,6 +139,3 @@ class AuditCommandLine(CacheArguments):
             has_variable=True,
         ),
     ] = True
-    overwrite: Annotated[
-        bool, CommandLineOption("Replace existing backups.", Group.SAFETY, has_variable=True)
-    ] = False

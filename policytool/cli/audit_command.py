@@ -263,7 +263,6 @@ def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.F
         unsafe=terminal.unsafe_fixes,
         write=not terminal.diff,
         backup=terminal.backup,
-        overwrite=terminal.overwrite,
         targets=question.targets,
     )
 

@@ -68,7 +68,12 @@ _FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.F
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(PLAN_REPORTERS, _FORMATS),
+    changes={
+        **report_option.attributes(PLAN_REPORTERS, _FORMATS),
+        "preview": {
+            "help": "Show the changes without writing files, and exit 1 if a file would change."
+        },
+    },
 )
 def command(
     arguments: MigrateArguments, terminal: MigrateCommandLine, *, paths: tuple[str, ...]

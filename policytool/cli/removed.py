@@ -39,7 +39,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--include-exceptions": "use --include exceptions",
             "--outputs": "use --include outputs for --outputs follow",
         },
-        ("tune",): {"--dry-run": "use --preview"},
+        ("tune",): {
+            "--dry-run": "use --preview",
+            "--keep-rules": "use --set PATTERN=float32 for the layers to keep in float32",
+        },
         ("check",): {
             "--list-devices": "use --device list",
             "--policy": "use --to",
@@ -47,6 +50,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--target": "write the candidate with `policytool migrate`, and check both files",
             **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
         },
+        ("audit",): {"--overwrite": "remove or rename old backups, or use --no-backup"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

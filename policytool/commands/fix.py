@@ -50,8 +50,6 @@ class FixOptions:
     """False for ``--diff``."""
 
     backup: bool = True
-    overwrite: bool = False
-    """Whether a backup that exists is replaced."""
 
     targets: tuple[str, ...] = ()
     """The loaders that must not lose a model by a fix."""
@@ -150,7 +148,7 @@ def _fix(
     if not options.write:
         return done, planned
     try:
-        destination = Destination(in_place=True, backup=options.backup, overwrite=options.overwrite)
+        destination = Destination(in_place=True, backup=options.backup)
         done_by = apply_plan(Work(plan=planned.plan, source=source), destination)
     except ModelFileError as error:
         left = _all_unfixed(merged, error.message)

@@ -212,7 +212,7 @@ def _write(
 
 def _candidates(source: CheckSource, options: TuneOptions) -> Candidates:
     with steps.budget(source.input.display_path):
-        return candidates(_loaded(source), options.candidate, keep_rules=options.keep_rules)
+        return candidates(_loaded(source), options.candidate)
 
 
 def _loaded(source: CheckSource) -> LoadedModel:

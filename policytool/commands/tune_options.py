@@ -33,9 +33,6 @@ class TuneOptions:
     """The policy of the layers that are converted, and what the user decides about layers."""
 
     objective: Objective
-    keep_rules: bool = False
-    """Whether the layers that ``migrate`` keeps in float32 by default are no candidates."""
-
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
     """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
@@ -73,7 +70,6 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
             gradients=arguments.gradients,
             has_inputs=arguments.inputs is not None,
         ),
-        keep_rules=arguments.keep_rules,
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         batches=arguments.batches,

@@ -431,10 +431,7 @@ def _free_backup(place: OutputPlace, options: WriteOptions) -> Path:
     ):  # an interrupted run's is the original
         raise WriteError(
             "target-exists",
-            (
-                f"its backup {kept.name} already exists; remove it, or use --overwrite or "
-                "--no-backup"
-            ),
+            f"its backup {kept.name} already exists; remove it, or use --no-backup",
         )
     return kept
 

@@ -174,7 +174,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
     tools = TensorFlowTools(worker=Worker(Interpreter(python=python)))
     with tools.worker, tools.hand_over() as hand_over:
         source = readable_source(discovery.named_input(str(path)), wanted, hand_over)
-        found = candidates(source.loaded, wanted.candidate, keep_rules=False)  # type: ignore[arg-type]  # it has layers
+        found = candidates(source.loaded, wanted.candidate)  # type: ignore[arg-type]  # it has layers
         if policy == "mixed_bfloat16":
             with TrialRuns(source, found, wanted, tools, hand_over) as runs:
                 error = runs.run(frozenset()).error or 0.0

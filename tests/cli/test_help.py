@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Final
 
 import click
 import pytest
@@ -86,3 +87,24 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"error: {suggestion}")
     assert ended.err.count("\n") == 1
+
+
+OPTIONS: Final = {
+    "inspect": 20,
+    "audit": 31,
+    "migrate": 33,
+    "check": 35,
+    "tune": 38,
+    "diff": 12,
+    "explain": 6,
+    "merge": 5,
+    "completion": 0,
+}
+"""By command, how many options it has, without those for help."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_new_option_replaces_one(name: str) -> None:
+    """A command has no more options than before, so that its help stays readable."""
+    options = [option for option in command(name).params if isinstance(option, click.Option)]
+    assert len(options) <= OPTIONS[name]

@@ -158,7 +158,6 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         "time = 1",
         'tolerance = ["1"]',
         "agreement = 0.1",
-        "keep-rules = true",
         "gradients = true",
         'prefer = "speed"',
     ],

@@ -210,7 +210,7 @@ def test_check_fails_without_a_kept_layer(
     with tools.hand_over() as hand_over:
         source = tune_run.readable_source(discovery.named_input(str(model)), options, hand_over)
     assert source.loaded is not None
-    choices = candidates(source.loaded, wanted, keep_rules=False)
+    choices = candidates(source.loaded, wanted)
     assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).holds
     for path in sorted(found.kept)[:2]:
         removed = choices.keeping(found.kept - {path})
@@ -265,7 +265,7 @@ def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
     with tools.hand_over() as hand_over:
         source = tune_run.readable_source(model, wanted, hand_over)
         assert source.loaded is not None
-        found = candidates(source.loaded, wanted.candidate, keep_rules=False)
+        found = candidates(source.loaded, wanted.candidate)
         everything = frozenset(found.paths)
         with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
             nothing = runs.run(frozenset()).error

@@ -109,10 +109,6 @@ class TuneArguments(
             completion="policies",
         ),
     ] = None
-    keep_rules: Annotated[
-        bool,
-        Option("Do not convert any layer that migrate keeps in float32 by default.", Group.POLICY),
-    ] = False
     tolerance: Annotated[
         float | Mapping[str, float] | Iterable[str] | None,
         Option(

@@ -95,17 +95,16 @@ def tuned_policy(name: str | None) -> str:
     return policy_name
 
 
-def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
+def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     """
     Return the candidates of a model: the layers whose policy is in the file and that compute in 16
     bits if the options apply to all of them.
 
-    :param keep_rules: whether to exclude the layers that ``migrate`` keeps in float32 by default
     :raises UsageError: if the options contradict the model, or no layer would be converted.
     :raises ModelFileError: if the policies of the model cannot be changed in this way.
     """
     kept = {layer.path: layer.reason for layer in planning.draft(loaded, options).kept}
-    fixed = {path: reason for path, reason in kept.items() if keep_rules or reason in _OUTPUTS}
+    fixed = {path: reason for path, reason in kept.items() if reason in _OUTPUTS}
     assigned = decisions.matches(loaded, options.assignments)
     rules = {
         layer.path: kept[layer.path]

@@ -192,8 +192,7 @@ class Tuning:
 
     fixed: Mapping[str, str]
     """
-    Layers that compute in float32 and are no candidates, with the reason: outputs, and with
-    ``--keep-rules`` those that ``migrate`` keeps in float32 by default.
+    Layers that compute in float32 and are no candidates, with the reason: those of outputs.
     """
 
     trials: tuple[Trial, ...]
