@@ -483,8 +483,6 @@ def test_tensors_of_many_blocks_are_cast_whole(
         assert np.array_equal(file["model_weights/chunked"], values.astype("float64"))
 
 
-Spoiling = "Callable[[h5py.File], object]"
-
 DIFFERENCES: Final[dict[str, Any]] = {
     "value": lambda file: file["model_weights/dense_a/compressed"].write_direct(
         np.zeros((300, 50), "float32")
