@@ -173,7 +173,7 @@ def test_no_edit_changes_nothing(text: str) -> None:
 
 
 @THOROUGH
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(texts(), texts(), st.sampled_from(["", "'", '"']))
 def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
     left: str, right: str, quote: str
@@ -372,7 +372,7 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
 
 
 @THOROUGH
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(WORDS, SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=3),
     st.sampled_from([None, True, False]),
