@@ -103,9 +103,9 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/test_public_api.py tests/test_tutorials.py -p no:randomly
 	git diff --stat tests/golden docs/tutorials
 
-test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras, for a sample of the models of each commit
+test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras, for a sample of the modules and models of each commit
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m compat tests/compat
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
 
 test-compat-all: $(VENV)/.dev  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) -m tests.compat.environment $(COMPAT)

@@ -125,6 +125,19 @@ def bounded() -> Iterator[Bounded]:
         yield lambda name, value: stack.enter_context(limits.override({name: value}))
 
 
+@pytest.fixture
+def impatient_dask() -> Iterator[None]:
+    """
+    Let no client of Dask wait for a scheduler that is not there; a variable would only count where
+    Dask was not imported before.
+    """
+    import dask
+    import distributed  # noqa: F401  # has the defaults that are set again afterwards
+
+    with dask.config.set({"distributed.comm.timeouts.connect": "500ms"}):
+        yield
+
+
 DRAFT_KINDS: Final = ("unnamed", "named")
 
 

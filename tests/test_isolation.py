@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect as introspection
+import itertools
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ from policytool.support.errors import (
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, MIXED_KERAS, Ended, run
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -249,18 +251,22 @@ def has_failure(ended: Ended) -> bool:
 SOME: Final = (errors.LimitError, UsageError, MemoryError, KeyError)
 """Classes that cover each exit code, and the two ways to keep findings."""
 
+JOBS: Final = ("1", "2")
+
 
 @THOROUGH
-@pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "jobs"), sampled("runs with some errors", itertools.product(RUNS, JOBS), share=3)
+)
 def test_an_error_over_one_file_is_its_failure(name: str, jobs: str, place: Path) -> None:
     """Some classes of errors, at every step."""
     check(name, jobs, place, [error for error in RAISED if type(error) in SOME])
 
 
 @SLOW
-@pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "jobs"), sampled("runs with every error", itertools.product(RUNS, JOBS), share=3)
+)
 def test_every_error_over_one_file_is_its_failure(name: str, jobs: str, place: Path) -> None:
     """Every class of errors, at every step."""
     check(name, jobs, place, RAISED)

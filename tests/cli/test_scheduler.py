@@ -18,12 +18,7 @@ pytestmark = THOROUGH
 COMMANDS = ("inspect", "audit", "migrate")
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait for a scheduler that is not there."""
-    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "500ms")
-
-
+@pytest.mark.usefixtures("impatient_dask")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "address", ["tcp://127.0.0.1:9", "nonsense://x", "", "\x1b[31m", "a" * 9999]

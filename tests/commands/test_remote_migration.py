@@ -16,11 +16,12 @@ import policytool
 from policytool.commands import remote_migration
 from policytool.support.files import opening, remote_requests, transfers
 from policytool.support.files.remote_path import parse
-from tests.conftest import run
+from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import range_server
 from tests.helpers.s3_server import BUCKET, SECRET, contents, put, s3_bucket
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,32 +211,39 @@ def test_another_writer_wins(bucket: Any) -> None:
 def test_a_fault_at_any_write_leaves_nothing(
     bucket: Any, source: Path, error: type[BaseException]
 ) -> None:
-    """Neither an object nor a part of one, whichever request fails."""
+    """Neither an object nor a part of one, whichever request of a sample fails."""
     url = put(bucket, source, f"in/{source.name}")
     before = contents(bucket)
     ask = remote_requests.request
-    failed = 0
-    for healthy in range(100):
+    count = 0
+
+    def run_failing(at: int | None) -> Ended:
+        nonlocal count
         count = 0
 
         def fail(path: Any, act: Callable[[], Any], *, writes: bool) -> Any:
-            nonlocal count, failed
+            nonlocal count
             count += 1
-            if count == healthy + 1:  # noqa: B023  # called in this round
-                failed += 1
+            if count == at:
                 raise error
             return ask(path, act, writes=writes)
 
-        options = ("--to", "mixed_bfloat16", "-o", f"{HOME}/out/")
         with mock.patch(REQUEST, fail):
-            ended = run("migrate", url, *options)
-        if count <= healthy:
-            assert ended.code == 0
-            break
+            return run("migrate", url, "--to", "mixed_bfloat16", "-o", f"{HOME}/out/")
+
+    assert run_failing(None).code == 0
+    assert count >= len(files(source))
+    for key in contents(bucket).keys() - before.keys():
+        bucket.delete_object(Bucket=BUCKET, Key=key)
+    opening.forget()
+    requests = range(1, count + 1)
+    name = f"failing requests of {source.name} with {error.__name__}"
+    for number in sampled(name, requests, share=4):
+        ended = run_failing(number)
         assert ended.code == (130 if error is KeyboardInterrupt else 3)
+        assert count >= number
         assert contents(bucket) == before
         assert not bucket.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
-    assert failed >= len(files(source))
 
 
 def test_what_cannot_be_removed_is_named(bucket: Any) -> None:

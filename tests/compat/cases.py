@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.model import Layer, Source, Verdict
 from tests.compat.asking import Job
-from tests.helpers.sampling import sampled
+from tests.helpers.sampling import LIBRARY_SHARE, sampled
 from tests.model.test_truth import CASES as WRITTEN
 from tests.model.test_truth import Case, report
 
@@ -22,7 +22,7 @@ What a library's own loaders are given; TensorFlow.js models need a converter, a
 TF 1 ``load_model`` makes no Keras model.
 """
 
-SAMPLE: Final = sampled("files for the newest libraries", CASES, share=3)
+SAMPLE: Final = sampled("files for the newest libraries", CASES, share=LIBRARY_SHARE)
 """What they are given in this run."""
 
 RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))

@@ -21,7 +21,7 @@ from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ask, run_module
 from tests.compat.cases import OTHER, SAMPLE, job, under_another_policy
-from tests.helpers.sampling import EVERY_CASE
+from tests.helpers.sampling import EVERY_CASE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
+
+MODULES: Final = frozenset(
+    sampled(
+        "modules for the newest libraries", sorted(Path(__file__).parent.glob("test_*.py")), share=2
+    )
+)
+"""
+What `make test-compat` runs at this commit: most modules start TensorFlow, which takes as long as
+many of their cases.
+"""
 
 Tally = dict[tuple[str, str], Counter[str]]
 """By library and format, how many of each column."""
@@ -59,8 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[CONVERTED] = ()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what asks real releases where there are none."""
+    """Mark the modules of this run, and deselect what asks real releases where there are none."""
+    for item in items:
+        if item.path in MODULES:
+            item.add_marker("sampled")
     unwanted = [] if COMPAT else [item for item in items if item.get_closest_marker("compat")]
     if unwanted:
         config.hook.pytest_deselected(items=unwanted)

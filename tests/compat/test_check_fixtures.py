@@ -24,7 +24,7 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.support.errors import PolicytoolError
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
 from tests.helpers.paths import FIXTURES
-from tests.helpers.sampling import EVERY_CASE, sampled
+from tests.helpers.sampling import EVERY_CASE, LIBRARY_SHARE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +136,7 @@ def _spread() -> Iterator[tuple[Case, str]]:
             yield from ((case, to) for to in (POLICIES if EVERY_CASE else (turn,)))
 
 
-CHOSEN: Final = sampled("checked fixtures", _spread(), share=3)
+CHOSEN: Final = sampled("checked fixtures", _spread(), share=LIBRARY_SHARE)
 """What is checked in this run, each with its policy."""
 
 
@@ -263,7 +263,7 @@ def test_most_are_checked(fixtures: CheckedFixtures) -> None:
     """The tests above are about something, in both libraries and every format."""
     checked = fixtures.every()
     # Of the few of a sample, more can be among those that are refused.
-    least = 0.85 if EVERY_CASE else 0.75
+    least = 0.85 if EVERY_CASE else 0.65
     assert sum(one.check is not None for one in checked) > least * len(checked)
     formats = {(library(one.case), one.case.format) for one in checked}
     assert not EVERY_CASE or {

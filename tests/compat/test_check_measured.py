@@ -26,7 +26,7 @@ from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured
 from tests.conftest import run_process
-from tests.helpers.sampling import sampled
+from tests.helpers.sampling import LIBRARY_SHARE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +76,9 @@ in float32 whatever the policy.
 """
 
 SAMPLE: Final = sampled(
-    "measured layers", ((library, case) for library in LIBRARIES for case in CASES), share=3
+    "measured layers",
+    ((library, case) for library in LIBRARIES for case in CASES),
+    share=LIBRARY_SHARE,
 )
 """What most tests of this run check."""
 

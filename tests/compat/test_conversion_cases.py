@@ -23,7 +23,7 @@ from tests.compat import mask_models
 from tests.compat.asking import ENVIRONMENT
 from tests.compat.conversion_models import CASES, FORMATS
 from tests.compat.dialogue import dialogue
-from tests.helpers.sampling import sampled
+from tests.helpers.sampling import LIBRARY_SHARE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ IN_ARCHIVES: Final = frozenset(
 WARNED: Final = {"unsorted_dict": "layer-order", "normalized_in_half": "weights-rounded"}
 """Cases of tf_keras that predict something else, by the code of the warning."""
 
-SAMPLE: Final = sampled("small models", sorted(CASES.keys() - WARNED.keys()), share=3)
+SAMPLE: Final = sampled("small models", sorted(CASES.keys() - WARNED.keys()), share=LIBRARY_SHARE)
 SWAPPED: Final = ("subclassed_of_two", "subclassed_of_two_swapped")
 
 

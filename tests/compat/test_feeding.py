@@ -18,7 +18,7 @@ import pytest
 
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import CASES
-from tests.helpers.sampling import EVERY_CASE, sampled
+from tests.helpers.sampling import EVERY_CASE, LIBRARY_SHARE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 CHILD: Final = Path(__file__).with_name("feeding.py")
-SHARE: Final = 3
 FAMILIES: Final = ("keras2", "keras3")
 FILES: Final = sampled(
     "fed files",
     (case.path for case in CASES if case.format in {"h5", "keras", "savedmodel"}),
-    share=SHARE,
+    share=LIBRARY_SHARE,
 )
 MODELS: Final = (
     "nested",
@@ -217,7 +216,7 @@ def test_every_fixture_that_loads_is_fed_and_called(
     )
     assert not wrong
     # Of the few of a sample, fewer can be among those that load.
-    least = LEAST[family] if EVERY_CASE else LEAST[family] // (2 * SHARE)
+    least = LEAST[family] if EVERY_CASE else LEAST[family] // (2 * LIBRARY_SHARE)
     assert len(loaded) >= least
 
 

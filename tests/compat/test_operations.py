@@ -21,10 +21,12 @@ from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.conftest import COMPAT
+from tests.helpers.sampling import EVERY_CASE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SHARE: Final = 3
 PROGRAM: Final = Path(__file__).with_name("op_models.py")
 TARGETS: Final = {"keras2": "keras3.15", "keras3": "tf_keras2.21"}
 
@@ -97,13 +99,13 @@ def _converted(path: Path) -> str | None:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | None]:
     """
-    Return what each case's other library said: nothing where it computes the same, None where the
-    case was refused.
+    Return what the other library said of each case of a sample: nothing where it computes the
+    same, None where the case was refused.
     """
     folder = tmp_path_factory.mktemp("ops")
     _run("write", folder)
     found: dict[str, str | None] = {}
-    for path in sorted(folder.glob("keras*.json")):
+    for path in sampled("converted ops", sorted(folder.glob("keras*.json")), share=SHARE):
         text = _converted(path)
         found[path.stem] = None
         if text is not None:
@@ -119,9 +121,11 @@ def test_converted_ops_compute_the_same(answers: Mapping[str, str | None]) -> No
     """Dtypes, shapes and values are equal, both ways."""
     assert {name: text for name, text in answers.items() if text} == {}
     counted = Counter(name.partition("-")[0] for name, text in answers.items() if text == "")
-    assert min(counted["keras2"], counted["keras3"]) > 150  # most of what is written
+    least = 150 if EVERY_CASE else 150 // (2 * SHARE)  # most of what is written
+    assert min(counted["keras2"], counted["keras3"]) > least
 
 
 def test_what_is_refused_is_known(answers: Mapping[str, str | None]) -> None:
     """Nothing is refused but what the libraries compute otherwise."""
-    assert {name for name, text in answers.items() if text is None} == REFUSED
+    known = REFUSED if EVERY_CASE else REFUSED & answers.keys()
+    assert {name for name, text in answers.items() if text is None} == known

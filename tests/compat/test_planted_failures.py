@@ -31,7 +31,7 @@ from policytool.reports.reporter import json_reporter
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
-from tests.helpers.sampling import sampled
+from tests.helpers.sampling import LIBRARY_SHARE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ PASSED, FAILED, UNDECIDED = 0, 1, 5
 SAMPLE: Final = sampled(
     "planted failures",
     ((library, name) for library in LIBRARIES for name in (*WEAK, *HARMLESS)),
-    share=3,
+    share=LIBRARY_SHARE,
 )
 """What tests of many models check in this run."""
 

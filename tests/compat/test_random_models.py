@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-SEEDS: Final = sampled("random models", range(30), share=3)
+SEEDS: Final = sampled("random models", range(30), share=5)
 
 Outcomes = dict[int, "Outcome"]
 

@@ -27,6 +27,7 @@ from policytool.reports.reporter import json_reporter
 from tests.compat.asking import run_module
 from tests.compat.residual_models import OVERFLOWING, SUFFIXES
 from tests.conftest import run
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.compat, pytest.mark.slow]
 
-LIBRARIES: Final = pytest.mark.parametrize("library", SUFFIXES)
+LIBRARIES: Final = pytest.mark.parametrize(
+    "library", sampled("libraries of residual streams", SUFFIXES, share=2)
+)
 TRIALS: Final = 4
 """A diagnosis, two sets that it charges, and the other policy."""
 

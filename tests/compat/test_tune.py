@@ -147,7 +147,7 @@ def tuned(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Tune
 
 each_placement = pytest.mark.parametrize(
     ("library", "seed"),
-    sampled("placements", itertools.product(LIBRARIES, PLACEMENTS), share=1 if _SEEDS else 3),
+    sampled("placements", itertools.product(LIBRARIES, PLACEMENTS), share=1 if _SEEDS else 6),
 )
 
 
@@ -304,7 +304,7 @@ def subsets(
     models = itertools.product(LIBRARIES, RANDOM_MODELS)
     return tuple(
         all_subsets(tools, directory, f"random-{library}-{seed}")
-        for library, seed in sampled("random subsets", models, share=1 if _SEEDS else 2)
+        for library, seed in sampled("random subsets", models, share=1 if _SEEDS else 4)
     )
 
 

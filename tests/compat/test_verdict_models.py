@@ -13,6 +13,7 @@ import pytest
 import policytool
 from policytool.model.model import Outcome
 from tests.compat.asking import run_module
+from tests.helpers.sampling import EVERY_CASE, sampled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 LIBRARIES: Final = {"keras": "keras3.15", "tf_keras": "tf_keras2.21"}
-OPEN: Final = 0.1
-"""The largest share of files that the report leaves open."""
+SHARE: Final = 3
+OPEN: Final = 0.1 if EVERY_CASE else 0.2
+"""
+The largest share of files that the report leaves open; of the few of a sample, more can be among
+them.
+"""
+
+JUDGED: Final = 200
+"""Verdicts on the files of a library, at least: fewer, and the test is about nothing."""
 
 
 def _asked(python: Path, *arguments: str) -> str:
@@ -41,8 +49,11 @@ def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_verdicts_are_what_the_library_said(
     compat_python: Path, folder: Path, library: str
 ) -> None:
-    """Nothing that is judged is otherwise, and little is left open."""
-    printed = _asked(compat_python, "load", library, str(folder))
+    """Nothing that is judged of a sample of the files is otherwise, and little is left open."""
+    names = sampled(
+        f"verdicts of {library}", sorted(path.name for path in folder.iterdir()), share=SHARE
+    )
+    printed = _asked(compat_python, "load", library, str(folder), *names)
     line = next(line for line in printed.splitlines() if line.startswith("FOUND "))
     outcomes: dict[str, list[Any]] = json.loads(line.removeprefix("FOUND "))
     wrong, judged, left = [], 0, 0
@@ -61,5 +72,5 @@ def test_verdicts_are_what_the_library_said(
                 said = training.reason or "loads"
                 wrong.append(f"{name}, compiled: {said}, the library {whole or 'loads it'}")
     assert not wrong, "\n".join(wrong)
-    assert judged > 200
+    assert judged > (JUDGED if EVERY_CASE else JUDGED // (2 * SHARE))
     assert left <= OPEN * judged

@@ -3,8 +3,8 @@ Models whose verdicts no fixture shows: nested in each other, and compiled with 
 metric and optimizer.
 
 Run as ``python -m tests.compat.verdict_models save LIBRARY FOLDER``, which saves all as HDF5 and as
-archives, and ``... load LIBRARY FOLDER``, which prints what the library makes of each file, without
-and with its training configuration.
+archives, and ``... load LIBRARY FOLDER FILE...``, which prints what the library makes of each of
+these files, without and with its training configuration.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def main() -> None:
         return
     found = {
         path.name: [outcome(library, path, whole=whole) for whole in (False, True)]
-        for path in sorted(folder.iterdir())
+        for path in (folder / name for name in sys.argv[4:])
     }
     sys.stdout.write(f"FOUND {json.dumps(found)}\n")
 

@@ -67,8 +67,6 @@ class Command:
     """Whether a signal ends only a search, whose result is then written."""
 
 
-_ALL: Final = tuple(f"{name}*" for name in _NAMES)
-
 COMMANDS: Final = (
     Command(name="inspect", words=("inspect", "m0.h5", "--format", "json")),
     Command(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLOAT, INT, STRING, BOOL, LONG = 1, 3, 7, 10, 9
-RESOURCE: Final = 20
 _DELIMITED: Final = 2
 
 Value = int | bytes | str

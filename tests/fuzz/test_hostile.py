@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -25,24 +25,26 @@ from tests.fuzz import (
 )
 from tests.fuzz.hostile_names import Paths
 from tests.helpers.marks import THOROUGH
+from tests.helpers.sampling import EVERY_CASE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MODELS = 120
+SEEDS: Final = sampled("drawn hostile models", range(120), share=4)
 
 
 @THOROUGH
 @pytest.mark.parametrize("kind", hostile.DRAWN)
 def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: Path) -> None:
-    """The same models each time; ``make fuzz`` draws others."""
+    """A sample of the same models each time; ``make fuzz`` draws others."""
     ended = []
-    for seed in range(_MODELS):
+    for seed in SEEDS:
         directory = tmp_path / str(seed)
         directory.mkdir()
         ended.append(hostile.DRAWN[kind](Random(seed), directory))
-    assert ended.count("runs-code") + ended.count("ambiguous-format") > _MODELS // 2
-    assert ended.count("allowed") > _MODELS // 10
+    assert ended.count("runs-code") + ended.count("ambiguous-format") > len(ended) // 2
+    # Of the few of a sample, fewer can be sound.
+    assert ended.count("allowed") > (len(ended) // 10 if EVERY_CASE else 0)
 
 
 @THOROUGH

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.fuzz import drawn, oracle, strategies
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.volume import Tally, one
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import THOROUGH, examples
 
 _QUICK: Final = settings(
-    max_examples=20,
+    max_examples=examples(20),
     deadline=None,
     derandomize=True,
     database=None,

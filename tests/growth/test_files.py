@@ -40,7 +40,7 @@ def assert_grows_linearly(shape: FileShape, command: str, directory: Path) -> No
 
 
 @THOROUGH
-@pytest.mark.parametrize("shape", sampled("growth of files", SHAPES, share=3))
+@pytest.mark.parametrize("shape", sampled("growth of files", SHAPES, share=10))
 def test_audit_grows_with_the_file(shape: str, tmp_path: Path) -> None:
     """No walk visits a part of the file again for each other part; a sample of the shapes."""
     assert_grows_linearly(SHAPES[shape], "audit", tmp_path)

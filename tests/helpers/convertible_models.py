@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.convert.architecture import Unit
+    from policytool.model.loaded_model import LoadedModel
 
 Config = dict[str, Any]
 
@@ -133,6 +134,17 @@ def keras3(*layers: Config) -> Config:
         "registered_name": "Functional",
         "build_config": {},
     }
+
+
+def load(path: Path) -> LoadedModel:
+    """Return the model of a file."""
+    return reading.load_model(format_detection.document(path, path.name))
+
+
+def written(path: Path, model: Config) -> LoadedModel:
+    """Return a model once its config is written as JSON."""
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return load(path)
 
 
 def converted(

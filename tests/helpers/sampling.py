@@ -42,6 +42,9 @@ SEED: Final = os.environ.get(_VARIABLE) or _commit()
 EVERY_CASE: Final = SEED == "all"
 """Whether all cases are tried."""
 
+LIBRARY_SHARE: Final = 5
+"""Of so many files that `make test-compat` could give to the newest libraries, it gives one."""
+
 
 def sampled(name: str, cases: Iterable[Case], *, share: int, seed: str = SEED) -> tuple[Case, ...]:
     """

@@ -55,7 +55,6 @@ def rule(
 REAL: Final = BY_ID["PT101"]
 NOTE: Final = rule("PT301", "mixed-at-all", severity=Severity.NOTE)
 WIDENED: Final = rule("PT302", "widened", remedy=Remedy(fix=Fix.UNSAFE, to="float32"))
-NARROWED: Final = rule("PT303", "narrowed", remedy=Remedy(fix=Fix.UNSAFE, to="bfloat16"))
 SCALED: Final = rule("PT201", "scale-kept", remedy=Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
 TRACED: Final = rule("PT401", "traced", remedy=Remedy(fix=Fix.UNSAFE, retrace=True))
 TARGETED: Final = rule("PT501", "refused-somewhere", needs=Needs.TARGET, severity=Severity.ERROR)

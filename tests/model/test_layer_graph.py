@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.formats import format_detection
-from policytool.model import reading
 from policytool.model.calls import layer_name
 from policytool.support.text.jsontext import place
-from tests.helpers.convertible_models import input2, input3, keras2, keras3, layer2, layer3, tensor
+from tests.helpers.convertible_models import (
+    input2,
+    input3,
+    keras2,
+    keras3,
+    layer2,
+    layer3,
+    load,
+    tensor,
+    written,
+)
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from policytool.model.loaded_model import LoadedModel
-
-
-def load(path: Path) -> LoadedModel:
-    """Return the model of a file."""
-    return reading.load_model(format_detection.document(path, path.name))
-
-
-def written(path: Path, model: dict[str, object]) -> LoadedModel:
-    """Return a model once its config is written as JSON."""
-    path.write_text(json.dumps(model), encoding="utf-8")
-    return load(path)
 
 
 @pytest.mark.parametrize(

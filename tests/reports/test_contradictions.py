@@ -32,6 +32,7 @@ from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
 
 TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4")
-SAMPLE: Final = 12
-"""Of so many fixtures, each commit renders one; ``make test-thorough`` renders all."""
+PARTS: Final = 12
+"""Tests that share the fixtures, so that a failure of one leaves the others."""
 
 WORDS: Final = {"loads in": "loads", "same in": "loads", "unknown in": "unknown"} | dict.fromkeys(
     ("fails in", "now fails in", "fails to load in"), "incompatible"
@@ -169,15 +170,12 @@ def check_file(found: Input) -> None:
             check_migration(migration)
 
 
-def fixtures() -> list[Input]:
-    """Return every fixture."""
-    return list(discovery.inputs([str(FIXTURES)]))
-
-
-@pytest.mark.parametrize("start", range(3))
-def test_reports_of_some_fixtures_agree(start: int) -> None:
-    """Text, Markdown and JSON of inspect, audit and migrate."""
-    for found in fixtures()[start * 4 :: SAMPLE * 8]:
+@THOROUGH
+@pytest.mark.parametrize("part", range(PARTS))
+def test_reports_of_fixtures_agree(part: int) -> None:
+    """Text, Markdown and JSON of inspect, audit and migrate, for a sample of the fixtures."""
+    every = discovery.inputs([str(FIXTURES)])
+    for found in sampled("contradictions of reports", every, share=12)[part::PARTS]:
         check_file(found)
 
 
@@ -197,14 +195,6 @@ def test_a_release_that_predicted_with_a_result_loads_it() -> None:
     versions = {"library": "keras", "keras": "3.15.1", "tensorflow": "2.21.0"}
     after = [migrate._with_observation(one, versions) for one in judged]  # noqa: SLF001  # no process
     assert [one.outcome for one in after] == ["unknown", "loads"]
-
-
-@THOROUGH
-@pytest.mark.parametrize("start", range(SAMPLE))
-def test_reports_of_all_fixtures_agree(start: int) -> None:
-    """As above, for every fixture."""
-    for found in fixtures()[start::SAMPLE]:
-        check_file(found)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from typing import TYPE_CHECKING, ClassVar
 
 import h5py
@@ -19,10 +20,19 @@ from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import keras_zip, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def _names_bfloat16(path: Path) -> bool:
+    """Return whether the config in an archive or an HDF5 file has the word."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return b"bfloat16" in archive.read("config.json")
+    return b"bfloat16" in path.read_bytes()  # attributes are not compressed
 
 
 def _stored_as(folder: Path, name: str, dtype: str) -> Path:
@@ -139,12 +149,14 @@ class TestUnreadableBfloat16(RuleContract):
             json.loads((FIXTURES / name).read_text(encoding="utf-8"))["loads"]
             for name in ("loads.json", "loads_migrated.json")
         )
-        files = [
-            name
-            for name in loads
-            if name.endswith((".h5", ".keras")) and found(self.id, FIXTURES / name)
-        ]
+        named: dict[bool, list[str]] = {True: [], False: []}
+        for name in loads:
+            if name.endswith((".h5", ".keras")):
+                named[_names_bfloat16(FIXTURES / name)].append(name)
+        files = [name for name in named[True] if found(self.id, FIXTURES / name)]
         assert len(files) == 15
+        for name in sampled("files without bfloat16", named[False], share=20):
+            assert not found(self.id, FIXTURES / name), name
         assert [name for name in files if loads[name].get("ok")] == []
         assert [name for name in files if not migrated[name].get("ok")] == []
 

@@ -1,6 +1,6 @@
 """
-Plans for every fixture: what they leave, that they are made once, and that they are what the report
-says.
+Plans for a sample of each release's fixtures: what they leave, that they are made once, and that
+they are what the report says.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from policytool.releases.generations import SubPolicy
 from policytool.support.errors import ModelFileError
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from policytool.formats.document import Document
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
 pytestmark = THOROUGH
 
 
+SHARE: Final = 5
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
 @cache
 def documents(release: str) -> tuple[Document, ...]:
-    """Return what migrate rewrites of a release's fixtures."""
+    """Return what migrate rewrites of a sample of a release's fixtures."""
     found = []
     truth = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))
     for case in truth["cases"].values():
@@ -56,7 +58,7 @@ def documents(release: str) -> tuple[Document, ...]:
             if document.config_part is not None and document.format in REWRITTEN:
                 found.append(document)
     assert found
-    return tuple(found)
+    return sampled(f"planned fixtures of {release}", found, share=SHARE)
 
 
 @cache

@@ -23,6 +23,7 @@ from policytool.support.text.jsontext import pointer
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import Object, keras_object, saved_model
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _class_at(metadata: object, place: str) -> object:
 
 @THOROUGH
 @for_each("to", ["mixed_float16", "mixed_bfloat16", "float32"])
-@for_each("path", SAMPLES)
+@for_each("path", sampled("planned saved models", SAMPLES, share=4))
 def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
     """
     After the edits no place contradicts another, no variable has another dtype, and a second plan

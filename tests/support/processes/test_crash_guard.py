@@ -5,6 +5,7 @@ report, in every command, and with one file too.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from policytool.support.processes import crash_guard
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, run_process
 from tests.helpers.endless import endless_collection, endless_list
 from tests.helpers.marks import ALONE, THOROUGH
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import keras_members, keras_zip
 from tests.numerics.test_workers import is_gone
 from tests.support.processes.test_pool import children
@@ -98,7 +100,7 @@ def meddling(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return meddle
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", sampled("calls that never return", CALLS, share=3))
 def test_a_library_that_never_returns_ends_with_a_sentence(
     call: str, meddling: Any, tmp_path: Path
 ) -> None:
@@ -168,8 +170,13 @@ def test_a_file_within_the_bound_is_read(tmp_path: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-@pytest.mark.parametrize("jobs", ["1", "2"])
+CRASHES: Final = tuple(
+    itertools.product((signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL), ("1", "2"))
+)
+"""The signal that ends the process that reads, and the number of such processes."""
+
+
+@pytest.mark.parametrize(("number", "jobs"), sampled("crashes", CRASHES, share=3))
 def test_a_crash_ends_with_a_sentence(
     number: signal.Signals, jobs: str, meddling: Any, tmp_path: Path
 ) -> None:
@@ -215,8 +222,13 @@ def reading(meddling: Any, tmp_path: Path) -> Any:
     process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("to", ["one", "both"])
+REQUESTS: Final = tuple(
+    itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ("one", "both"))
+)
+"""The signal that asks to end, and how many of the two processes get it."""
+
+
+@pytest.mark.parametrize(("number", "to"), sampled("requests to end", REQUESTS, share=3))
 def test_what_asks_to_end_is_passed_on_once(number: signal.Signals, to: str, reading: Any) -> None:
     """A terminal asks both processes, a script the one that it started."""
     process, copy, tidied = reading

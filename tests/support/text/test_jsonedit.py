@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
@@ -202,32 +202,32 @@ def test_several_edits_of_one_object() -> None:
     )
 
 
-@for_each(
-    "edits",
-    [
-        [("/x", 1, 2)],
-        [("/x/y", ABSENT, 2)],
-        [("/list/3", 1, 2)],
-        [("/list/-", 1, 2)],
-        [("/list/01", 2, 3)],
-        [("/list/2", ABSENT, 3)],
-        [("/list/0", 1, ABSENT)],
-        [("/a", 2, 3)],
-        [("/a", True, 3)],
-        [("/a", 1.0, 3)],
-        [("/a", ABSENT, 3)],
-        [("/x", ABSENT, ABSENT)],
-        [("/a/b", 1, 2)],
-        [("a", 1, 2)],
-        [("/~2", 1, 2)],
-        [("/a", 1, 2), ("/a", 1, 3)],
-        [("/list", [1, 2], 2), ("/list/0", 1, 3)],
-        [("/list/0", 1, 3), ("/list", [1, 2], 2)],
-        [("", {"a": 1, "list": [1, 2]}, ABSENT)],
-        [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
-    ],
-    ids=str,
+MISFITS: Final[tuple[list[jsonedit.Change], ...]] = (
+    [("/x", 1, 2)],
+    [("/x/y", ABSENT, 2)],
+    [("/list/3", 1, 2)],
+    [("/list/-", 1, 2)],
+    [("/list/01", 2, 3)],
+    [("/list/2", ABSENT, 3)],
+    [("/list/0", 1, ABSENT)],
+    [("/a", 2, 3)],
+    [("/a", True, 3)],
+    [("/a", 1.0, 3)],
+    [("/a", ABSENT, 3)],
+    [("/x", ABSENT, ABSENT)],
+    [("/a/b", 1, 2)],
+    [("a", 1, 2)],
+    [("/~2", 1, 2)],
+    [("/a", 1, 2), ("/a", 1, 3)],
+    [("/list", [1, 2], 2), ("/list/0", 1, 3)],
+    [("/list/0", 1, 3), ("/list", [1, 2], 2)],
+    [("", {"a": 1, "list": [1, 2]}, ABSENT)],
+    [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
 )
+"""Edits that do not fit ``{"a": 1, "list": [1, 2]}``."""
+
+
+@for_each("edits", MISFITS, ids=str)
 def test_edits_that_do_not_fit_are_refused(edits: list[jsonedit.Change]) -> None:
     """A pointer that leads nowhere, another value than expected, edits inside each other."""
     with pytest.raises(jsonedit.EditError):

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from policytool.formats.rewriting import WriteError
 from policytool.formats.yaml_architecture import apply
-from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
 from policytool.support.text.jsonedit import EditError
 from policytool.support.text.jsontext import ABSENT
 from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, THOROUGH, examples
 from tests.helpers.paths import FIXTURES
-from tests.support.text.test_jsonedit import edits
+from tests.support.text.test_jsonedit import MISFITS, edits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,7 +172,7 @@ def test_no_edit_changes_nothing(text: str) -> None:
 
 
 @THOROUGH
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(texts(), texts(), st.sampled_from(["", "'", '"']))
 def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
     left: str, right: str, quote: str
@@ -372,7 +371,7 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
 
 
 @THOROUGH
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(WORDS, SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=3),
     st.sampled_from([None, True, False]),
@@ -465,32 +464,7 @@ def test_what_cannot_be_read_back_is_refused(after: Json, says: str, bounded: Bo
     assert caught.value.code == "not-rewritable"
 
 
-@for_each(
-    "wrong",
-    [
-        [("/x", 1, 2)],
-        [("/x/y", ABSENT, 2)],
-        [("/list/3", 1, 2)],
-        [("/list/-", 1, 2)],
-        [("/list/01", 2, 3)],
-        [("/list/2", ABSENT, 3)],
-        [("/list/0", 1, ABSENT)],
-        [("/a", 2, 3)],
-        [("/a", True, 3)],
-        [("/a", 1.0, 3)],
-        [("/a", ABSENT, 3)],
-        [("/x", ABSENT, ABSENT)],
-        [("/a/b", 1, 2)],
-        [("a", 1, 2)],
-        [("/~2", 1, 2)],
-        [("/a", 1, 2), ("/a", 1, 3)],
-        [("/list", [1, 2], 2), ("/list/0", 1, 3)],
-        [("/list/0", 1, 3), ("/list", [1, 2], 2)],
-        [("", {"a": 1, "list": [1, 2]}, ABSENT)],
-        [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
-    ],
-    ids=str,
-)
+@for_each("wrong", MISFITS, ids=str)
 def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None:
     """A pointer that leads nowhere, another value than expected, edits inside each other."""
     with pytest.raises(EditError):
