@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
-from policytool.releases.generations import _sublayers, keras1
+from policytool.releases.generations import _base, keras1
 from policytool.releases.generations._base import Generation, Unsaid
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ GENERATION: Final = Generation(
     parse=policy_formats.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,
-    composites=_sublayers.CELLS_TO_TF25,
+    composites=_base.CELLS_TO_TF25,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 from policytool.releases.policy import PolicyMap
 from policytool.support.errors import SpellingError
@@ -38,5 +38,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=policy_formats.parse_name,
     render=render,
-    composites={**_sublayers.CELLS, **_sublayers.KERAS3_ATTENTION},
+    composites={**_base.CELLS, **_base.KERAS3_ATTENTION},
 )

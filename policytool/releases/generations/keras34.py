@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import keras_objects, policy_formats
 from policytool.releases import policy as policies
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
@@ -121,5 +121,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=parse,
     render=render,
-    composites={**_sublayers.CELLS, **_sublayers.KERAS3_ATTENTION},
+    composites={**_base.CELLS, **_base.KERAS3_ATTENTION},
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
-from policytool.releases.generations import _sublayers, keras1
+from policytool.releases.generations import _base, keras1
 from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=policy_formats.parse_name,
     render=render,
-    composites=_sublayers.CELLS_TO_TF25,
+    composites=_base.CELLS_TO_TF25,
 )

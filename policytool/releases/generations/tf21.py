@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import keras_objects, policy_formats
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Auto
 
@@ -44,5 +44,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=parse,
     render=render,
-    composites=_sublayers.CELLS_TO_TF25,
+    composites=_base.CELLS_TO_TF25,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import keras_objects, policy_formats
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     return keras_objects.full("keras.mixed_precision", "Policy", {"name": known.name})
 
 
-ATTENTION_OF_TF213: Final = _sublayers.WITH_GLOBAL_POLICY
+ATTENTION_OF_TF213: Final = _base.WITH_GLOBAL_POLICY
 """What TF 2.13 has in place of this generation's own."""
 
 GENERATION: Final = Generation(
@@ -42,5 +42,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=parse,
     render=render,
-    composites={**_sublayers.CELLS, **_sublayers.WITH_OWN_POLICY},
+    composites={**_base.CELLS, **_base.WITH_OWN_POLICY},
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import keras_objects, policy_formats
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     return keras_objects.short("Policy", {"name": known.name})
 
 
-CELLS_TO_TF25: Final = _sublayers.CELLS_TO_TF25
+CELLS_TO_TF25: Final = _base.CELLS_TO_TF25
 """What TF 2.4 and 2.5 have in place of this generation's own."""
 
 GENERATION: Final = Generation(
@@ -48,5 +48,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=parse,
     render=render,
-    composites={**_sublayers.CELLS, **_sublayers.WITH_GLOBAL_POLICY},
+    composites={**_base.CELLS, **_base.WITH_GLOBAL_POLICY},
 )

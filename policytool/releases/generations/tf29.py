@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import keras_objects, policy_formats
-from policytool.releases.generations import _sublayers
+from policytool.releases.generations import _base
 from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
@@ -36,5 +36,5 @@ GENERATION: Final = Generation(
     title=TITLE,
     parse=parse,
     render=render,
-    composites={**_sublayers.CELLS, **_sublayers.WITH_GLOBAL_POLICY},
+    composites={**_base.CELLS, **_base.WITH_GLOBAL_POLICY},
 )
