@@ -9,7 +9,7 @@ from policytool.migration.planning import keep
 from policytool.migration.planning.decisions import base_policy
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
-from policytool.releases import dtype_support, kernels
+from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import family_of
@@ -756,7 +756,7 @@ def _ops_without_kernel(
         (
             ops
             for library in releases
-            if (ops := kernels.missing(library, site.class_name, name, policy, device.value))
+            if (ops := dtype_support.missing(library, site.class_name, name, policy, device.value))
         ),
         (),
     )
@@ -791,7 +791,7 @@ def _graph_kernel_findings(
                 if (
                     dtype in _KERNEL_DTYPES
                     and op.op not in needed
-                    and kernels.lacks(op.op, dtype, device.value)
+                    and dtype_support.lacks(op.op, dtype, device.value)
                 ):
                     seen[op.op, dtype] += count
         counts |= seen
@@ -811,7 +811,8 @@ def _graph_kernel_findings(
 def _kernel_severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severity:
     return (
         Severity.ERROR
-        if device is Device.CPU or any(kernels.lacks(op, dtype, Device.CPU.value) for op in ops)
+        if device is Device.CPU
+        or any(dtype_support.lacks(op, dtype, Device.CPU.value) for op in ops)
         else Severity.WARNING
     )
 

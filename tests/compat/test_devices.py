@@ -16,7 +16,7 @@ import pytest
 
 import policytool
 from policytool.numerics.check_results import checks
-from policytool.releases.kernels import missing
+from policytool.releases.dtype_support import missing
 from policytool.support.errors import PolicytoolError
 from policytool.support.text import codec
 from tests.compat.asking import ENVIRONMENT

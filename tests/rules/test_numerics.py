@@ -17,7 +17,7 @@ from policytool.formats import casting, format_detection
 from policytool.formats.discovery import Input
 from policytool.formats.document import GraphOp, Trace
 from policytool.model import optimizer_config, reading
-from policytool.releases import dtype_support, kernels
+from policytool.releases import dtype_support
 from policytool.releases.layer_classes import known_classes, layer_facts
 from policytool.rules import BY_ID, AuditOptions, Device, RuleInput
 from policytool.rules.base import Fix, Remedy, Severity
@@ -644,10 +644,10 @@ class TestNoKernel(MadeContract):
 
     def test_ops_by_themselves(self) -> None:
         """A graph's ops are judged by name."""
-        assert kernels.lacks("MaxPool3DGradGrad", "float16", "cpu")
-        assert not kernels.lacks("MatMul", "float16", "cpu")
-        assert not kernels.lacks("MatMul", "bfloat16", "gpu")
-        assert kernels.lacks("LRN", "float16", "gpu")
+        assert dtype_support.lacks("MaxPool3DGradGrad", "float16", "cpu")
+        assert not dtype_support.lacks("MatMul", "float16", "cpu")
+        assert not dtype_support.lacks("MatMul", "bfloat16", "gpu")
+        assert dtype_support.lacks("LRN", "float16", "gpu")
 
 
 class TestHalfOnCpu(RuleContract):
