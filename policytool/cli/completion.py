@@ -100,7 +100,7 @@ def metrics(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the metrics of Keras, and the one that it chooses by the shapes."""
-    from policytool.releases.training_names import METRICS, plain_names
+    from policytool.releases.known_arguments import METRICS, plain_names
 
     return _matching(
         ((name, None) for name in sorted({"accuracy", *plain_names(METRICS)})), incomplete

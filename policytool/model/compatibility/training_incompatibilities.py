@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
 from policytool.model.trainable_weights import UnmappedError, trainable_tensors
-from policytool.releases import keras_objects, training_names
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -160,7 +160,7 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     serialized = keras_objects.read(loss)
     return (
         serialized is not None
-        and training_names.is_class(training_names.LOSSES, serialized.class_name)
+        and known_arguments.is_class(known_arguments.LOSSES, serialized.class_name)
         and (serialized.arguments.get("reduction") == "auto" or "fn" in serialized.arguments)
     )
 

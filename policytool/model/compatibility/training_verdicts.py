@@ -4,7 +4,7 @@ without it.
 
 A loader refuses it for a row of
 :mod:`policytool.model.compatibility.training_incompatibilities`, or for a name of a loss or a
-metric that it does not find (:mod:`policytool.releases.training_names`). Losses and metrics that no
+metric that it does not find (:mod:`policytool.releases.known_arguments`). Losses and metrics that no
 release has are the user's own, and leave it open: loaders find them in ``custom_objects``.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import PartVerdict
-from policytool.releases import keras_objects, training_names
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.releases import KERAS2, family_of
 from policytool.support.errors import short
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _KEYS: Final = {
-    "loss": training_names.LOSSES,
-    "metrics": training_names.METRICS,
-    "weighted_metrics": training_names.METRICS,
+    "loss": known_arguments.LOSSES,
+    "metrics": known_arguments.METRICS,
+    "weighted_metrics": known_arguments.METRICS,
 }
-_NOUNS: Final = {training_names.LOSSES: "loss", training_names.METRICS: "metric"}
+_NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
 _ALIASES: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
 """What ``compile()`` replaces by a metric that suits the loss."""
@@ -57,8 +57,8 @@ class LossOrMetric:
     def is_own(self) -> bool:
         """Whether no release has it: what is a loss may be taken for a metric."""
         return not any(
-            training_names.is_known_name(kind, self.name)
-            for kind in (training_names.LOSSES, training_names.METRICS)
+            known_arguments.is_known_name(kind, self.name)
+            for kind in (known_arguments.LOSSES, known_arguments.METRICS)
         )
 
     @property
@@ -102,7 +102,7 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     for key, kind in _KEYS.items():
         for name, is_class in _names(evidence.configuration.get(key)):
             entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
-            if entry not in met and not (kind == training_names.METRICS and name in _ALIASES):
+            if entry not in met and not (kind == known_arguments.METRICS and name in _ALIASES):
                 met.add(entry)
                 yield entry
 
@@ -114,7 +114,7 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) 
     """
     return (
         evidence.document.format == "keras"
-        or entry.kind == training_names.LOSSES
+        or entry.kind == known_arguments.LOSSES
         or family_of(loader) == KERAS2
     )
 
@@ -127,8 +127,8 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
     if evidence.document.format == "keras" or entry.is_own:
         return False
     if entry.is_class:
-        return training_names.arguments(loader, entry.kind, entry.name) is None
-    return not training_names.resolves_name(loader, "h5", entry.kind, entry.name)
+        return known_arguments.arguments(loader, entry.kind, entry.name) is None
+    return not known_arguments.resolves_name(loader, "h5", entry.kind, entry.name)
 
 
 def _names(value: Json) -> Iterator[tuple[str, bool]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.target import display_value
-from policytool.releases import keras_objects, training_names
-from policytool.releases.training_names import LOSSES, METRICS
+from policytool.releases import keras_objects, known_arguments
+from policytool.releases.known_arguments import LOSSES, METRICS
 
 if TYPE_CHECKING:
     from policytool.migration.convert.target import Log, Target
@@ -49,7 +49,7 @@ def name_in_target(target: Target, kind: str, name: str) -> str | None:
         (
             candidate
             for candidate in (name, *family)
-            if training_names.resolves_name(target.loader, target.container, kind, candidate)
+            if known_arguments.resolves_name(target.loader, target.container, kind, candidate)
         ),
         None,
     )
@@ -63,7 +63,7 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
         word.capitalize() for word in canonical.split("_")
     )
-    taken = training_names.arguments(target.loader, kind, class_name)
+    taken = known_arguments.arguments(target.loader, kind, class_name)
     return class_name if taken is not None else None
 
 
@@ -172,7 +172,7 @@ class LossWriter:
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
         if self.kind == METRICS and function in by_shape:
             return function
-        if training_names.is_class(self.kind, function):
+        if known_arguments.is_class(self.kind, function):
             return self._object(function, {})
         alias = name_in_target(self.target, self.kind, function)
         if self.kind == METRICS and alias != name:
@@ -193,11 +193,11 @@ class LossWriter:
         return alias
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
-        taken = training_names.arguments(self.target.loader, self.kind, class_name)
+        taken = known_arguments.arguments(self.target.loader, self.kind, class_name)
         if taken is None:
             whose = (
                 "does not have"
-                if training_names.is_class(self.kind, class_name)
+                if known_arguments.is_class(self.kind, class_name)
                 else "cannot find a Keras class named"
             )
             raise UnsupportedLossError(

@@ -32,7 +32,7 @@ from policytool.model.optimizer_variables import (
     positions,
 )
 from policytool.model.trainable_weights import UnmappedError
-from policytool.releases import keras_objects, known_arguments, training_names
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -310,7 +310,7 @@ def _convert_decay(
 def _schedule(value: Json, target: Target) -> Json:
     schedule = keras_objects.read(value)
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
-    taken = training_names.arguments(target.loader, training_names.SCHEDULES, class_name)
+    taken = known_arguments.arguments(target.loader, known_arguments.SCHEDULES, class_name)
     if taken is None or not isinstance(settings, dict):
         raise UnsupportedOptimizerError(
             f"{target.name} does not have the learning-rate schedule {class_name}"
