@@ -9,16 +9,20 @@ them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import math
+import re
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.releases import data
 from policytool.releases.layer_classes import layer_facts, layer_of_cell
 from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
 
 _SET: Final = "*"
 """Stands for every value that is no null."""
@@ -187,3 +191,323 @@ def _measured_release(release: str) -> str:
         (name for name in reversed(measured_releases) if is_since(release, name)),
         measured_releases[0],
     )
+
+
+Shape: TypeAlias = "tuple[int | None, ...]"
+"""The sizes of a tensor, None for a size that is not known."""
+
+INPUT: Final = "input"
+"""The name of the input of a layer that is called on one tensor, or of the first of several."""
+
+_SEVERAL: Final = "*"
+"""The beginning of an item that is several sizes."""
+
+_FACTOR: Final = re.compile(r"(?P<name>[a-z_]+)(?:\[(?P<place>[\w-]+)\])?")
+_INPUTS: Final = frozenset({INPUT, "query", "key", "value"})
+_UNGROUPED: Final = {"groups": 1}
+"""Convolutions of TF 1.13 to 2.2 have no groups."""
+
+_OPERANDS: Final = re.compile(r"(?P<left>[A-Za-z.]+),(?P<kernel>[A-Za-z]+)->(?P<output>[A-Za-z.]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerBuild:
+    """What a layer is built from."""
+
+    config: Mapping[str, object]
+    inputs: Mapping[str, Sequence[int | None]] = field(default_factory=lambda: MappingProxyType({}))
+    """
+    The known shapes of its inputs, with the batch, by their names: ``input``; for attention layers
+    ``query``, ``key`` and ``value``.
+    """
+
+
+def variable_shape(class_name: str, slot: VariableSlot, build: LayerBuild) -> Shape | None:
+    """
+    Return the shape of a variable of a layer; None if its rank is not known, or the class has no
+    expression for it.
+    """
+    items = _expression(class_name, slot)
+    if items is None:
+        return None
+    shape: list[int | None] = []
+    for item in items:
+        sizes = _several(item, build) if item.startswith(_SEVERAL) else (_size(item, build),)
+        if sizes is None:
+            return None
+        shape += sizes
+    return tuple(shape)
+
+
+def rank(class_name: str, slot: VariableSlot) -> int | None:
+    """Return the rank of a variable if it is the same in all layers of a class, else None."""
+    items = _expression(class_name, slot)
+    if items is None or any(item.startswith(_SEVERAL) for item in items):
+        return None
+    return len(items)
+
+
+def agree(class_name: str, variables: Iterable[tuple[VariableSlot, Shape]]) -> bool:
+    """
+    Return whether some arguments and inputs of a class give all these shapes, as far as the
+    expressions without arguments tell: the rank of each, and equal sizes for equal expressions.
+    """
+    sizes: dict[str, int | None] = {}
+    products: list[tuple[str, int | None]] = []
+    for slot, shape in variables:
+        items = _expression(class_name, slot)
+        if items is None or any(item.startswith(_SEVERAL) for item in items):
+            continue
+        if len(items) != len(shape):
+            return False
+        for item, size in zip(items, shape, strict=True):
+            if "*" in item:
+                products.append((item, size))
+            elif sizes.setdefault(item, int(item) if item.isdecimal() else size) != size:
+                return False
+    return all(size == expected for expected, size in _known_products(products, sizes))
+
+
+def _known_products(
+    products: Iterable[tuple[str, int | None]], sizes: Mapping[str, int | None]
+) -> Iterable[tuple[int, int | None]]:
+    """Yield the products whose factors are all known, each with the size that is stored."""
+    for item, size in products:
+        factors = [
+            int(factor) if factor.isdecimal() else sizes.get(factor) for factor in item.split("*")
+        ]
+        known = [factor for factor in factors if factor is not None]
+        if len(known) == len(factors):
+            yield math.prod(known), size
+
+
+def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
+    """Return the items of a shape; those of a cell stand with the layer that makes it."""
+    shapes = layer_facts(layer_of_cell(class_name) or class_name).variable_shapes
+    scoped = "/".join((*slot.scopes[-1:], slot.name))
+    return shapes.get(scoped, shapes.get(slot.name))
+
+
+def _size(item: str, build: LayerBuild) -> int | None:
+    """Return a product of numbers, arguments and sizes of inputs; None if a factor is not known."""
+    dividend, *divisors = item.split("/")
+    size = 1
+    for factor in dividend.split("*"):
+        value = _factor(factor, build)
+        if value is None:
+            return None
+        size *= value
+    for factor in divisors:
+        value = _factor(factor, build)
+        if not value:
+            return None
+        size //= value
+    return size
+
+
+def _factor(text: str, build: LayerBuild) -> int | None:
+    if text.isdecimal():
+        return int(text)
+    match = _FACTOR.fullmatch(text)
+    if match is None:
+        raise ValueError(f"a size cannot have the factor {text}")
+    name, place = match["name"], match["place"]
+    if name in _INPUTS and place is not None:
+        return _input_size(build.inputs.get(name), place, build.config)
+    value = build.config.get(name, _UNGROUPED.get(name))
+    if place is not None and isinstance(value, list | tuple):
+        value = value[int(place)] if int(place) < len(value) else None
+    return _integer(value)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _input_size(
+    shape: Sequence[int | None] | None, place: str, config: Mapping[str, object]
+) -> int | None:
+    if shape is None:
+        return None
+    if place == "axis":
+        axes = _axes(config.get("axis"))
+        axis = axes[0] if axes is not None and len(axes) == 1 else None
+    elif place == "channels":
+        kernel = config.get("kernel_size")
+        before = len(kernel) if isinstance(kernel, list | tuple) else 0
+        axis = -1 - before if config.get("data_format") == "channels_first" else -1
+    else:
+        axis = int(place)
+    return shape[axis] if axis is not None and -len(shape) <= axis < len(shape) else None
+
+
+def _axes(value: object) -> list[int] | None:
+    """Return the value of an argument that is an axis or several; None if it is neither."""
+    axes = value if isinstance(value, list | tuple) else [value]
+    numbers = [number for item in axes if (number := _integer(item)) is not None]
+    return numbers if len(numbers) == len(axes) else None
+
+
+def _several(item: str, build: LayerBuild) -> Sequence[int | None] | None:
+    return _SEVERAL_SIZES[item.removeprefix(_SEVERAL)](build)
+
+
+def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the sizes of the axes that an argument lists; none for no axis."""
+    axis, shape = build.config.get("axis", -1), build.inputs.get(INPUT)
+    axes = [] if axis is None else _axes(axis)
+    if axes is None:
+        return None
+    return [
+        shape[number] if shape is not None and -len(shape) <= number < len(shape) else None
+        for number in axes
+    ]
+
+
+def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the sizes of an input without the batch, with 1 for each axis that is shared."""
+    shape, shared = build.inputs.get(INPUT), _axes(build.config.get("shared_axes") or [])
+    if shape is None or shared is None:
+        return None
+    return [1 if number in shared else size for number, size in enumerate(shape) if number]
+
+
+def _bias_rows(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the first size of a GRU's bias, which has two rows if the reset gate comes after."""
+    reset_after = build.config.get("reset_after")
+    if not isinstance(reset_after, bool):
+        return None
+    return [2] if reset_after else []
+
+
+def _output_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the sizes that attention projects its results to: by default those of its queries."""
+    sizes = build.config.get("output_shape")
+    if sizes is None:
+        return [_input_size(build.inputs.get("query"), "-1", build.config)]
+    return _axes(sizes)
+
+
+def _kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return the shape of the kernel of an EinsumDense: of each letter, the size in the output, else
+    in the input (``_analyze_einsum_string`` in keras/src/layers/core/einsum_dense.py).
+    """
+    letters = _equation_sizes(build)
+    return None if letters is None else [letters[1].get(letter) for letter in letters[0]]
+
+
+def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return the shape of the bias of an EinsumDense: the sizes of its letters, and 1 for each letter
+    of the output behind the first of them.
+    """
+    letters, axes = _equation_sizes(build), build.config.get("bias_axes")
+    if letters is None or not isinstance(axes, str):
+        return None
+    output = letters[2]
+    start = next((number for number, letter in enumerate(output) if letter in axes), len(output))
+    return [letters[1].get(letter) if letter in axes else 1 for letter in output[start:]]
+
+
+def _equation_sizes(build: LayerBuild) -> tuple[str, Mapping[str, int | None], str] | None:
+    """
+    Return the letters of an equation's kernel, the size of each letter, and the letters of the
+    output without the ellipsis.
+    """
+    equation, sizes = build.config.get("equation"), build.config.get("output_shape")
+    match = _OPERANDS.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
+    listed: list[object] = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
+    if match is None:
+        return None
+    left, output = match["left"], match["output"]
+    known: dict[str, int | None] = {}
+    shape = build.inputs.get(INPUT)
+    if shape is not None:
+        known |= _aligned(left, shape)
+    plain = output.replace("...", "")
+    # the argument leaves out the batch, which the first letter or the ellipsis is
+    sized = plain[len(plain) - len(listed) :] if len(listed) <= len(plain) else ""
+    for letter, size in zip(sized, listed, strict=False):
+        if (number := _integer(size)) is not None:
+            known[letter] = number
+    return match["kernel"], known, plain
+
+
+def _aligned(letters: str, shape: Sequence[int | None]) -> dict[str, int | None]:
+    """Return the size of each letter of an operand; an ellipsis is as many axes as are left."""
+    before, ellipsis, after = letters.partition("...")
+    if (len(before) + len(after) > len(shape)) or (not ellipsis and len(before) != len(shape)):
+        return {}
+    end = len(shape) - len(after)
+    return dict(zip(before, shape, strict=False)) | dict(zip(after, shape[end:], strict=True))
+
+
+def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return how many windows of a kernel an input has along each of its axes
+    (``conv_output_length`` in tf_keras/src/utils/conv_utils.py, without dilation).
+    """
+    kernel, strides = _axes(build.config.get("kernel_size")), _axes(build.config.get("strides"))
+    sizes = _spatial_sizes(build)
+    if kernel is None or strides is None or sizes is None:
+        return None
+    is_same = build.config.get("padding") == "same"
+    return [
+        None if size is None else -(-(size if is_same else size - width + 1) // step)
+        for size, width, step in zip(sizes, kernel, strides, strict=False)
+    ]
+
+
+def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return the shape of the kernel of a layer that has weights of its own for each window
+    (``build`` in tf_keras/src/layers/locally_connected/locally_connected2d.py): by
+    ``implementation``, a matrix for each window, one weight for each pair of an input and an
+    output, or a list of the weights that are used.
+    """
+    counts, sizes = _window_counts(build), _spatial_sizes(build)
+    filters, implementation = (
+        _integer(build.config.get(key)) for key in ("filters", "implementation")
+    )
+    channels = _input_size(build.inputs.get(INPUT), "channels", build.config)
+    if counts is None or sizes is None or implementation not in (1, 2, 3):
+        return None
+    if implementation == 3:  # noqa: PLR2004  # the argument numbers them
+        return [None]
+    if implementation == 1:
+        width = [*(_axes(build.config.get("kernel_size")) or ()), channels]
+        return [_product(counts), _product(width), filters]
+    if build.config.get("data_format") == "channels_first":
+        return [channels, *sizes, filters, *counts]
+    return [*sizes, channels, *counts, filters]
+
+
+def _spatial_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+    """Return the sizes of an input without the batch and the channels."""
+    shape = build.inputs.get(INPUT)
+    if shape is None:
+        return None
+    return shape[2:] if build.config.get("data_format") == "channels_first" else shape[1:-1]
+
+
+def _product(sizes: Iterable[int | None]) -> int | None:
+    factors = list(sizes)
+    known = [size for size in factors if size is not None]
+    return math.prod(known) if len(known) == len(factors) else None
+
+
+_SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] | None]]] = (
+    MappingProxyType(
+        {
+            "axis": _axis_sizes,
+            "bias_axes": _equation_bias_sizes,
+            "equation": _kernel_sizes,
+            "output_shape": _output_sizes,
+            "reset_after": _bias_rows,
+            "shared_axes": _unshared_sizes,
+            "unshared_kernel": _unshared_kernel_sizes,
+            "windows": _window_counts,
+        }
+    )
+)

@@ -11,8 +11,14 @@ from policytool.migration.convert import decoding
 from policytool.migration.convert.architecture import walk
 from policytool.model import reading
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.layer_variables import VariableSlot, slots
-from policytool.releases.variable_shapes import LayerBuild, agree, rank, variable_shape
+from policytool.releases.layer_variables import (
+    LayerBuild,
+    VariableSlot,
+    agree,
+    rank,
+    slots,
+    variable_shape,
+)
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.releases.variable_shapes import Shape
+    from policytool.releases.layer_variables import Shape
 
 ARCHIVES = sorted(FIXTURES.glob("keras3*/*.keras"))
 

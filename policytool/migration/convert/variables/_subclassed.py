@@ -32,10 +32,16 @@ from policytool.migration.convert.architecture import below
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases import layer_classes
 from policytool.releases.layer_classes import builtin_classes, layer_facts
-from policytool.releases.layer_variables import class_slots, may_lack_variables, plain, slots
+from policytool.releases.layer_variables import (
+    agree,
+    class_slots,
+    may_lack_variables,
+    plain,
+    rank,
+    slots,
+)
 from policytool.releases.naming import snake_case
 from policytool.releases.releases import is_since, release_name
-from policytool.releases.variable_shapes import agree, rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
