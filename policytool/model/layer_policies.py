@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Observation
-from policytool.model import custom_classes, policy_map
+from policytool.model import custom_classes
 from policytool.model.model import Layer, Source, Variable
 from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
 from policytool.releases import dtypes, generations, keras_objects, policy
@@ -20,14 +20,54 @@ from policytool.releases.generations import SubPolicy, Unsaid
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Policy, PolicyMap
 from policytool.releases.releases import KERAS3
-from policytool.support.errors import SpellingError
-from policytool.support.patterns.matching import Matcher
+from policytool.support.errors import SpellingError, short
+from policytool.support.patterns.matching import ExpressionError, Matcher, StepsExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.model.tree.storage import Placed
     from policytool.releases.releases import Release
+
+
+class UnclearPolicyError(ValueError):
+    """The map gives no single policy for a path."""
+
+
+def resolve(
+    policy_map: PolicyMap, path: str, matcher: Matcher, *, full_match: bool
+) -> Policy | None:
+    """
+    Return the policy of the layer at ``path``; None is the loader's global policy.
+
+    :param matcher: counts the steps of all policy maps of a file
+    :raises UnclearPolicyError: if two keys match, a key is not a supported regular expression, or
+        the steps exceed the limit.
+    """
+    for key, policy in policy_map.policies:
+        if key == path:
+            return policy
+    matching = [
+        (key, policy)
+        for key, policy in policy_map.policies
+        if _matches(key, path, matcher, full_match=full_match)
+    ]
+    if len(matching) > 1:
+        raise UnclearPolicyError(
+            f"{len(matching)} keys of its policy map match its path "
+            f"({', '.join(key for key, _ in matching[:3])}), so Keras raises an error"
+        )
+    return matching[0][1] if matching else policy_map.default
+
+
+def _matches(key: str, path: str, matcher: Matcher, *, full_match: bool) -> bool:
+    try:
+        return (matcher.fullmatch if full_match else matcher.search)(key, path)
+    except ExpressionError as error:
+        raise UnclearPolicyError(f"the key {short(key)!r} of its policy map {error}") from error
+    except StepsExceededError as error:
+        raise UnclearPolicyError(f"its policy map {error}") from error
+
 
 _DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
 _FULL_MATCH_SINCE: Final = 12
@@ -129,14 +169,14 @@ class Resolver:
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
                 answers.add(
-                    policy_map.resolve(
+                    resolve(
                         stored_map,
                         keras_path(site),
                         self.matcher,
                         full_match=full_match,
                     )
                 )
-        except policy_map.UnclearPolicyError as error:
+        except UnclearPolicyError as error:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
         if len(answers) > 1:

@@ -31,7 +31,7 @@ from policytool.formats.checkpoint import read as _checkpoint_names
 from policytool.formats.rewriting import WriteError
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
-from policytool.model import policy_map, reading
+from policytool.model import layer_policies, reading
 from policytool.releases import generations
 from policytool.releases.policy import PolicyMap
 from policytool.releases.releases import LOADERS
@@ -207,8 +207,8 @@ def _assigned(policy: PolicyMap) -> None:
     for path in ("mlp/dense_a", "a" * 300, "", "mlp/" + "a/" * 100):
         for full in (True, False):
             try:
-                policy_map.resolve(policy, path, Matcher(), full_match=full)
-            except policy_map.UnclearPolicyError:
+                layer_policies.resolve(policy, path, Matcher(), full_match=full)
+            except layer_policies.UnclearPolicyError:
                 continue
 
 

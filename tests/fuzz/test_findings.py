@@ -22,7 +22,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
-from policytool.model import policy_map, reading
+from policytool.model import layer_policies, reading
 from policytool.releases import generations
 from policytool.releases import policy as policies
 from policytool.releases.policy import PolicyMap
@@ -339,8 +339,8 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
         policies=((key, policies.policy_from_name("float16")),),
     )
     began = time.process_time()
-    with contextlib.suppress(policy_map.UnclearPolicyError):
-        policy_map.resolve(found, "a" * 300, Matcher(), full_match=full_match)
+    with contextlib.suppress(layer_policies.UnclearPolicyError):
+        layer_policies.resolve(found, "a" * 300, Matcher(), full_match=full_match)
     assert time.process_time() - began < oracle.SECONDS / 10
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.model.policy_map import UnclearPolicyError, resolve
+from policytool.model.layer_policies import UnclearPolicyError, resolve
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
