@@ -6,25 +6,474 @@ optimizer keeps and in which order, :mod:`policytool.model.trainable_weights` th
 trains, ``_reading`` joins both with what a file stores.
 """
 
-from policytool.model.optimizer_variables._kinds import (
-    ALWAYS_IN_NEW,
-    ITERATIONS,
-    RATE,
-    SCHEDULE,
-    WITH_SCHEDULE,
-    Position,
-    SlotKind,
-    Style,
-    StyledOptimizer,
-    blocks,
-    is_in_use,
-    positions,
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import optimizer_config
+from policytool.model.trainable_weights import UnmappedError
+from policytool.releases import keras_objects, known_arguments
+from policytool.releases.releases import KERAS2, is_since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.support.text.jsontext import Json
+
+
+Shape = tuple[int, ...]
+
+
+class Style(StrEnum):
+    """How an optimizer updates and what it keeps."""
+
+    OLD = "old"
+    NEW = "new"
+    """Of TF 2.11 and later, in Keras 2."""
+
+    KERAS3 = "keras3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StyledOptimizer:
+    """An optimizer without its wrapper."""
+
+    class_name: str
+    config: dict[str, Json]
+    style: Style
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """A kind of variable that an optimizer keeps for each weight, or once."""
+
+    kind: str
+    """Its name in Keras 3."""
+
+    old: str | None
+    """In the old style; None where the old style has no such optimizer."""
+
+    new: str | None
+    """In Keras 2 since TF 2.11."""
+
+    block: int = 0
+    """Those of one block are stored together for each weight."""
+
+    needs: str | None = None
+    """The key of the config that it is kept for."""
+
+    without: int | None = None
+    """
+    The axis that it has not, of weights with two axes or more; for others Keras 3 keeps a number
+    that nothing uses, but in a wrapper, and Keras 2 nothing.
+    """
+
+    def name(self, style: Style) -> str | None:
+        """Return what a style calls it; None if the style does not keep it."""
+        return self.kind if style is Style.KERAS3 else self.new if style is Style.NEW else self.old
+
+    def shape(self, weight: Shape) -> Shape:
+        """Return the shape that it has for a weight."""
+        if self.without is None:
+            return weight
+        if not self.is_factor_of(weight):
+            return ()
+        axis = len(weight) + self.without
+        return weight[:axis] + weight[axis + 1 :]
+
+    def is_factor_of(self, weight: Shape) -> bool:
+        """Return whether it is kept for a weight, if it is one of two factors of a slot."""
+        return self.without is None or len(weight) >= _FACTORED
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One variable of an optimizer, in the order in which they are stored."""
+
+    kind: str
+    """That of a slot, or one of the names below."""
+
+    weight: int | None = None
+    """The position of the trainable weight that it is a slot of."""
+
+    shape: Shape = ()
+
+
+ITERATIONS: Final = "iterations"
+RATE: Final = "learning_rate"
+SCHEDULE: Final = "schedule"
+"""The product of the momentums of all steps, which Nadam keeps once."""
+
+_FACTORED: Final = 2
+"""How many axes a weight has of which Adafactor keeps two factors."""
+
+_ADAM: Final = (
+    SlotKind("momentum", "m", "m"),
+    SlotKind("velocity", "v", "v"),
+    SlotKind("velocity_hat", "vhat", "vhat", 1, "amsgrad"),
 )
-from policytool.model.optimizer_variables._reading import (
-    OptimizerState,
-    read_optimizer,
-    read_state,
-)
+_SLOTS: Final[dict[str, tuple[SlotKind, ...]]] = {
+    "SGD": (SlotKind("momentum", "momentum", "m", 0, "momentum"),),
+    "Adam": _ADAM,
+    "AdamW": _ADAM,
+    "Nadam": _ADAM[:2],
+    "RMSprop": (
+        SlotKind("velocity", "rms", "velocity"),
+        SlotKind("momentum", "momentum", "momentum", 1, "momentum"),
+        SlotKind("average_gradient", "mg", "average_gradient", 2, "centered"),
+    ),
+    "Adagrad": (SlotKind("accumulator", "accumulator", "accumulator"),),
+    "Adadelta": (
+        SlotKind("accumulated_grad", "accum_grad", "accumulated_grad"),
+        SlotKind("accumulated_delta_var", "accum_var", "accumulated_delta_var"),
+    ),
+    "Adafactor": (
+        SlotKind("r", None, "r", without=-1),
+        SlotKind("c", None, "c", without=-2),
+        SlotKind("velocity", None, "v"),
+    ),
+    "Adamax": (SlotKind("momentum", "m", "m"), SlotKind("norm", "v", "u")),
+    "Ftrl": (
+        SlotKind("accumulator", "accumulator", "accumulator"),
+        SlotKind("linear", "linear", "linear"),
+    ),
+    "Lion": (SlotKind("momentum", None, "m"),),
+    "Lamb": (SlotKind("momentum", None, None), SlotKind("velocity", None, None)),
+}
+_AVERAGE: Final = SlotKind("average", None, "average", -2, "use_ema")
+_GATHERED: Final = SlotKind("gradient_accumulator", None, None, -1, "gradient_accumulation_steps")
+_TOGETHER_IN_OLD: Final = frozenset({"Ftrl"})
+"""
+The optimizer of the old style that makes all slots of a weight at once; the others make one kind
+for all weights, then the next.
+"""
+
+ALWAYS_IN_NEW: Final = frozenset({"SGD"})
+"""The optimizer that Keras 2 gives its slots since TF 2.11 without a use for them."""
+
+WITH_SCHEDULE: Final = "Nadam"
+_SCHEDULE_LAST_SINCE: Final = "keras3.10"
+"""The first release that keeps Nadam's product behind the slots."""
+
+
+def blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
+    """
+    Return the slots that an optimizer keeps, in blocks.
+
+    :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
+    """
+    every = _SLOTS.get(optimizer.class_name)
+    if every is None:
+        raise UnmappedError(f"the variables of {optimizer.class_name} are unknown")
+    kept = [slot for slot in (_AVERAGE, _GATHERED, *every) if _keeps(optimizer, slot)]
+    if optimizer.style is Style.OLD and optimizer.class_name not in _TOGETHER_IN_OLD:
+        return tuple((slot,) for slot in kept)
+    return tuple(
+        tuple(slot for slot in kept if slot.block == block)
+        for block in sorted({slot.block for slot in kept})
+    )
+
+
+def _keeps(optimizer: StyledOptimizer, slot: SlotKind) -> bool:
+    if slot.name(optimizer.style) is None:
+        return False
+    if slot.needs is None or (
+        optimizer.style is Style.NEW and optimizer.class_name in ALWAYS_IN_NEW and slot.block >= 0
+    ):
+        return True
+    return bool(optimizer.config.get(slot.needs))
+
+
+def is_in_use(optimizer: StyledOptimizer, kind: str, weight: Shape) -> bool:
+    """Return whether steps of training read a slot of a weight, if an optimizer keeps it."""
+    return all(
+        slot.is_factor_of(weight) and (slot.needs is None or bool(optimizer.config.get(slot.needs)))
+        for slot in _SLOTS.get(optimizer.class_name, ())
+        if slot.kind == kind
+    )
+
+
+def has_rate(optimizer: StyledOptimizer) -> bool:
+    """Return whether the learning rate is one of an optimizer's variables."""
+    return optimizer.style is Style.KERAS3 and not isinstance(
+        optimizer.config.get("learning_rate"), dict
+    )
+
+
+def positions(
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool = False
+) -> tuple[Position, ...]:
+    """
+    Return the variables that a release stores for trainable weights of these shapes, in its order.
+
+    :param is_wrapped: whether a wrapper scales losses, in which Keras 3 stores neither Nadam's
+        product nor the numbers of Adafactor that nothing uses (Keras 3.0 to 3.15)
+    :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
+    """
+    return tuple(_positions(optimizer, weights, release, is_wrapped=is_wrapped))
+
+
+def _positions(
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool
+) -> Iterator[Position]:
+    yield Position(ITERATIONS)
+    if has_rate(optimizer):
+        yield Position(RATE)
+    is_bare = optimizer.style is Style.KERAS3 and not is_wrapped
+    keeps_schedule = optimizer.class_name == WITH_SCHEDULE and (
+        is_bare or optimizer.style is Style.OLD
+    )
+    is_last = is_since(release, _SCHEDULE_LAST_SINCE)
+    if keeps_schedule and not is_last:
+        yield Position(SCHEDULE)
+    for block in blocks(optimizer):
+        for number, weight in enumerate(weights):
+            for slot in block:
+                if is_bare or slot.is_factor_of(weight):
+                    yield Position(slot.kind, number, slot.shape(weight))
+    if keeps_schedule and is_last:
+        yield Position(SCHEDULE)
+
+
+Path = tuple[str, ...]
+
+_OPTIMIZER: Final = "optimizer"
+_OUTER: Final[Path] = (_OPTIMIZER, "vars")
+_INNER: Final[Path] = (_OPTIMIZER, "inner_optimizer", "vars")
+_STORED: Final = "optimizer_weights"
+_STEPS: Final = frozenset({"iter", "iteration", "iterations"})
+_CACHE: Final = "momentum_cache"
+"""What the old style calls Nadam's product."""
+
+_OWN: Final = 4
+_LAST_OWN: Final = "dynamic_scale"
+"""
+How many variables Keras 3's LossScaleOptimizer keeps itself before those of the optimizer, and the
+last of them in HDF5.
+"""
+
+_STANDALONE: Final = "keras"
+_WITH_UNUSED: Final = "Adam"
+"""The optimizer that Keras 2.1 to 2.3 give a slot of one number for each weight without amsgrad."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerState:
+    """An optimizer's variables by what they are."""
+
+    iterations: Tensor | None
+    """None where none are stored: Keras 2.0 to 2.2 have some optimizers count from 0 again."""
+
+    rate: Tensor | None = None
+    schedule: Tensor | None = None
+    slots: Mapping[tuple[Tensor, str], Tensor] = field(default_factory=dict)
+    """By weight and kind."""
+
+    own: tuple[Tensor, ...] = ()
+    """What a wrapper of Keras 3 keeps itself, in order."""
+
+
+def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
+    """
+    Return the serialised optimizer of a file without wrappers; None if there is no optimizer.
+
+    A bare name stands for the default config of the release that wrote the file.
+
+    :raises SpellingError: for a format that no release writes.
+    """
+    class_and_config = optimizer_config.innermost(value)
+    if class_and_config is None:
+        return None
+    class_name, config = class_and_config
+    inner = optimizer_config.unwrap(value)
+    if isinstance(inner, str):
+        config = known_arguments.default_config("optimizers", class_name, loaded.origins[-1].id)
+        inner = keras_objects.short(class_name, config)
+    of_keras2 = Style.NEW if optimizer_config.is_new_style(inner) else Style.OLD
+    return StyledOptimizer(
+        class_name=class_name,
+        config=dict(config),
+        style=Style.KERAS3 if loaded.is_keras3 else of_keras2,
+    )
+
+
+def read_state(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState | None:
+    """
+    Return the variables of a file's optimizer; None where it has none.
+
+    :raises UnmappedError: where it is not certain what belongs to which weight.
+    """
+    document, writer = loaded.document, loaded.origins[-1]
+    if document.format == "keras":
+        return _state_in_archive(loaded, optimizer, trainable)
+    if not document.state:
+        return None
+    if optimizer.style is Style.KERAS3:
+        return _state_of_keras3(loaded, optimizer, trainable)
+    if writer.family == KERAS2 and writer.library == _STANDALONE:
+        return _state_of_standalone(loaded, optimizer, trainable)
+    return _state_by_name(optimizer, document.state, trainable)
+
+
+def _state_in_archive(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState | None:
+    groups: dict[Path, dict[int, Tensor]] = {}
+    for tensor in loaded.document.tensors or ():
+        if tensor.path[0] == _OPTIMIZER and tensor.path[-1].isdigit():
+            groups.setdefault(tensor.path[:-1], {})[int(tensor.path[-1])] = tensor
+    variables = (
+        groups.get(_INNER) or groups.get((_OPTIMIZER, "_optimizer", "vars")) or groups.get(_OUTER)
+    )
+    if not variables:
+        return None
+    is_wrapped = loaded.is_keras3 and _INNER in groups
+    own = groups.get(_OUTER, {}) if is_wrapped else {}
+    expected_positions = positions(
+        optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped
+    )
+    return _state_by_position(
+        optimizer,
+        [variables[number] for number in sorted(variables)],
+        expected_positions,
+        trainable,
+        own=[own[number] for number in sorted(own)][:_OWN],
+    )
+
+
+def _state_of_keras3(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """
+    Return the state in HDF5 of Keras 3, in the order of its names, which end in those of the
+    weights: ``sequential_dense_kernel_momentum``.
+    """
+    stored = loaded.document.state
+    has_own = len(stored) > _OWN and stored[_OWN - 1].path[-1] == _LAST_OWN
+    own = stored[: _OWN * has_own]
+    expected_positions = positions(
+        optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own
+    )
+    state = _state_by_position(
+        optimizer, stored[len(own) :], expected_positions, trainable, own=own
+    )
+    for (weight, kind), tensor in state.slots.items():
+        name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
+        if not name.endswith("_".join(("", *"/".join(weight.path[1:]).split("/"), kind))):
+            raise UnmappedError(
+                f"expected the {kind} of {'/'.join(weight.path)}, found {'/'.join(tensor.path)}"
+            )
+    return state
+
+
+def _state_of_standalone(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """
+    Return the state that standalone Keras 2 stores as ``Variable_7``: ``weights`` of each class in
+    its ``optimizers.py``.
+
+    SGD stores momentum slots even if its momentum is 0. Before Keras 2.3, RMSprop, Adagrad and
+    Adadelta store no step count, and Nadam no momentum product.
+    """
+    config = {**optimizer.config, "momentum": True}
+    expected_positions = [
+        position
+        for position in positions(
+            StyledOptimizer(class_name=optimizer.class_name, config=config, style=Style.OLD)
+            if optimizer.class_name == "SGD"
+            else optimizer,
+            _shapes(trainable),
+            loaded.origins[-1].id,
+        )
+        if position.weight is not None
+    ]
+    stored, count = loaded.document.state, len(trainable)
+    more = len(stored) - len(expected_positions)
+    if optimizer.class_name == _WITH_UNUSED and more > count:
+        unused = stored[len(stored) - count :]
+        if all(tensor.shape == (1,) for tensor in unused):
+            stored, more = stored[: len(stored) - count], more - count
+    head = [Position(ITERATIONS), Position(SCHEDULE)][: max(more, 0)]
+    return _state_by_position(optimizer, stored, [*head, *expected_positions], trainable)
+
+
+def _state_by_position(
+    optimizer: StyledOptimizer,
+    stored: Sequence[Tensor],
+    expected_positions: Sequence[Position],
+    trainable: Sequence[Tensor],
+    own: Sequence[Tensor] = (),
+) -> OptimizerState:
+    if len(stored) != len(expected_positions) or any(
+        tensor.shape != position.shape
+        for tensor, position in zip(stored, expected_positions, strict=False)
+    ):
+        raise UnmappedError(
+            f"its {len(stored)} variables do not match the state of {optimizer.class_name} for "
+            f"{len(trainable)} trainable weights"
+        )
+    placed = list(zip(expected_positions, stored, strict=True))
+    once = {position.kind: tensor for position, tensor in placed if position.weight is None}
+    return OptimizerState(
+        iterations=once.get(ITERATIONS),
+        rate=once.get(RATE),
+        schedule=once.get(SCHEDULE),
+        slots={
+            (trainable[position.weight], position.kind): tensor
+            for position, tensor in placed
+            if position.weight is not None
+        },
+        own=tuple(own),
+    )
+
+
+def _state_by_name(
+    optimizer: StyledOptimizer, stored: Sequence[Tensor], trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """Return the state in HDF5 of tf.keras, whose names end in those of the weights."""
+    by_end: dict[Path, list[Tensor]] = {}
+    for tensor in stored:
+        plain = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)
+        for start in range(len(plain)):
+            by_end.setdefault(plain[start:], []).append(tensor)
+    steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]
+    if len(steps) != 1:
+        raise UnmappedError("no variable could be identified as the step count")
+    slots = {}
+    for weight in trainable:
+        name = tuple(part.removesuffix(":0") for part in weight.path[1:])
+        for slot in (slot for block in blocks(optimizer) for slot in block):
+            shape = weight.shape or ()
+            if not slot.is_factor_of(shape):
+                continue
+            matches = by_end.get(_end(optimizer.style, slot, name), [])
+            if len(matches) != 1 or matches[0].shape != slot.shape(shape):
+                raise UnmappedError(
+                    f"no variable could be identified as the {slot.kind} of {'/'.join(weight.path)}"
+                )
+            slots[weight, slot.kind] = matches[0]
+    if len(set(slots.values())) != len(slots):
+        raise UnmappedError("one of its variables matches several weights")
+    return OptimizerState(
+        iterations=steps[0], schedule=next(iter(by_end.get((_CACHE,), [])), None), slots=slots
+    )
+
+
+def _end(style: Style, slot: SlotKind, name: Path) -> Path:
+    called = str(slot.name(style))
+    return (*name, called) if style is Style.OLD else (called, *name)
+
+
+def _shapes(weights: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    return [weight.shape or () for weight in weights]
+
 
 __all__ = [
     "ALWAYS_IN_NEW",
