@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import migrate, tensorflow, tune_records
+from policytool.commands import migrate, tensorflow, tune_run
 from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.migration_preview import check_migratable
@@ -85,7 +85,7 @@ def _search(
     start = time.monotonic()
     model = source.input
     record = (
-        tune_records.record_of(options.record, source.copy, candidates, options)
+        tune_run.record_of(options.record, source.copy, candidates, options)
         if options.record is not None
         else None
     )
