@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from policytool.commands.check_jobs import check_job
 from policytool.commands.check_options import CheckOptions
-from policytool.commands.check_run import check_readable, reference_options
+from policytool.commands.check_run import check_job, check_readable, reference_options
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
 from policytool.numerics.tuning.objectives import (

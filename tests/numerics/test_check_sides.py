@@ -8,8 +8,8 @@ import pytest
 
 from policytool.commands import check
 from policytool.commands.arguments.shared import TensorFlowArguments
-from policytool.commands.check_jobs import check_job
 from policytool.commands.check_options import CheckOptions
+from policytool.commands.check_run import check_job
 from policytool.formats import format_detection
 from policytool.migration.planning.options import Options
 from policytool.model import reading, tree
