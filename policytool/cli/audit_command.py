@@ -29,7 +29,7 @@ from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing
 from policytool.commands.arguments.reading import AuditArguments
-from policytool.commands.audit_tally import AuditTally, tally_of
+from policytool.commands.audit import AuditTally, tally_of
 from policytool.commands.batch import parallel, shards
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import take

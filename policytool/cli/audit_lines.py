@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.cli.lines_report import LinesReport
-    from policytool.commands.audit_tally import AuditTally
+    from policytool.commands.audit import AuditTally
     from policytool.rules import AuditOptions
     from policytool.rules.selection.baselines import Baseline, KnownFindings
     from policytool.rules.selection.suppressions import PathPattern, Suppressions

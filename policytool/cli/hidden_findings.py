@@ -15,7 +15,7 @@ from policytool.rules.base import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.commands.audit_tally import AuditTally
+    from policytool.commands.audit import AuditTally
     from policytool.rules import AuditOptions
 
 _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.commands.audit_tally import tally_of
+from policytool.commands.audit import tally_of
 from policytool.formats.document import Signature
 from policytool.rules.base import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection import baselines

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policytool.commands.audit_tally import tally_of
+from policytool.commands.audit import tally_of
 from policytool.rules.base import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection.suppressions import (
     PathPattern,
