@@ -3,14 +3,171 @@ The options of ``audit`` that only the command line has: in Python, an audit ret
 and changes no file.
 """
 
+from __future__ import annotations
+
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
+
+import click
 
 from policytool.cli.arguments import CacheArguments
-from policytool.cli.audit_settings import PerFile, read_ignores, read_path, read_suppressions
 from policytool.cli.declared_options import CommandLineOption
 from policytool.commands.arguments.declaration import Group, Kind
-from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
+from policytool.rules import selection
+from policytool.rules.selection.suppressions import PathPattern, PerFileIgnore, Suppression
+from policytool.support.errors import UsageError, short
+from policytool.support.files.remote_path import check_local
+from policytool.support.patterns.matching import check_pattern
+from policytool.support.text.phrases import did_you_mean
+
+_SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
+
+
+class PerFile(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """
+    ``GLOB:RULES``, relative to the working directory; what a settings file has was read already.
+    """
+
+    name = "per-file-ignore"
+    envvar_list_splitter: ClassVar[str] = ";"
+    """Between several in ``POLICYTOOL_PER_FILE_IGNORES``."""
+
+    def convert(
+        self, value: object, _parameter: click.Parameter | None, _context: click.Context | None
+    ) -> PerFileIgnore:
+        """Return what a text says."""
+        return (
+            value
+            if isinstance(value, PerFileIgnore)
+            else _per_file(str(value).strip(), Path.cwd(), "--per-file-ignores")
+        )
+
+
+def _folder(file: Path) -> Path:
+    return file.parent.resolve()  # as the working directory is, which model paths begin with
+
+
+def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
+    glob, _, rules = text.rpartition(":")
+    if not glob or not rules:
+        raise UsageError(
+            f"{option} {text!r} does not have the form GLOB:RULES: expected a glob for files, a "
+            "colon, and rules separated by commas, such as old/**:PT1"
+        )
+    return _ignore(glob, (rules,), folder, option)
+
+
+def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> PerFileIgnore:
+    words = tuple(selector.text for selector in selection.selectors(rules, option))
+    return PerFileIgnore(
+        pattern=_pattern(glob, folder, option),
+        words=words,
+        rules=selection.ids_of(rules, option),
+    )
+
+
+def _pattern(glob: str, folder: Path, what: str) -> PathPattern:
+    pattern = PathPattern(glob=glob, base=folder.as_posix())
+    pattern.check(what)
+    return pattern
+
+
+def _words(value: object, what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise UsageError(f"{what} must be a list of strings")
+    return tuple(value)
+
+
+def _suppression(entry: object, what: str, folder: Path) -> Suppression:
+    """
+    Return the suppression that one table declares.
+
+    :raises UsageError: for unknown keys, invalid values and missing required keys.
+    """
+    if not isinstance(entry, dict):
+        raise UsageError(f"{what} is not a table")
+    unknown = sorted(entry.keys() - set(_SUPPRESS_KEYS))
+    if unknown:
+        raise UsageError(
+            f"{what} has the unknown key {unknown[0]!r}"
+            f"{did_you_mean(unknown[0], _SUPPRESS_KEYS)} Known keys: {', '.join(_SUPPRESS_KEYS)}"
+        )
+    reason, path, layer, expires = (
+        entry.get(key) for key in ("reason", "path", "layer", "expires")
+    )
+    if not isinstance(reason, str) or not reason.strip():
+        raise UsageError(f"{what} has no reason; explain why the findings are suppressed")
+    if "rules" not in entry:
+        raise UsageError(
+            f"{what} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
+        )
+    if not isinstance(path, str | None) or path == "":
+        raise UsageError(f"{what} has an invalid path: {path!r}; expected a glob")
+    if expires is not None and type(expires) is not date:  # a date with a time is a date too
+        raise UsageError(
+            f"{what} has an invalid expiry date; specify a date without quotes, such as expires = "
+            "2030-12-31"
+        )
+    rules = _words(entry["rules"], f"{what} rules")
+    return Suppression(
+        words=tuple(selector.text for selector in selection.selectors(rules, what)),
+        rules=selection.ids_of(rules, what),
+        reason=reason.strip(),
+        path=_pattern(path, folder, what) if path is not None else None,
+        layer=_layer(layer, what),
+        expires=expires,
+    )
+
+
+def _layer(layer: object, what: str) -> str | None:
+    if not isinstance(layer, str | None) or layer == "":
+        raise UsageError(
+            f"{what} has an invalid layer: {layer!r}; expected a layer path or a regular expression"
+        )
+    check_pattern(layer or "", f"{what} has an invalid layer: {short(layer or '')!r}")
+    return layer
+
+
+def read_ignores(value: object, file: Path) -> list[PerFileIgnore]:
+    """Return the ignores of a list of ``GLOB:RULES``, or of a table of globs with their rules."""
+    option, folder = f"{file} per-file-ignores", _folder(file)
+    if isinstance(value, dict):
+        return [
+            _ignore(glob, _words(rules, f"{option} {glob!r}"), folder, option)
+            for glob, rules in value.items()
+        ]
+    return [_per_file(text, folder, option) for text in _words(value, option)]
+
+
+def read_suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
+    """
+    Return the suppressions of an array of tables.
+
+    :raises UsageError: for a value of another form
+    """
+    if not isinstance(value, list):
+        raise UsageError(
+            f"{file}: the key 'suppress' must be an array of tables; write [[suppress]]"
+        )
+    return tuple(
+        _suppression(entry, f"{file} [[suppress]] {number}", _folder(file))
+        for number, entry in enumerate(value, start=1)
+    )
+
+
+def read_path(value: object, file: Path) -> str:
+    """
+    Return the path of a file, which is relative to the settings file.
+
+    :raises UsageError: for a URL, and for a value that is no name
+    """
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{file}: the key 'baseline' must be a file name, not {value!r}")
+    check_local(value, f"{file}: the baseline ")
+    return str(_folder(file) / value)
 
 
 class AuditCommandLine(CacheArguments):
