@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import rules
-from policytool.cli import (
-    audit_lines,
-    completion,
-    fleets,
-    hidden_findings,
-    messages,
-    options,
-    report_option,
-)
+from policytool.cli import audit_lines, completion, fleets, messages, options, report_option
 from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
@@ -311,7 +303,7 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
     terminal = ending.terminal
     verbose, quiet = terminal.verbose, terminal.quiet
     _print_notes(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
-    hidden = hidden_findings.hidden_finding_notes(tally, ending.question)
+    hidden = audit_lines.hidden_finding_notes(tally, ending.question)
     _warn((*_expired_notes(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
     options.about_hdf5(verbose=verbose, quiet=quiet)
     fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
