@@ -3,6 +3,7 @@ Options that only the command line has, because they are about many models, repo
 terminal or settings files.
 """
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import click
@@ -12,7 +13,7 @@ from policytool.cli.declared_options import CommandLineOption
 from policytool.cli.fleets import ShardOption, check_cache
 from policytool.cli.report_option import ReportFile
 from policytool.cli.value_types import LocalPath
-from policytool.commands.arguments.declaration import Arguments, Group, LimitArguments
+from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
 from policytool.commands.batch.shards import Shard
 
 
@@ -172,3 +173,114 @@ class CacheArguments(FleetArguments):
             completion="directories",
         ),
     ] = None
+
+
+class MigrateCommandLine(FleetArguments):
+    """The plans that ``migrate`` applies."""
+
+    plan: Annotated[
+        Path | None,
+        CommandLineOption(
+            "Apply a plan saved with --preview --format json.",
+            Group.OUTPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+
+
+class RunCommandLine(ProgressArguments):
+    """What ``check`` and ``tune`` show."""
+
+    all_layers: Annotated[
+        bool,
+        CommandLineOption(
+            "Show all layers instead of only the most important ones.", Group.REPORTING
+        ),
+    ] = False
+
+
+class CheckCommandLine(RunCommandLine):
+    """The same, and how ``check`` ends."""
+
+    accept_undecided: Annotated[
+        bool,
+        CommandLineOption(
+            "Exit with 0 instead of 5 if the answer is undecided.", Group.MEASUREMENT
+        ),
+    ] = False
+
+
+class InspectCommandLine(CacheArguments):
+    """What ``inspect`` shows, of which models."""
+
+    summary: Annotated[
+        bool,
+        CommandLineOption(
+            "Show one summary of all models: formats, releases, policies, sizes and possible "
+            "savings. CSV and Parquet have one row for each model.",
+            Group.REPORTING,
+            essential=True,
+        ),
+    ] = False
+    layer: Annotated[
+        str | None,
+        CommandLineOption(
+            "Show only layers whose path equals PATTERN or fully matches it as a regular "
+            "expression.",
+            Group.SELECTION,
+            essential=True,
+            metavar="PATTERN",
+        ),
+    ] = None
+    only: Annotated[
+        str | None,
+        CommandLineOption(
+            "Show only layers with a deprecated policy format, a mixed policy, or the policy "
+            "POLICY.",
+            Group.SELECTION,
+            essential=True,
+            metavar="deprecated|mixed|POLICY",
+            completion="policies",
+        ),
+    ] = None
+    variables: Annotated[
+        bool,
+        CommandLineOption(
+            "Show the stored variables of each layer. JSON always lists them; CSV only counts "
+            "them.",
+            Group.REPORTING,
+            essential=True,
+        ),
+    ] = False
+    depth: Annotated[
+        int | None,
+        CommandLineOption(
+            "Show only N levels below the model.",
+            Group.SELECTION,
+            essential=True,
+            metavar="N",
+            minimum=0,
+        ),
+    ] = None
+    releases: Annotated[
+        Literal["current", "all"],
+        CommandLineOption(
+            "Show compatibility with the newest Keras and tf_keras, or with all releases.",
+            Group.REPORTING,
+            essential=True,
+        ),
+    ] = "current"
+
+
+class DiffCommandLine(ReportArguments):
+    """What ``diff`` shows."""
+
+    all: Annotated[
+        bool,
+        CommandLineOption(
+            "Also show equal values, and differences that have no effect.",
+            Group.REPORTING,
+            essential=True,
+        ),
+    ] = False

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool.cli import completion, messages, options, report_option, settings
+from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
-from policytool.cli.conversion_arguments import CheckCommandLine
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from policytool.cli import completion, messages, options, report_option
+from policytool.cli.arguments import DiffCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
-from policytool.cli.reading_arguments import DiffCommandLine
 from policytool.commands import diff as comparison
 from policytool.commands.arguments.reading import DiffArguments
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import completion, fleets, messages, options, report_option
+from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.progress import left_out, track
-from policytool.cli.reading_arguments import InspectCommandLine
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion
 from policytool.commands.arguments.reading import InspectArguments

@@ -14,7 +14,7 @@ from policytool.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from policytool.cli.reading_arguments import InspectCommandLine
+    from policytool.cli.arguments import InspectCommandLine
     from policytool.commands.batch.cache import ResultCache
     from policytool.formats.discovery import Input
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import completion, fleets, messages, options, report_option, settings
+from policytool.cli.arguments import MigrateCommandLine
 from policytool.cli.command import declare_command
-from policytool.cli.conversion_arguments import MigrateCommandLine
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool.cli import completion, messages, options, report_option
+from policytool.cli.arguments import RunCommandLine
 from policytool.cli.command import declare_command
-from policytool.cli.conversion_arguments import RunCommandLine
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from policytool.cli import inspect_summary
-from policytool.cli.reading_arguments import InspectCommandLine
+from policytool.cli.arguments import InspectCommandLine
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 from tests.helpers.marks import THOROUGH
