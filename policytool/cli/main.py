@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import platform
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from policytool.cli import messages, standard_streams
+from policytool.cli import messages
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
 from policytool.cli.removed import REMOVED_COMMANDS, removed_option
 from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
@@ -20,6 +21,69 @@ from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import TextIO
+
+
+_NAMES: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+"""By the number of the descriptor."""
+
+
+def prepare() -> None:
+    """
+    Open the null device in place of closed standard streams, and let no name that an encoding lacks
+    end a report.
+
+    Otherwise the next file that is opened, a model for example, has the number to which reports or
+    messages go.
+
+    :raises PolicytoolError: if stdout is closed.
+    """
+    missing = [
+        (number, name, mode)
+        for number, (name, mode) in enumerate(_NAMES)
+        if getattr(sys, name) is None
+    ]
+    for number, name, mode in missing:
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        os.set_inheritable(number, True)  # positional only
+        setattr(
+            sys,
+            name,
+            open(number, mode, encoding="utf-8", closefd=False),  # noqa: SIM115
+        )  # a descriptor, for the whole run
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if any(name == "stdout" for _, name, _ in missing):
+        raise PolicytoolError(
+            "stdout is closed, so the report cannot be written; redirect stdout to a file or to "
+            "/dev/null"
+        )
+
+
+def give_up(stream: TextIO) -> None:
+    """
+    Let nothing more be written to a stream that failed: the interpreter's own flush at exit must
+    not fail again.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def require_working_directory() -> None:
+    """
+    Make sure that relative paths mean something.
+
+    :raises PolicytoolError: if the working directory was deleted or cannot be read.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109  # cheaper than pathlib, which --help does not need
+    except OSError as error:
+        raise PolicytoolError(
+            f"the working directory cannot be used ({error.strerror}); change to another directory"
+        ) from error
 
 
 _MODELS, _FLEETS, _SHELL = "Commands", "Fleets of models", "Shell"
@@ -120,7 +184,7 @@ def cli() -> None:
     """
     Inspect, audit and convert the dtype policies of saved Keras models, without TensorFlow.
     """
-    standard_streams.require_working_directory()
+    require_working_directory()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -171,13 +235,13 @@ def _know_the_processor() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code; no traceback reaches a user."""
     try:
-        standard_streams.prepare()
+        prepare()
         return _answer(arguments)
     except (
         BrokenPipeError,
         SystemExit,
     ):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
-        standard_streams.give_up(sys.stdout)
+        give_up(sys.stdout)
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
         # what a library makes of KeyboardInterrupt in the middle of its code is another error
@@ -187,7 +251,7 @@ def run(arguments: list[str]) -> int:
         except OSError as failure:
             if failure is error:
                 raise
-            standard_streams.give_up(sys.stderr)  # nothing can be said: the exit code is left
+            give_up(sys.stderr)  # nothing can be said: the exit code is left
             return Exit.FAILURE
 
 
@@ -231,7 +295,7 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
         case RecursionError():
             messages.error("the contents of a file are nested too deeply")
         case OSError() if error.errno in OF_THE_MACHINE:
-            standard_streams.give_up(sys.stdout)
+            give_up(sys.stdout)
             where = (
                 f" {os.fsdecode(error.filename)}: {error.strerror}"
                 if isinstance(error.filename, str | bytes)
