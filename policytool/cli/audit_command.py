@@ -16,7 +16,7 @@ from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
-from policytool.cli.progress import left_out, track
+from policytool.cli.messages import left_out, track
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing

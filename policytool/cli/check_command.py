@@ -13,7 +13,7 @@ from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import steps
+from policytool.cli.messages import steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.check import check, devices

@@ -11,7 +11,7 @@ from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
-from policytool.cli.progress import left_out, track
+from policytool.cli.messages import left_out, track
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion
 from policytool.commands.arguments.reading import InspectArguments

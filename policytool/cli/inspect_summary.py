@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import options, report_option
-from policytool.cli.progress import track
+from policytool.cli.messages import track
 from policytool.commands import summary as summaries
 from policytool.commands.batch import parallel
 from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS

@@ -12,7 +12,7 @@ from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
-from policytool.cli.progress import left_out, steps, track
+from policytool.cli.messages import left_out, steps, track
 from policytool.cli.value_types import AUTO
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.migrate import MigrateArguments

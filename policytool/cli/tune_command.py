@@ -12,7 +12,7 @@ from policytool.cli.arguments import RunCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import steps
+from policytool.cli.messages import steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import TuneArguments
 from policytool.commands.destinations import Destination

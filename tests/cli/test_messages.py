@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from policytool.cli.progress import steps
+from policytool.cli.messages import steps
 from tests.conftest import FIXED_SCALE_H5, Ended, run
 from tests.helpers.cases import for_each
 
