@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
-from policytool.releases.layer_changes import measured_releases
+from policytool.releases.behaviour import measured_releases
 from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name
 from policytool.support.processes import interrupts
 

@@ -13,9 +13,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data, keras_objects
+from policytool.releases.releases import KERAS3, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 ULP: Final = 4
 """What float32 results may differ by, in ulp of the largest."""
@@ -148,3 +150,36 @@ def measurements() -> Facts:
     """Return the data."""
     facts: Facts = data.read("layer_behaviour")
     return facts
+
+
+def measured_releases(family: str) -> tuple[str, ...]:
+    """Return the releases of one family that were measured, oldest first."""
+    return tuple(name for name in _table()["releases"] if family_of(name) == family)
+
+
+def changing_releases(
+    class_name: str, config: Mapping[str, object], family: str
+) -> frozenset[str] | None:
+    """
+    Return the releases of a family in which a layer fails or computes other values than in the
+    release before; None if its class was not measured.
+
+    :param config: the layer's config, which may omit default values
+    """
+    measured = measurements()[direction(to_keras3=family != KERAS3)]
+    facts = measured.get(class_name)
+    if facts is None:
+        return None
+    layer_arguments = arguments(config, facts["default"]).items()
+    return frozenset(
+        release
+        for case in _table()["classes"].get(class_name, {}).values()
+        if case["arguments"].items() <= layer_arguments
+        for release in case["releases"]
+        if family_of(release) == family
+    )
+
+
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = data.read("layer_releases")
+    return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policytool.releases import layer_changes
+from policytool.releases import behaviour
 from policytool.releases.releases import KERAS2, KERAS3, RELEASES
 
 
@@ -12,7 +12,7 @@ from policytool.releases.releases import KERAS2, KERAS3, RELEASES
 def test_releases_are_in_order_and_end_with_the_newest(family: str) -> None:
     """The order is that of the table of releases."""
     order = [release.id for release in RELEASES if release.family == family]
-    found = layer_changes.measured_releases(family)
+    found = behaviour.measured_releases(family)
     assert list(found) == sorted(found, key=order.index)
     assert found[-1] == order[-1]
 
@@ -20,21 +20,21 @@ def test_releases_are_in_order_and_end_with_the_newest(family: str) -> None:
 def test_every_minor_release_of_keras3_is_measured() -> None:
     """Reports name single minor releases."""
     names = [release.id for release in RELEASES if release.family == KERAS3]
-    assert list(layer_changes.measured_releases(KERAS3)) == names
+    assert list(behaviour.measured_releases(KERAS3)) == names
 
 
 def test_what_random_crop_predicts_changed_twice() -> None:
     """Keras 3.6 and 3.8 predict otherwise than the release before."""
-    changes = layer_changes.changing_releases("RandomCrop", {"height": 4, "width": 4}, KERAS3)
+    changes = behaviour.changing_releases("RandomCrop", {"height": 4, "width": 4}, KERAS3)
     assert changes == frozenset({"keras3.6", "keras3.8"})
 
 
 def test_a_dense_did_not_change() -> None:
     """In either family."""
-    assert layer_changes.changing_releases("Dense", {"units": 2}, KERAS3) == frozenset()
-    assert layer_changes.changing_releases("Dense", {"units": 2}, KERAS2) == frozenset()
+    assert behaviour.changing_releases("Dense", {"units": 2}, KERAS3) == frozenset()
+    assert behaviour.changing_releases("Dense", {"units": 2}, KERAS2) == frozenset()
 
 
 def test_other_classes_are_not_known() -> None:
     """So that nothing is claimed of them."""
-    assert layer_changes.changing_releases("NoSuchLayer", {}, KERAS3) is None
+    assert behaviour.changing_releases("NoSuchLayer", {}, KERAS3) is None

@@ -8,7 +8,7 @@ into another container, is converted.
 
 A conversion is as certain as what was measured of each class
 (:mod:`policytool.releases.behaviour`). Releases of one library differ in what some layers compute
-(:mod:`policytool.releases.layer_changes`), and in where masks travel
+(:mod:`policytool.releases.behaviour`), and in where masks travel
 (:mod:`policytool.migration.convert.masks`).
 """
 
@@ -35,7 +35,7 @@ from policytool.model import reading
 from policytool.model.model import Obstacle
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import behaviour, layer_changes, layer_classes, targets
+from policytool.releases import behaviour, layer_classes, targets
 from policytool.releases.behaviour import Proof
 from policytool.releases.releases import KERAS3, family_of, get
 from policytool.support import limits
@@ -86,7 +86,7 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
     :param root: the model as the release has it
     :param verdicts: what each loader makes of the file
     """
-    releases = layer_changes.measured_releases(family_of(release))
+    releases = behaviour.measured_releases(family_of(release))
     changes = _changes(root, family_of(release))
     if release not in releases or changes is None:
         return ()
@@ -104,7 +104,7 @@ def _changes(root: Unit, family: str) -> frozenset[str] | None:
     releases: set[str] = set()
     for unit in walk(root):
         if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS and not unit.custom:
-            changes = layer_changes.changing_releases(unit.class_name, plain_config(unit), family)
+            changes = behaviour.changing_releases(unit.class_name, plain_config(unit), family)
             if changes is None:
                 return None
             releases |= changes

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from policytool.formats import TITLES
 from policytool.formats.edits import EditKind
 from policytool.releases import generations, keras_objects
-from policytool.releases.behaviour import Proof
+from policytool.releases.behaviour import Proof, measured_releases
 from policytool.releases.generations import GENERATIONS
-from policytool.releases.layer_changes import measured_releases
 from policytool.releases.policy import Policy
 from policytool.releases.releases import family_of
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone

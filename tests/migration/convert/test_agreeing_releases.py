@@ -9,7 +9,7 @@ import pytest
 from policytool.migration.convert.conversion_plan import agreeing_releases
 from policytool.model.model import Verdict
 from policytool.numerics.verification import disagreeing_release
-from policytool.releases import layer_changes
+from policytool.releases import behaviour
 from policytool.releases.releases import LOADERS
 from tests.helpers.convertible_models import converted, input2, keras2, layer2
 
@@ -37,7 +37,7 @@ LOADING: Final = tuple(Verdict(loader=name, reason=None) for name in LOADERS)
 
 @pytest.fixture(autouse=True)
 def _table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_changes, "_table", lambda: TABLE)
+    monkeypatch.setattr(behaviour, "_table", lambda: TABLE)
 
 
 def keras3(folder: Path, *layers: dict[str, Any]) -> Unit:
@@ -74,7 +74,7 @@ class TestLayers:
     def test_nothing_is_said_of_layers_that_were_not_measured(self, tmp_path: Path) -> None:
         wrapped = layer2("Dense", "dense", [["x", 0, 0, {}]], units=2)
         model = keras3(tmp_path, wrapped | {"class_name": "Discretization"})
-        assert layer_changes.changing_releases("NoSuchLayer", {}, "keras3") is None
+        assert behaviour.changing_releases("NoSuchLayer", {}, "keras3") is None
         assert agreeing_releases(model, "tf2.3", LOADING) == ()
 
     def test_releases_that_refuse_the_file_are_left_out(self, tmp_path: Path) -> None:
