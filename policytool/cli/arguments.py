@@ -14,7 +14,7 @@ from policytool.cli.fleets import ShardOption, check_cache
 from policytool.cli.report_option import ReportFile
 from policytool.cli.value_types import LocalPath
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
-from policytool.commands.batch.shards import Shard
+from policytool.commands.batch.task import Shard
 
 
 def bound_jobs(

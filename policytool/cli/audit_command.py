@@ -22,7 +22,7 @@ from policytool.commands import baselines
 from policytool.commands import fix as fixing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import AuditTally, tally_of
-from policytool.commands.batch import parallel, shards
+from policytool.commands.batch import parallel, task
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import take
 from policytool.releases.targets import stand_ins
@@ -131,7 +131,7 @@ def command(
         audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
-    inputs = shards.shard_items(every, terminal.shard)
+    inputs = task.shard_items(every, terminal.shard)
     quiet, selected = terminal.quiet, selection.selectors(arguments.select or (), "--select")
     _print_notes(selection.unused_words(selected, question), quiet=quiet)
     _print_notes(stand_ins(question.target_names), quiet=quiet)
@@ -231,7 +231,7 @@ def _print_lines(
     terminal, files = ending.terminal, ending.terminal.report
     options_text = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
     none = Exit.CLEAN if terminal.no_models_ok else Exit.NO_MODEL
-    names = shards.names(ending.every)
+    names = task.names(ending.every)
     with LinesReport(
         "audit", names, options_text, terminal.shard, no_model=none, counts=audit_lines.COUNTS
     ) as lines:

@@ -10,7 +10,7 @@ import click
 
 from policytool.cli import messages
 from policytool.cli.exit_codes import Exit
-from policytool.commands.batch.shards import MOST, Shard
+from policytool.commands.batch.task import MOST, Shard
 from policytool.support.errors import UsageError
 from policytool.support.files.remote_path import check_local
 

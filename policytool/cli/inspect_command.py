@@ -15,7 +15,7 @@ from policytool.cli.messages import left_out, track
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion
 from policytool.commands.arguments.reading import InspectArguments
-from policytool.commands.batch import parallel, shards
+from policytool.commands.batch import parallel, task
 from policytool.releases import policy
 from policytool.reports import json_lines
 from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, model_values
@@ -82,7 +82,7 @@ def command(
     )
     every = options.expand_inputs(paths, remote=True)
     report_option.check(terminal.report, every)
-    inputs = shards.shard_items(every, terminal.shard)
+    inputs = task.shard_items(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)
     ending = _Ending(every=every, kept=kept, terminal=terminal)
     if terminal.summary:
@@ -159,7 +159,7 @@ def _print_lines(
                 options.print_errors((result,))
             yield result
 
-    names, terminal = shards.names(ending.every), ending.terminal
+    names, terminal = task.names(ending.every), ending.terminal
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
         kept = inspection.collect(result for result in printed(lines) if terminal.report)
         selected = inspection.select(kept, selection)

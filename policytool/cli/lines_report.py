@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from policytool.cli.exit_codes import Exit, code_of
-from policytool.commands.batch import shards
+from policytool.commands.batch import task
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import Failure
 from policytool.reports import json_lines
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from policytool.commands.batch.shards import Shard
+    from policytool.commands.batch.task import Shard
 
 Value = TypeVar("Value")
 
@@ -93,9 +93,9 @@ class LinesReport(LineWriter):
         :param no_model: the exit code of a run that finds no model
         :param counts: what the last line counts beside models, failures and skipped files
         """
-        listed = (len(inputs), shards.digest(inputs))
+        listed = (len(inputs), task.digest(inputs))
         super().__init__(
-            json_lines.header(command, listed, shards.digest([options]), int(no_model), shard)
+            json_lines.header(command, listed, task.digest([options]), int(no_model), shard)
         )
         self._shard = shard
         self.counts = Counter(dict.fromkeys(("models", "failures", "skipped", *counts), 0))
@@ -120,7 +120,7 @@ class LinesReport(LineWriter):
             return json_lines.model(position, model), counts
 
         for number, result in enumerate(results):
-            position = shards.position(number, self._shard)
+            position = task.position(number, self._shard)
             if result is None:
                 self.counts["skipped"] += 1
                 yield None

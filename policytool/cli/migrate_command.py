@@ -16,7 +16,7 @@ from policytool.cli.messages import left_out, steps, track
 from policytool.cli.value_types import AUTO
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.migrate import MigrateArguments
-from policytool.commands.batch import shards
+from policytool.commands.batch import task
 from policytool.commands.destinations import without_outputs
 from policytool.commands.inspect import Failure, take
 from policytool.commands.migrate import Migration, Status
@@ -128,7 +128,7 @@ def command(
                 [saved.path for saved in plans],
                 [saved.plan.suffix for saved in plans],
             )
-            part = shards.shard_items(plans, terminal.shard)
+            part = task.shard_items(plans, terminal.shard)
             running = migrate_saved(
                 part,
                 destination,
@@ -148,9 +148,9 @@ def command(
             report_option.check(report, inputs, others)
             remote_migration.check((model.path for model in inputs), destination)
             every = inputs = without_outputs(inputs, planned.suffix, destination)
-            names = shards.names(inputs)
+            names = task.names(inputs)
             sources, suffixes = [model.path for model in inputs], [planned.suffix] * len(inputs)
-            shard_inputs = shards.shard_items(inputs, terminal.shard)
+            shard_inputs = task.shard_items(inputs, terminal.shard)
             running = track(
                 migrate_all(
                     shard_inputs,
@@ -166,7 +166,7 @@ def command(
                 terminal.progress,
                 "migrate",
             )
-        shards.check_outputs(sources, suffixes, destination, terminal.shard)
+        task.check_outputs(sources, suffixes, destination, terminal.shard)
         if terminal.format == json_lines.FORMAT:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
             request = [plans, planned, destination, verify]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.commands.batch.shards import MOST, Shard
+from policytool.commands.batch.task import MOST, Shard
 from policytool.formats.discovery import display_path
 from policytool.support import limits
 from policytool.support.errors import MergeError

@@ -30,7 +30,7 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.commands.batch.shards import Shard
+    from policytool.commands.batch.task import Shard
     from policytool.commands.inspect import Failure
     from policytool.support.text.jsontext import Absent
 

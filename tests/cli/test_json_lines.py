@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policytool.commands.batch.shards import MOST
+from policytool.commands.batch.task import MOST
 from policytool.support.processes import interrupts
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, Ended, run
 from tests.helpers.marks import ALONE, SLOW, THOROUGH, examples
