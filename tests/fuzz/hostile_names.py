@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.model import hazards
 from policytool.releases import data
 from policytool.releases.layer_classes import Category, classes_of
-from policytool.releases.symbols import class_names, harmful
-from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols import harmful
+from policytool.releases.symbols import harmful as _functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -224,7 +224,7 @@ def functions() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (_functions.is_pure_function(name) or class_names.is_pure_name(name))
+            if not (_functions.is_pure_function(name) or harmful.is_pure_name(name))
         )
     )
 
@@ -239,7 +239,7 @@ def classes() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (name in special or class_names.is_pure_class(name) or harmful.is_own(name))
+            if not (name in special or harmful.is_pure_class(name) or harmful.is_own(name))
         )
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.releases.symbols import class_names
+from policytool.releases.symbols import harmful
 from tests.fuzz import (
     graph_bytes,
     hostile,
@@ -98,9 +98,9 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
     assert {
         name
         for name in data["layers"]
-        if class_names.is_pure_class(name) and sound_configs.is_released(name)
+        if harmful.is_pure_class(name) and sound_configs.is_released(name)
     } <= drawn
-    left_out = {name for name in data["layers"] if class_names.exclusion_reason(name)}
+    left_out = {name for name in data["layers"] if harmful.exclusion_reason(name)}
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
 

@@ -25,9 +25,10 @@ from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm
 from policytool.releases import data
 from policytool.releases.layer_classes import builtin_classes, operation_classes
-from policytool.releases.symbols import class_names, ops
-from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols import harmful as _functions
 from policytool.releases.symbols import harmful as _table
+from policytool.releases.symbols import ops
+from policytool.releases.symbols.harmful import exclusion_reason, is_pure_class, is_pure_name
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers import changed_fixtures
@@ -73,7 +74,7 @@ def reasons(path: Path) -> list[str]:
 @given(NAMES)
 def test_a_class_on_no_list_is_refused(name: str) -> None:
     """Whatever it is called, and whatever module it is said to be of."""
-    if not class_names.is_pure_class(name.rpartition(">")[2]):
+    if not is_pure_class(name.rpartition(">")[2]):
         assert harms({"class_name": name, "config": {}})
         assert harms(
             {"class_name": name, "module": "keras.layers", "registered_name": None, "config": {}}
@@ -132,7 +133,7 @@ def test_a_function_on_no_list_is_refused(name: str) -> None:
                 "inbound_nodes": [["x", 0, 0, {}]],
             }
         ) & {Harm.NAMED, Harm.UNKNOWN}
-    if not class_names.is_pure_name(name):
+    if not is_pure_name(name):
         assert harms({"class_name": "Dense", "config": {"activation": name}})
         assert harms(
             {
@@ -319,17 +320,15 @@ def test_every_class_of_every_release_was_reviewed() -> None:
         "TensorFlowOpLayer",
     }
     assert {
-        name
-        for name in classes - wrappers
-        if not (class_names.is_pure_class(name) or class_names.exclusion_reason(name))
+        name for name in classes - wrappers if not (is_pure_class(name) or exclusion_reason(name))
     } == set()
-    assert {name for name in functions if not class_names.is_pure_name(name)} == set()
+    assert {name for name in functions if not is_pure_name(name)} == set()
 
 
 def test_nothing_left_out_is_on_the_list() -> None:
     """Each name has one place."""
     data = json.loads((DATA / "pure_classes.json").read_text(encoding="utf-8"))
-    assert not [name for name in data["left_out"] if class_names.is_pure_class(name)]
+    assert not [name for name in data["left_out"] if is_pure_class(name)]
     assert all(data["left_out"].values())
 
 

@@ -12,7 +12,7 @@ from policytool.model.hazards import _wrapped
 from policytool.model.hazards._harm import Harm
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts, public_class_name
-from policytool.releases.symbols import class_names
+from policytool.releases.symbols import harmful
 from policytool.releases.symbols.harmful import is_foreign, is_harmful, is_own
 from policytool.support.errors import short
 
@@ -112,7 +112,7 @@ def _of_object(
     special = (
         _of_lambda(config)
         if class_name == LAMBDA
-        else _wrapped.find(class_name, config, value)
+        else _wrapped.find_wrapped(class_name, config, value)
         if layer_facts(class_name).is_op_layer
         else _find_file(class_name, config)
     )
@@ -203,7 +203,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
         (
             spec_name
             for spec_name in names
-            if not (isinstance(spec_name, str) and class_names.is_pure_spec(spec_name))
+            if not (isinstance(spec_name, str) and harmful.is_pure_spec(spec_name))
         ),
         names[0] if names else None,
     )
@@ -214,7 +214,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
     )
     if (
         not isinstance(name, str)
-        or not class_names.is_pure_spec(name)
+        or not harmful.is_pure_spec(name)
         or outside
         or value.get("registered_name")
     ):
@@ -244,7 +244,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
         and (where is None or not is_foreign(where))
     ):
         yield Harm.CUSTOM, registered, f"needs {registered}, a registered custom object"
-    elif not class_names.is_pure_function_of(where, name):
+    elif not harmful.is_pure_function_of(where, name):
         if where and not is_foreign(where):
             yield (
                 Harm.UNKNOWN,
@@ -275,11 +275,11 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
         public_class_name(own) != public_class_name(class_name) and not is_own(own)
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
-    elif not judged and (reason := class_names.exclusion_reason(name)):
+    elif not judged and (reason := harmful.exclusion_reason(name)):
         yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
-    elif not (judged or class_names.is_pure_class(name)):
+    elif not (judged or harmful.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
-    elif isinstance(module, str) and not class_names.is_modelling(module):
+    elif isinstance(module, str) and not harmful.is_modelling(module):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
@@ -303,7 +303,7 @@ def _of_other_module(
             f"{module}.{name}",
             (f"uses the serialization marker {full} with a module, which no release does"),
         )
-    elif not class_names.is_pure_class_of(module, name):
+    elif not harmful.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
             yield Harm.CUSTOM, own, f"needs {name} from {module}"
         else:
@@ -324,7 +324,7 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
             isinstance(text, str)
             and text
             and key.endswith(_NAMING + _CALLING)
-            and not class_names.is_pure_name(text)
+            and not harmful.is_pure_name(text)
         ):
             yield (
                 Harm.CUSTOM,

@@ -14,7 +14,7 @@ from policytool.model import inbound_nodes
 from policytool.model.calls import CONSTANT
 from policytool.model.hazards._harm import Harm
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols import harmful as _functions
 from policytool.releases.symbols import ops
 from policytool.releases.symbols.harmful import in_tensorflow, op
 from policytool.support.errors import short
@@ -30,7 +30,9 @@ _RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the allow-list of functions"
 
 
-def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[HazardParts]:
+def find_wrapped(
+    class_name: str, config: dict[str, Json], entry: dict[str, Json]
+) -> Iterator[HazardParts]:
     """
     Yield what a wrapper calls that is not known to only compute.
 
@@ -38,7 +40,7 @@ def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> It
     """
     named_by = layer_facts(class_name).wrapped_op
     if named_by == "function":
-        yield from _of_function(config.get("function"))
+        yield from _hazards_of_function(config.get("function"))
     elif named_by == "class_method":
         yield from _of_class_method(config)
     elif named_by == "attribute":
@@ -60,7 +62,7 @@ def _calls(entry: dict[str, Json]) -> list[Json]:
     return nodes if isinstance(nodes, list) else []
 
 
-def _of_function(name: Json) -> Iterator[HazardParts]:
+def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
     if not isinstance(name, str):
         yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
