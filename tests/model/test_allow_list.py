@@ -22,7 +22,7 @@ from policytool.formats.document import Document
 from policytool.formats.saved_model import KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
-from policytool.model.hazards._harm import Harm
+from policytool.model.hazards._judging import Harm
 from policytool.releases import data
 from policytool.releases.layer_classes import builtin_classes, operation_classes
 from policytool.releases.symbols import harmful as _functions

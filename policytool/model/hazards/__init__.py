@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.model.hazards._harm import Harm, Hazard
-from policytool.model.hazards._judging import LAMBDA, find
+from policytool.model.hazards._judging import LAMBDA, Harm, Hazard, find
 from policytool.releases import keras_objects
 from policytool.releases.symbols.harmful import PRINTING, HarmfulOp, op
 from policytool.releases.symbols.ops import (
