@@ -8,12 +8,12 @@ import functools
 import importlib
 import json
 import os
+from collections import defaultdict
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from policytool.commands.batch import file_conflicts
-from policytool.commands.batch.copies import ResultsOfCopies
 from policytool.commands.batch.isolation import decode_outcome, encode_outcome, run_isolated
 from policytool.commands.inspect import Failure
 from policytool.support import limits
@@ -23,12 +23,89 @@ from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from typing import BinaryIO
 
     from policytool.commands.batch.cache import CachedResults, ResultCache
     from policytool.commands.batch.cluster import Cluster
     from policytool.commands.batch.task import Task
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.processes.pool import Pool
+
+
+class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
+    """
+    The results of copies that ended, as a context manager.
+
+    The file of the results of several items has no name, and is open in the original and in each
+    copy.
+    """
+
+    def __init__(self, task: Task[Item, Request, Result], count: int) -> None:
+        super().__init__()
+        self._task = task
+        self._count = count
+        self._file: BinaryIO | None = None
+        self.known: list[Result | Failure] = []
+        """The results of the first items."""
+
+    def __enter__(self) -> Self:
+        if self._count > 1 and crash_guard.may_split():
+            import tempfile  # hashlib and random, only for several items
+
+            self._file = self.enter_context(tempfile.TemporaryFile(buffering=0))
+        return self
+
+    def write(self, result: Result | Failure) -> None:
+        """Hand a result to the original; the results before have been handed to it."""
+        if self._file is not None:
+            left = encode_outcome(result) + b"\n"
+            while left:
+                left = left[self._file.write(left) :]
+
+    def add(self, failure: Failure) -> bool:
+        """
+        Add the results of a copy that ended, and the failure of the item over which it ended.
+
+        Return whether there is such an item.
+        """
+        if self._file is not None:
+            read = self._task.readers().result
+            self._file.seek(0)
+            for line in self._file.read().splitlines()[len(self.known) :]:
+                self.known.append(decode_outcome(line, read))
+        if len(self.known) == self._count:
+            return False
+        self.known.append(failure)
+        self.write(failure)
+        return True
+
+
+def predecessors_of(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]:
+    """
+    Return, for each task, the earlier tasks that must finish before it starts.
+
+    Two tasks conflict if a place of the first is a place of the second, is inside it, or contains
+    it. Tasks that wait for the same place run one after the other.
+
+    :param places: the files and directories that each task reads or writes
+    """
+    last: dict[AnyPath, int] = {}
+    within: defaultdict[AnyPath, set[int]] = defaultdict(set)
+    predecessors = []
+    for number, own in enumerate(places):
+        earlier = set[int]()
+        for place in own:
+            earlier |= {
+                last[ancestor] for ancestor in (place, *place.parents) if ancestor in last
+            } | within.get(place, set())
+        for place in own:
+            last[place] = number
+            for parent in place.parents:
+                within[parent].add(number)
+        predecessors.append(frozenset(earlier))
+    return predecessors
+
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
@@ -220,7 +297,7 @@ def _run_in_processes(
     """
     read_result = task.readers().result
     head = codec.encode([task.module, limits.overrides(), request]).encode()
-    after = file_conflicts.after([task.places(item, request) for item in items])
+    after = predecessors_of([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
     with _helpers(task, head, count, scheduler) as pool:
