@@ -44,12 +44,12 @@ def resolve(
     :raises UnclearPolicyError: if two keys match, a key is not a supported regular expression, or
         the steps exceed the limit.
     """
-    for key, policy in policy_map.policies:
+    for key, mapped in policy_map.policies:
         if key == path:
-            return policy
+            return mapped
     matching = [
-        (key, policy)
-        for key, policy in policy_map.policies
+        (key, mapped)
+        for key, mapped in policy_map.policies
         if _matches(key, path, matcher, full_match=full_match)
     ]
     if len(matching) > 1:

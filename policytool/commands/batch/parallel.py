@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from policytool.support.processes.pool import Pool
 
 
+Item = TypeVar("Item")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
 class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     """
     The results of copies that ended, as a context manager.
@@ -105,11 +110,6 @@ def predecessors_of(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]
                 within[parent].add(number)
         predecessors.append(frozenset(earlier))
     return predecessors
-
-
-Item = TypeVar("Item")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
 
 
 def workers(jobs: int | None, inputs: int) -> int:

@@ -4,8 +4,8 @@ without it.
 
 A loader refuses it for a row of
 :mod:`policytool.model.compatibility.training_incompatibilities`, or for a name of a loss or a
-metric that it does not find (:mod:`policytool.releases.known_arguments`). Losses and metrics that no
-release has are the user's own, and leave it open: loaders find them in ``custom_objects``.
+metric that it does not find (:mod:`policytool.releases.known_arguments`). Losses and metrics that
+no release has are the user's own, and leave it open: loaders find them in ``custom_objects``.
 """
 
 from __future__ import annotations

@@ -30,6 +30,6 @@ def test_tasks_wait_for_earlier_ones_with_the_same_files(
     A file in a directory is the directory's too; who waits for the last of a row waits for all of
     it.
     """
-    assert parallel.after([[Path(place) for place in own] for own in places]) == [
+    assert parallel.predecessors_of([[Path(place) for place in own] for own in places]) == [
         frozenset(one) for one in waits
     ]
