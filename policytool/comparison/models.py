@@ -345,7 +345,9 @@ class _ModelComparison:
             b=None if is_in_a else path,
             class_name=compared.layer.class_name,
             listed=listed,
-            variables=variables.one_sided(*((named, ()) if is_in_a else ((), named)), reason),
+            variables=variables.one_sided(
+                named if is_in_a else (), () if is_in_a else named, reason
+            ),
         )
 
     def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
