@@ -21,7 +21,7 @@ from policytool.formats.hdf5 import storage
 from policytool.formats.keras_archive import read as keras_values
 from policytool.formats.writing import Companions
 from policytool.support.errors import ModelFileError
-from policytool.support.files import atomic
+from policytool.support.files import atomic, opening
 from policytool.support.files.atomic import _placing
 from tests.conftest import MIXED_H5, run
 
@@ -66,14 +66,14 @@ def test_an_output_that_has_its_place_is_told_as_written(
     """It is not looked at again: whatever the disk says of it then, it is there."""
     published: list[bool] = []
     publish: Callable[..., None] = atomic.Draft.publish
-    look = Companions._model  # noqa: SLF001  # what failed
+    look = opening.find_status
 
     def recorded(self: atomic.Draft, target: Path, **how: Any) -> None:
         publish(self, target, **how)
         published.append(True)
 
     monkeypatch.setattr(atomic.Draft, "publish", recorded)
-    monkeypatch.setattr(Companions, "_model", lambda self: fails() if published else look(self))
+    monkeypatch.setattr(opening, "find_status", lambda path: fails() if published else look(path))
     output = tmp_path / "other.h5"
     ended = run("migrate", MIXED_H5, "--to", "mixed_bfloat16", "-o", output)
     assert (ended.code, output.exists(), published) == (0, True, [True])

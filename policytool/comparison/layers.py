@@ -200,31 +200,24 @@ def configs(
     for key in (*entries_a, *(key for key in entries_b if key not in entries_a)):
         if key in _ELSEWHERE:
             continue
-        entry_a, entry_b = entries_a.get(key), entries_b.get(key)
-        if entry_a is not None and entry_b is not None:
-            same = normalization.is_same_value(entry_a[2], entry_b[2])
-            if entry_a[:2] != entry_b[:2] or not same:  # Python's == takes a boolean for a number
-                yield ValueChange(
-                    aspect=Aspect.CONFIG, key=key, a=entry_a[1], b=entry_b[1], spelling=same
-                )
-        elif entry_a is not None:
-            yield ValueChange(
-                aspect=Aspect.CONFIG,
-                key=key,
-                a=entry_a[1],
-                b=ABSENT,
-                spelling=normalization.is_default(key, entry_a[2])
-                or normalization.is_derived(key, classes[0]),
+        if key in entries_a and key in entries_b:  # Python's == takes a boolean for a number
+            is_spelling = normalization.is_same_value(entries_a[key][2], entries_b[key][2])
+            if is_spelling and entries_a[key][:2] == entries_b[key][:2]:
+                continue
+        else:
+            entries, class_name = (
+                (entries_a, classes[0]) if key in entries_a else (entries_b, classes[1])
             )
-        elif entry_b is not None:
-            yield ValueChange(
-                aspect=Aspect.CONFIG,
-                key=key,
-                a=ABSENT,
-                b=entry_b[1],
-                spelling=normalization.is_default(key, entry_b[2])
-                or normalization.is_derived(key, classes[1]),
-            )
+            is_spelling = normalization.is_default(
+                key, entries[key][2]
+            ) or normalization.is_derived(key, class_name)
+        yield ValueChange(
+            aspect=Aspect.CONFIG,
+            key=key,
+            a=entries_a[key][1] if key in entries_a else ABSENT,
+            b=entries_b[key][1] if key in entries_b else ABSENT,
+            spelling=is_spelling,
+        )
 
 
 def is_asset(change: ValueChange, a: ComparedModel, b: ComparedModel) -> bool:

@@ -208,7 +208,7 @@ def compare_models(
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
     work = _ModelComparison(a, b, pair_layers(a, b), opened)
-    layer_pairs = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
+    layer_pairs = tuple(work.layers(keep))
     return Comparison(
         a=_side(a),
         b=_side(b),
@@ -251,33 +251,46 @@ class _ModelComparison:
         self._names_b = frozenset(layer.names for layer in b.layers)
         self._moves = self._orders()
 
-    def layers(
-        self, keep: Callable[[frozenset[str]], bool] | None
-    ) -> Iterator[tuple[LayerPair, frozenset[str]]]:
+    def layers(self, keep: Callable[[frozenset[str]], bool] | None) -> Iterator[LayerPair]:
+        """Yield the layers with paths to compare, in the order of A."""
+        for a, b in self._order():
+            sides = [
+                *([self._a.layers[a]] if a is not None else []),
+                *([self._b.layers[b]] if b is not None else []),
+            ]
+            if keep is None or keep(_paths(*sides)):
+                yield self._pair(a, b)
+
+    def _order(self) -> Iterator[tuple[int | None, int | None]]:
         """
-        Yield the layers in the order of A, with all their paths. A layer that is only in B follows
-        the layer that precedes it in B.
+        Yield the indices of the layers of A and of B that belong together, in the order of A. A
+        layer that is only in B follows the layer that precedes it in B.
         """
-        behind: dict[int | None, list[int]] = {}
+        pairs = self._pairs
+        behind: dict[int | None, list[int]] = defaultdict(list)
         last: int | None = None
-        for index in range(len(self._b.layers)):
-            if index in self._pairs.of_b:
-                last = self._pairs.of_b[index]
+        for b in range(len(self._b.layers)):
+            if b in pairs.of_b:
+                last = pairs.of_b[b]
             else:
-                behind.setdefault(last, []).append(index)
-        for index, layer in enumerate(self._a.layers):
-            if index == 0:
-                yield from (self._only_b(other) for other in behind.get(None, ()))
-            if index in self._pairs.of_a:
-                other = self._b.layers[self._pairs.of_a[index]]
-                paths = _paths(layer, other)
-                if keep is None or keep(paths):
-                    yield self._both(index, self._pairs.of_a[index], self._pairs.by[index]), paths
-            else:
-                yield self._only_a(index)
-            yield from (self._only_b(other) for other in behind.get(index, ()))
-        if not self._a.layers:
-            yield from (self._only_b(other) for other in range(len(self._b.layers)))
+                behind[last].append(b)
+        for a in (None, *range(len(self._a.layers))):
+            if a is not None:
+                yield a, pairs.of_a.get(a, pairs.further_a.get(a))
+            yield from ((pairs.further_b.get(b), b) for b in behind[a])
+
+    def _pair(self, a: int | None, b: int | None) -> LayerPair:
+        if a is not None and b is not None:
+            return (
+                self._both(a, b, self._pairs.by[a])
+                if self._pairs.of_a.get(a) == b
+                else self._further(self._a.layers[a], self._b.layers[b])
+            )
+        if a is not None:
+            return self._one_sided(self._a.layers[a], Presence.A, listed=self._alone_a[a])
+        if b is not None:
+            return self._one_sided(self._b.layers[b], Presence.B, listed=self._alone_b[b])
+        raise AssertionError("a pair has a layer")
 
     def weights(self) -> dict[Tensor, Tensor]:
         """Return the stored variables of A that are also in B, each with its counterpart."""
@@ -320,41 +333,22 @@ class _ModelComparison:
         """
         return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
 
-    def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
-        compared = self._a.layers[index]
-        if index in self._pairs.further_a:
-            other = self._b.layers[self._pairs.further_a[index]]
-            return self._further(compared, other), _paths(compared, other)
-        listed = self._alone_a[index]
+    def _one_sided(self, compared: ComparedLayer, side: Presence, *, listed: bool) -> LayerPair:
+        """Return a layer that is in one file only."""
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        pairs = variables.one_sided(_named_variables(compared), (), reason) if listed else ()
+        path, named = compared.layer.path, _named_variables(compared) if listed else []
+        is_in_a = side is Presence.A
         return LayerPair(
-            a=compared.layer.path,
-            b=None,
+            a=path if is_in_a else None,
+            b=None if is_in_a else path,
             class_name=compared.layer.class_name,
             listed=listed,
-            variables=pairs,
-        ), _paths(compared)
-
-    def _only_b(self, index: int) -> tuple[LayerPair, frozenset[str]]:
-        compared = self._b.layers[index]
-        if index in self._pairs.further_b:
-            other = self._a.layers[self._pairs.further_b[index]]
-            return self._further(other, compared), _paths(other, compared)
-        listed = self._alone_b[index]
-        reason = self._no_variables() or (
-            None if listed else "the other file does not list this layer"
+            variables=variables.one_sided(
+                named if is_in_a else (), () if is_in_a else named, reason
+            ),
         )
-        pairs = variables.one_sided((), _named_variables(compared), reason) if listed else ()
-        return LayerPair(
-            a=None,
-            b=compared.layer.path,
-            class_name=compared.layer.class_name,
-            listed=listed,
-            variables=pairs,
-        ), _paths(compared)
 
     def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
         """Return a further place of a shared layer, whose variables the file stores again."""

@@ -106,17 +106,14 @@ def _below(root: Path) -> Iterator[Row]:
             children = sorted(entries, key=lambda entry: entry.name)
         for entry in children:
             count += 1
-            if count > _FILES:
-                raise _UnclearError
             name = f"{folder}/{entry.name}" if folder else entry.name
             status = entry.stat()
             is_directory = stat.S_ISDIR(status.st_mode)
-            if entry.is_symlink():
-                if is_directory:
-                    raise _UnclearError
-                yield from _link_rows(name, Path(entry.path))
-            if not is_directory and not stat.S_ISREG(status.st_mode):
+            is_clear = stat.S_ISREG(status.st_mode) or (is_directory and not entry.is_symlink())
+            if count > _FILES or not is_clear:
                 raise _UnclearError
+            if entry.is_symlink():
+                yield from _link_rows(name, Path(entry.path))
             if is_directory:
                 folders.append(name)
             yield _row(name, status)

@@ -227,7 +227,7 @@ class Creator:
 
     check: Callable[[Path, Content], None] | None = None
     """
-    Raise :class:`policytool.formats.writers.WriteError` if a draft lacks what loaders need
+    Raise :class:`policytool.formats.writing.WriteError` if a draft lacks what loaders need
     and a document does not say: names in attributes.
     """
 

@@ -68,7 +68,8 @@ def code(text: str) -> str:
 
 def name(text: str) -> str:
     """Return a name as it is, where it is one plain word, and as code otherwise."""
-    return text if _is_plain(text) else code(text)
+    is_plain = _PLAIN.fullmatch(text) is not None and not _LINK.search(text)
+    return text if is_plain else code(text)
 
 
 def prose(text: str) -> str:
@@ -92,10 +93,6 @@ def row(cells: Sequence[str]) -> str:
 def _word(word: str) -> str:
     core = word.rstrip(_STOPS)
     return name(core) + word[len(core) :]
-
-
-def _is_plain(word: str) -> bool:
-    return _PLAIN.fullmatch(word) is not None and not _LINK.search(word)
 
 
 _LOUD: Final = frozenset({Tone.BAD, Tone.CAUTION})

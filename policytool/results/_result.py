@@ -117,18 +117,9 @@ def in_one_line(name: str, paths: Sequence[str], text: str) -> str:
     return f"{start}{shorten(view.printable(text), _MOST - len(start) - 1, view)}>"
 
 
-def value_at(values: dict[str, Any], column: str) -> object:
-    """
-    Return the value that a column names. A dot joins the keys of nested objects, and a missing
-    object has None for every key.
-    """
-    value: Any = values
-    for key in column.split("."):
-        value = None if value is None else value.get(key)
-    return value
-
-
 def number_at(values: dict[str, Any], column: str) -> float | None:
     """Return the number that a column names: JSON reports write NaN and infinity as strings."""
-    value: Any = value_at(values, column)
+    from policytool.reports.rows import value_at
+
+    value = value_at(values, column)
     return None if value is None else float(value)

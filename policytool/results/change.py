@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.results._result import Report, Result, number_at, value_at
+from policytool.results._result import Report, Result, number_at
 from policytool.support.files.remote_path import RemotePath, local
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def _rows(comparison: dict[str, Any]) -> Iterator[list[object]]:
 
 
 def _differences(section: str, path: str | None, entry: dict[str, Any]) -> Iterator[list[object]]:
+    from policytool.reports.rows import value_at
+
     if entry["presence"] != "both":
         sides = [entry["presence"] == side for side in ("a", "b")]
         yield [section, path, "presence", None, *sides, *_NOTHING]
@@ -211,6 +213,8 @@ class Check(Result):
 
 def _call_rows(check: dict[str, Any]) -> Iterator[list[object]]:
     """Yield a row for each call in the JSON report."""
+    from policytool.reports.rows import value_at
+
     for run in check["runs"]:
         of_run = [value_at(run, column) for column in _RUN]
         for call in run["calls"]:

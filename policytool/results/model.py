@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.results._result import Report, Result, in_one_line, value_at
+from policytool.results._result import Report, Result, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -268,6 +268,8 @@ class Audit(Result):
         return (self.path,), headline(self._value)
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
+        from policytool.reports.rows import value_at
+
         rows = (
             [self.path, *(value_at(values, column) for column in _COLUMNS)]
             for values in (finding.to_dict() for finding in self.findings)
@@ -308,4 +310,4 @@ class Explanation(Result):
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
         rows = self.to_dict()["matches"]
-        return _MATCH, ([value_at(row, key) for key in _MATCH] for row in rows)
+        return _MATCH, ([row[key] for key in _MATCH] for row in rows)

@@ -13,7 +13,6 @@ the variables that an optimizer keeps are named after those they are kept for.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint import INDEX, prefix_of
@@ -45,15 +44,15 @@ def read(probe: Probe) -> Document:
     try:
         bundle = open_bundle(prefix(probe))
         lacking = tuple(bundle.lacking())
-        named = name_entries(bundle.entries, _objects(bundle, lacking))
+        weights, others = name_entries(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:
         raise probe.failure(error.code, error.message) from error
     return Document(
         path=probe.shown,
         format="weights",
         layout=Layout.SCOPES,
-        tensors=tuple(_tensor(path, bundle, key) for key, path in named.weights.items()),
-        state=tuple(_tensor(tuple(key.split("/")), bundle, key) for key in named.rest),
+        tensors=tuple(_tensor(path, bundle, key) for key, path in weights.items()),
+        state=tuple(_tensor(tuple(key.split("/")), bundle, key) for key in others),
         observations=tuple(
             Observation(code=error.code, message=error.message) for error in lacking
         ),
@@ -142,21 +141,15 @@ _Place = tuple[int, tuple[str, ...]]
 """The object that holds another, and the names that lead from it there."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EntryNames:
-    """The tensors of a checkpoint, told apart."""
-
-    weights: Mapping[str, tuple[str, ...]]
-    """By key, the names from the layer down, in the order of the model as far as it is known."""
-
-    rest: tuple[str, ...]
-    """Keys of what an optimizer, metrics or training keep."""
-
-
-def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> EntryNames:
+def name_entries(
+    entries: Mapping[str, Entry], graph: ObjectGraph | None
+) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
     """
     Return the names of the entries of a checkpoint; ``graph`` is None for TF 1, and if it cannot be
     read.
+
+    Weights have, by key, the names from the layer down, in the order of the model as far as it is
+    known. Behind them come the keys of what an optimizer, metrics or training keep.
 
     :raises BundleError: if objects are nested too deeply, or if the keys are too long.
     """
@@ -178,13 +171,10 @@ def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Ent
         weights = dict(_names_from_keys(entries))
     else:
         weights = dict(_names_from_scopes(entries))
-    return EntryNames(
-        weights=weights,
-        rest=tuple(
-            key
-            for key in entries
-            if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)
-        ),
+    return weights, tuple(
+        key
+        for key in entries
+        if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)
     )
 
 

@@ -117,9 +117,7 @@ def freeze(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
 
 def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None:
     """Copy the attributes of an object, except those in ``without``."""
-    for name in names(source):
-        if name in without:
-            continue
+    for name in (name for name in names(source) if name not in without):
         attribute = h5a.open(source, name)
         kind = attribute.get_type()
         refuse_references(kind, f"the attribute {name.decode('utf-8', 'replace')}")

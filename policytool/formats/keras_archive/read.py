@@ -197,7 +197,7 @@ def read(probe: Probe) -> Document:
         parts = read_parts(
             probe,
             {
-                name: _content(archive, members[name])
+                name: b"".join(_inflate(archive, members[name]))
                 for name in (CONFIG, METADATA)
                 if name in members
             },
@@ -286,7 +286,7 @@ def _vocabularies(
         with suppress(UnicodeDecodeError):
             vocabularies[
                 tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))
-            ] = _content(archive, info).decode()
+            ] = b"".join(_inflate(archive, info)).decode()
     return vocabularies
 
 
@@ -351,10 +351,6 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
         f"has a {info.filename} that would expand from {info.compress_size} to "
         f"{info.file_size} bytes:",
     )
-
-
-def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    return b"".join(_inflate(archive, info))
 
 
 def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:

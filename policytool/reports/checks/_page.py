@@ -418,11 +418,10 @@ def _verdict(check: Check) -> Iterator[Block]:
     if words := command(check):
         yield Command(label="to apply", words=words)
     if len(check.runs) > 1:
-        yield from (_run_verdict(check, run) for run in check.runs)
-
-
-def _run_verdict(check: Check, run: CheckRun) -> Block:
-    return Sentence(text=f"{place(run)}: {verdict(check, run)}", tone=_TONES[run.answer])
+        yield from (
+            Sentence(text=f"{place(run)}: {verdict(check, run)}", tone=_TONES[run.answer])
+            for run in check.runs
+        )
 
 
 def _facts(labelled_texts: Iterable[tuple[str, str]]) -> Facts:

@@ -336,6 +336,7 @@ def _metric_row(output_metric: OutputMetric) -> Row:
 
 
 def metric_value(number: float) -> str:
+    """Return a metric with the digits in which models differ."""
     return f"{number:.{_DIGITS}g}"
 
 

@@ -362,7 +362,7 @@ def _causes(run: CheckRun) -> Iterator[str]:
 def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False) -> str:
     """Return what rounding does not explain; the worst one with its error unless it was named."""
     if len(missed) == 1:
-        return f"{_name(missed[0])} {_error(missed[0])}"
+        return f"{missed[0].about.value} {missed[0].path} {_error(missed[0])}"
     worst = "" if is_told else f"; the worst one, {missed[0].path}, {_error(missed[0])}"
     return f"{len(missed):,} of {total:,} {noun} have larger errors than rounding explains{worst}"
 
@@ -431,10 +431,6 @@ def _probe(run: CheckRun) -> Iterator[str]:
 
 def _about(verdict: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
     return [judgement for judgement in verdict.judgements if judgement.about is about]
-
-
-def _name(judgement: Judgement) -> str:
-    return f"{judgement.about.value} {judgement.path}"
 
 
 def _error(judgement: Judgement) -> str:

@@ -159,10 +159,6 @@ class KeptScopeOfRewrite(NamedTuple):
     kept: KeptScope
 
 
-def _kept_scopes(rewrite: GraphRewrite) -> list[KeptScopeOfRewrite]:
-    return [KeptScopeOfRewrite(rewrite, kept) for kept in computing_scopes(rewrite)]
-
-
 _ANSWER: Final = choice_of(
     Answer, name="answer", text="Whether predictions stay those of the reference."
 )
@@ -658,7 +654,9 @@ _REWRITE: Final[Record[GraphRewrite]] = Record(
             items(_KEPT_SCOPE),
             "Scopes of the graph, such as layers, with ops that stay in float32, without those in "
             "functions.",
-            value=_kept_scopes,
+            value=lambda rewrite: [
+                KeptScopeOfRewrite(rewrite, kept) for kept in computing_scopes(rewrite)
+            ],
         ),
     ),
 )

@@ -201,11 +201,7 @@ def _message(text: str) -> dict[str, str]:
     """
     Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6).
     """
-    return {"text": _escape_braces(text.replace("](", "] ("))}
-
-
-def _escape_braces(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+    return {"text": text.replace("](", "] (").replace("{", "{{").replace("}", "}}")}
 
 
 REPORTER: Final = streaming_reporter("sarif", pieces)

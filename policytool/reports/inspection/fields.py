@@ -71,27 +71,9 @@ def dtype_words(layer: Layer, name: str | None) -> str:
     return name or (GLOBAL if layer.source is Source.GLOBAL else "?")
 
 
-def _class_cell(layer: Layer) -> Cell:
-    return Cell(text=layer.class_name or "", tone=Tone.DIM)
-
-
 def _policy_cell(layer: Layer) -> Cell:
     tone = _dtypes_tone(layer) if layer.policy else Tone.DIM
     return Cell(text=dtype_words(layer, layer.policy), tone=tone)
-
-
-def _compute_cell(layer: Layer) -> Cell:
-    return Cell(
-        text=dtype_words(layer, layer.compute_dtype),
-        tone=_dtypes_tone(layer) if layer.compute_dtype else Tone.DIM,
-    )
-
-
-def _variable_cell(layer: Layer) -> Cell:
-    return Cell(
-        text=dtype_words(layer, layer.variable_dtype),
-        tone=Tone.PLAIN if layer.variable_dtype else Tone.DIM,
-    )
 
 
 def _dtypes_tone(layer: Layer) -> Tone:
@@ -261,7 +243,7 @@ LAYER: Final[Record[Layer]] = Record(
             OPTIONAL_TEXT,
             "The class of the layer; null if the file stores only variables.",
             column=Column(title="class", priority=5, minimum=12, is_name=True),
-            cell=_class_cell,
+            cell=lambda layer: Cell(text=layer.class_name or "", tone=Tone.DIM),
             condition="if the terminal is wide enough",
         ),
         Field("registered_name", OPTIONAL_TEXT, "The name under which the class is registered."),
@@ -279,7 +261,10 @@ LAYER: Final[Record[Layer]] = Record(
             nullable(DTYPE),
             "The compute dtype of the policy; null if unknown.",
             column=Column(title="compute"),
-            cell=_compute_cell,
+            cell=lambda layer: Cell(
+                text=dtype_words(layer, layer.compute_dtype),
+                tone=_dtypes_tone(layer) if layer.compute_dtype else Tone.DIM,
+            ),
             condition="always",
         ),
         Field(
@@ -287,7 +272,10 @@ LAYER: Final[Record[Layer]] = Record(
             nullable(DTYPE),
             "The variable dtype of the policy; null if unknown.",
             column=Column(title="variable"),
-            cell=_variable_cell,
+            cell=lambda layer: Cell(
+                text=dtype_words(layer, layer.variable_dtype),
+                tone=Tone.PLAIN if layer.variable_dtype else Tone.DIM,
+            ),
             condition="always",
         ),
         Field(

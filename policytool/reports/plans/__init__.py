@@ -28,6 +28,7 @@ from policytool.reports.words import (
     UNKNOWN,
     failure_facts,
     generation_words,
+    grouped,
     loader_lines,
     loader_ranges,
     training_lines,
@@ -212,19 +213,16 @@ def _releases(migration: Migration) -> Iterator[Fact]:
 def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
     before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
     after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
-    lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
-    for reason in dict.fromkeys(after[loader] for loader in lost):
-        loaders = [loader for loader in lost if after[loader] == reason]
+    failing = [(reason, loader) for loader, reason in after.items() if reason is not None]
+    lost = grouped((reason, loader) for reason, loader in failing if loader in before)
+    for reason, loaders in lost.items():
         yield Fact(
             label="now fails in",
             text=f"{loader_ranges(loaders)}: {reason}{_hint(migration, loaders[-1], reason)}",
             tone=Tone.CAUTION,
         )
-    failing = [
-        loader for loader, reason in after.items() if reason is not None and loader not in before
-    ]
-    for reason in dict.fromkeys(after[loader] for loader in failing):
-        loaders = [loader for loader in failing if after[loader] == reason]
+    never_loaded = grouped((reason, loader) for reason, loader in failing if loader not in before)
+    for reason, loaders in never_loaded.items():
         yield Fact(label=FAILS, text=f"{loader_ranges(loaders)}: {reason}", tone=Tone.DIM)
 
 

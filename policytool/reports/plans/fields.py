@@ -395,10 +395,6 @@ _VERIFIED: Final[Record[Verified]] = Record(
 )
 
 
-def _casts(migration: Migration) -> list[CountedCast]:
-    return [CountedCast(cast, migration.counts.get(cast.tensor)) for cast in migration.plan.casts]
-
-
 PLAN: Final[Record[Migration]] = Record(
     "plan",
     (
@@ -437,7 +433,14 @@ PLAN: Final[Record[Migration]] = Record(
                 Field("written_by", OPTIONAL_TEXT, value=attrgetter("generation")),
             ),
         ),
-        Field("casts", items(_CAST), value=_casts),
+        Field(
+            "casts",
+            items(_CAST),
+            value=lambda migration: [
+                CountedCast(cast, migration.counts.get(cast.tensor))
+                for cast in migration.plan.casts
+            ],
+        ),
         *fields_of(
             "plan",
             (

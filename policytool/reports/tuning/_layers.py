@@ -36,12 +36,11 @@ from policytool.reports.words import HEADROOM, bytes_words, figure, grouped, man
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from policytool.numerics.tuning.results import Trial, TunedLayer, Tuning
 
     Field = tuple[Column, Callable[[TunedLayer], Cell]]
-    from collections.abc import Sequence
 
     from policytool.numerics.tuning.results import CurvePoint
 
@@ -63,33 +62,45 @@ _IF_CONVERTED: Final = (
 def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield every layer that stays in float32, in the order of the model."""
     kept_layers = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
-    visible_layers = kept_layers if everything or tuning.best is not None else kept_layers[:_LAYERS]
-    if not visible_layers:
-        return
-    fields = list(_kept_fields(tuning))
     closest = "" if tuning.best is not None else " in the closest set"
-    yield table_section(
+    yield from _layer_section(
         f"layers in float32{closest}",
-        [column for column, _ in fields],
-        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in visible_layers],
-        [_IF_CONVERTED, *_more(len(kept_layers) - len(visible_layers))],
+        _kept_fields(tuning),
+        kept_layers,
+        None if everything or tuning.best is not None else _LAYERS,
+        [_IF_CONVERTED],
     )
 
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the converted layers, those with the smallest margin first."""
     converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
-    ranked_layers = sorted(converted, key=lambda layer: -_used(tuning, layer))
-    visible_layers = ranked_layers if everything else ranked_layers[:_LAYERS]
-    if not visible_layers:
-        return
-    fields = list(_converted_fields(tuning))
-    yield table_section(
+    yield from _layer_section(
         "converted layers, smallest margin first",
-        [column for column, _ in fields],
-        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in visible_layers],
-        list(_more(len(ranked_layers) - len(visible_layers))),
+        _converted_fields(tuning),
+        sorted(converted, key=lambda layer: -_used(tuning, layer)),
+        None if everything else _LAYERS,
     )
+
+
+def _layer_section(
+    title: str,
+    layer_fields: Iterable[Field],
+    layers: Sequence[TunedLayer],
+    most: int | None,
+    sentences: Sequence[str] = (),
+) -> Iterator[Section]:
+    """Yield a table of layers with these columns; nothing without layers."""
+    fields = list(layer_fields)
+    more = len(layers) - len(layers[:most])
+    hint = f"{many(more, 'more layer')} not shown; use --all-layers to show all"
+    if layers:
+        yield table_section(
+            title,
+            [column for column, _ in fields],
+            [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in layers[:most]],
+            [*sentences, *([hint] if more else [])],
+        )
 
 
 def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
@@ -109,11 +120,6 @@ def _kept_paths(tuning: Tuning) -> frozenset[str]:
     """Return the layers in float32 of the best set, or of the closest one if none was found."""
     trial = tuning.best or tuning.closest
     return frozenset(trial.kept if trial is not None else ())
-
-
-def _more(count: int) -> Iterator[str]:
-    if count:
-        yield f"{many(count, 'more layer')} not shown; use --all-layers to show all"
 
 
 def _kept_fields(tuning: Tuning) -> Iterator[Field]:

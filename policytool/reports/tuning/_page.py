@@ -195,7 +195,8 @@ def caveats(tuning: Tuning) -> Iterator[str]:
 def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
     """Yield how to continue an incomplete search, and what to do if no set of layers was found."""
     if tuning.ending in _INCOMPLETE and (tuning.kept or not tuning.passed):
-        yield _continuation(tuning.ending, is_recorded=_is_recorded(tunings.arguments))
+        options = {word.partition("=")[0] for word in tunings.arguments}
+        yield _continuation(tuning.ending, is_recorded="--resume" in options)
     if not tuning.passed and is_error_only(tuning.objective):
         yield from _tolerance_advice(tuning, tuning.best or tuning.closest)
 
@@ -221,10 +222,6 @@ def _continuation(ending: Ending, *, is_recorded: bool) -> str:
         f"add --resume FILE to record the trials, so that the same command{larger} can continue "
         "the search later"
     )
-
-
-def _is_recorded(arguments: tuple[str, ...]) -> bool:
-    return any(word.partition("=")[0] == "--resume" for word in arguments)
 
 
 def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:

@@ -144,12 +144,9 @@ def _error_part(objective: Objective, trial: Trial, error: float) -> _ReachedPar
             is_met=error <= allowed,
         )
     used = largest_excess(trial)
-    limit = f", {times(used)} the limit" if _is_tolerance_only(objective) else ""
+    others = (objective.agreement, objective.metric, objective.gradients or None)
+    limit = f", {times(used)} the limit" if all(part is None for part in others) else ""
     return _ReachedPart(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
-
-
-def _is_tolerance_only(objective: Objective) -> bool:
-    return objective.agreement is None and objective.metric is None and not objective.gradients
 
 
 def _metric_part(tuning: Tuning, goal: MetricOptions, value: float) -> _ReachedPart:

@@ -40,9 +40,9 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
     ``options`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
     absolute. All rows of a file are used: ``batches`` and ``seed`` apply to drawn inputs. Instead
     of a file, there may be a ``function``, with its limits in ``most``; ``batches`` limits it too.
-    With ``extremes``, :class:`~.batches.Feeder` adds extra batches to drawn inputs. With
-    ``halves``, the user's inputs are cut into at least two batches. A model with open dimensions is
-    called once or more, to find a size that it accepts. ``like`` is the entry ``inputs`` of
+    With ``extremes``, extra batches are added to drawn inputs. With ``halves``, the
+    user's inputs are cut into at least two batches. A model with open dimensions is called once or
+    more, to find a size that it accepts. ``like`` is the entry ``inputs`` of
     :attr:`FedInputs.told` for another file of the same model; the file then has the inputs of that
     model.
 

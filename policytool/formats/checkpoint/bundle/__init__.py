@@ -221,10 +221,7 @@ def _header(
 def _stored_entries(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the entries that have bytes of their own: of a partitioned variable its parts."""
     for entry in entries:
-        if entry.slices:
-            yield from (part.entry for part in entry.slices)
-        else:
-            yield entry
+        yield from (part.entry for part in entry.slices) if entry.slices else (entry,)
 
 
 def _check_places(entries: Iterable[Entry]) -> None:

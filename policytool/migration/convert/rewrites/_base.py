@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import (
@@ -111,6 +112,7 @@ def layer_rewrite(
     """
 
     def declare(change: Callable[[Unit, ConversionContext], Unit]) -> Rewrite:
+        @wraps(change)
         def change_layers(root: Unit, context: ConversionContext) -> Unit:
             return map_units(
                 root,
@@ -119,13 +121,7 @@ def layer_rewrite(
                 ),
             )
 
-        return Rewrite(
-            name=change.__name__,
-            applies=applies,
-            apply=change_layers,
-            doc=inspect.cleandoc(change.__doc__ or ""),
-            after=after,
-        )
+        return rewrite(applies=applies, after=after)(change_layers)
 
     return declare
 
