@@ -3,8 +3,6 @@ The options of ``audit`` that only the command line has: in Python, an audit ret
 and changes no file.
 """
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
