@@ -25,6 +25,7 @@ from policytool.cli.main import cli
 from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -649,7 +650,9 @@ def commands() -> Iterator[str]:
 
 
 @THOROUGH
-@pytest.mark.parametrize("command", sorted(set(commands())))
+@pytest.mark.parametrize(
+    "command", sampled("commands of the page", sorted(set(commands())), share=4)
+)
 def test_commands_of_the_page_run(command: str, models: Path) -> None:
     """Each ends with the code that the page gives to its findings, and prints something."""
     if "--baseline" in command:

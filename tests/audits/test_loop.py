@@ -18,6 +18,7 @@ import pytest
 from tests.audits.loop import Turn, turns
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 
 OTHERS: Final = os.environ.get("POLICYTOOL_LOOP_MODELS")
 SPREAD: Final = (
@@ -35,6 +36,8 @@ SPREAD: Final = (
     "tfjs4.22/global_mixed_float16",
 )
 """Models of each format that fail for the newest Keras."""
+
+TARGETS: Final = ("keras3", None, "tf2.15", "tf2.14", "keras3.6")
 
 
 def broken(found: list[Turn]) -> list[Turn]:
@@ -60,7 +63,7 @@ def test_a_command_is_printed_and_fixes_the_model(target: str | None, tmp_path: 
 
 
 @SLOW
-@pytest.mark.parametrize("target", ["keras3", None, "tf2.15", "tf2.14", "keras3.6"])
+@pytest.mark.parametrize("target", sampled("targets of printed commands", TARGETS, share=2))
 def test_no_printed_command_fails(target: str | None, tmp_path: Path) -> None:
     """For every fixture; models without a command have a reason."""
     folders = [FIXTURES, *([Path(OTHERS)] if OTHERS else [])]

@@ -47,6 +47,7 @@ from tests.conftest import (
 )
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import EVERY_CASE, sampled
 from tests.numerics.test_workers import is_gone
 from tests.support.processes.test_pool import children
 
@@ -586,7 +587,7 @@ def test_processes_that_lost_their_parent_leave_nothing(
     [Options(to="float16"), Options(target="tf2.4", loss_scale=LossScales.KEEP)],
     ids=["to_float16", "target"],
 )
-def test_migrations_of_every_fixture_come_back(options: Options) -> None:
+def test_migrations_of_fixtures_come_back(options: Options) -> None:
     """With what a diff needs, and with their plans as what --plan gives to a process."""
     task = remote_migration.TASK
     read, read_plan = task.readers().result, saved_plans.TASK.readers().item
@@ -594,7 +595,8 @@ def test_migrations_of_every_fixture_come_back(options: Options) -> None:
         options=options, destination=Destination(write=False, allow_overflow=True)
     )
     seen = 0
-    for found in discovery.inputs([str(FIXTURES)]):
+    every = discovery.inputs([str(FIXTURES)])
+    for found in sampled("migrations that come back", every, share=4):
         result = task.attempt(found, request)
         again = read(json.loads(codec.encode(result)))
         assert again == result
@@ -603,7 +605,7 @@ def test_migrations_of_every_fixture_come_back(options: Options) -> None:
             saved = SavedPlan(plan=plan, path=found.local_path)
             assert repr(read_plan(json.loads(codec.encode(saved)))) == repr(saved)
             seen += 1
-    assert seen > 200
+    assert seen > (200 if EVERY_CASE else 50)
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ Measures time, traces or limits processes, or loads the machine: one worker runs
 after the other.
 """
 
+INSPECTING: Final = pytest.mark.xdist_group("inspected fixtures")
+"""Asks for the reports of all fixtures: one worker makes each of them once."""
+
 EVERY_EXAMPLE: Final = os.environ.get("POLICYTOOL_EXAMPLES") == "all"
 """Whether Hypothesis draws as many examples as a test asks for, as `make test-slow` has it do."""
 

@@ -20,11 +20,13 @@ import policytool
 from policytool.model.model import Layer, Source
 from policytool.releases.policy import Dynamic, Fixed
 from tests.helpers.cases import for_each
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import INSPECTING, THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+pytestmark = INSPECTING
 
 WITH_CONFIG: Final = ("h5", "json", "yaml", "keras", "keras-dir", "savedmodel", "tfjs", "export")
 """Formats that hold a config; of exports, those of TF 1."""

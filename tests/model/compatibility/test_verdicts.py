@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,13 +24,16 @@ from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import INSPECTING, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.compatibility.test_configs import REFUSED_CONFIGS
+from tests.model.test_truth import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+pytestmark = INSPECTING
 
 MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))
 
@@ -88,10 +90,9 @@ def actual(path: str) -> dict[str, bool]:
 FILES: Final = sorted(path for path in MEASURED["loads"] if (FIXTURES / path).exists())
 
 
-@cache
 def verdicts(path: str) -> Mapping[str, Verdict]:
     """Return what the report says of a fixture, by loader."""
-    return policytool.inspect(str(FIXTURES / path)).releases
+    return report(str(FIXTURES / path)).releases
 
 
 def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool]) -> list[str]:

@@ -36,6 +36,7 @@ from policytool.support.text import codec
 from policytool.support.text.jsontext import ABSENT, Absent, Json
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import EVERY_CASE, sampled
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -195,8 +196,8 @@ def test_what_a_float_cannot_be_in_json_comes_back() -> None:
 
 @pytest.fixture(scope="module")
 def inputs() -> tuple[Input, ...]:
-    """Return every file among the fixtures, models or not."""
-    return tuple(discovery.inputs([str(FIXTURES)]))
+    """Return a sample of the files among the fixtures, models or not."""
+    return sampled("results that come back", discovery.inputs([str(FIXTURES)]), share=4)
 
 
 @SLOW
@@ -205,7 +206,7 @@ def inputs() -> tuple[Input, ...]:
     [(inspect.TASK, None), (audit.TASK, AuditOptions(targets=("keras3.15", "tf2.15")))],
     ids=["inspect", "audit"],
 )
-def test_results_of_every_fixture_come_back(
+def test_results_of_fixtures_come_back(
     task: Task[Any, Any, Any], request_: Any, inputs: tuple[Input, ...]
 ) -> None:
     """Models, audits, failures, and what was passed over."""
@@ -217,7 +218,7 @@ def test_results_of_every_fixture_come_back(
         assert again == result
         assert repr(again) == repr(result)
         kinds.add(type(result))
-    assert len(inputs) > 300
+    assert len(inputs) > (300 if EVERY_CASE else 75)
     assert len(kinds) > 1
 
 
