@@ -236,11 +236,13 @@ def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     Return the calls that rounded what a call gets: its producers, or what these pass on unchanged.
     """
     found: set[int] = set()
+    seen: set[int] = set()
     pending = list(_producers(calls[place]))
     while pending:
         producer = pending.pop()
-        if producer in found:
+        if producer in seen:  # of a residual stream, each block doubles the paths
             continue
+        seen.add(producer)
         call = calls[producer]
         if own_error(call) == 0 and _producers(call):
             pending += _producers(call)
