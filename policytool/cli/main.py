@@ -45,6 +45,14 @@ Name to section and summary, in the order of ``--help``; a command's module is i
 called.
 """
 
+REMOVED_OPTIONS: Final = {
+    ("check", "--tolerance"): "use --max-change PERCENT, the share of predictions that may change",
+    ("check", "--require"): "the exit code is 0 if the answer is safe, and with --accept-undecided "
+    "also if it is undecided",
+    ("check", "--no-isolated"): "layers run in isolation only to explain an error, or with "
+    "--isolated",
+}
+"""The successors of removed options, by command and option."""
 
 _COMPLETE: Final = "_POLICYTOOL_COMPLETE"
 """The variable by which a shell asks what could stand at the cursor (Click's own protocol)."""
@@ -251,7 +259,13 @@ def _show_usage_error(error: click.ClickException) -> None:
     if isinstance(error, click.NoSuchOption):
         known = error.possibilities or ()
         name, colon, _ = error.option_name.partition(":")  # Click cuts a URL at its first =
-        text = f"unknown option {name + ('...' if colon else '')!r}{did_you_mean(name, known)}"
+        command = context.info_name if context is not None else None
+        successor = REMOVED_OPTIONS.get((command or "", name))
+        text = (
+            f"{name} was removed: {successor}"
+            if successor is not None
+            else f"unknown option {name + ('...' if colon else '')!r}{did_you_mean(name, known)}"
+        )
     path = context.command_path if context is not None else "policytool"
     text = text.removesuffix(".") if not text.endswith("?") else text
     messages.error(f"{text}{'' if text.endswith('?') else '.'} Run `{path} --help` for help")

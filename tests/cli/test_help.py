@@ -9,7 +9,7 @@ import pytest
 
 from policytool.cli import help_pages
 from policytool.cli.declared_options import DeclaredClickOption, Positional
-from policytool.cli.main import COMMANDS, cli
+from policytool.cli.main import COMMANDS, REMOVED_OPTIONS, cli
 from tests.conftest import run
 from tests.helpers.cases import for_each
 
@@ -86,3 +86,16 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"error: {suggestion}")
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command_name", "option"), REMOVED_OPTIONS)
+def test_a_removed_option_names_its_successor(command_name: str, option: str) -> None:
+    """In one line on stderr, without a suggestion of an option that does something else."""
+    ended = run(command_name, "model.keras", option, "0.1")
+    assert (ended.code, ended.out) == (2, "")
+    successor = REMOVED_OPTIONS[command_name, option]
+    assert ended.err.startswith(f"error: {option} was removed: {successor}. Run ")
+    assert ended.err.count("\n") == 1
+    assert option not in {
+        name for parameter in command(command_name).params for name in parameter.opts
+    }
