@@ -103,13 +103,22 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
 def symbolic_mask(rule: MaskRule | None, found: Sequence[object]) -> str:
     """
     Return what the mask of a call's first output is while a model is built, in the words of the
-    rules; ``error`` where the release cannot call the layer on such masks.
+    rules.
+
+    Where the release cannot call the layer on such masks, it is what the mask of the first input
+    alone gives, and of a layer on one tensor that mask; ``error`` where that cannot be called
+    either.
 
     :param found: what is known of the mask of each input, None for an input without a mask
     """
     if rule is None:
         return _NONE
-    return _ERROR if fails(rule, found) else rule.out.get(_subset(found), (_NONE,))[0]
+    if not fails(rule, found):
+        return rule.out.get(_subset(found), (_NONE,))[0]
+    if found[0] is None:
+        return _ERROR
+    first = _subset([found[0], *(None for _ in found[1:])])
+    return rule.out.get(first, (PLACES[0] if len(found) == 1 else _ERROR,))[0]
 
 
 def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset[tuple[str, Mask]]:
