@@ -45,6 +45,12 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("check",): {
             "--list-devices": "use --device list",
+            "--tolerance": "use --max-change PERCENT, the share of predictions that may change",
+            "--require": (
+                "the exit code is 0 if the answer is safe, and with --accept-undecided also if it "
+                "is undecided"
+            ),
+            "--no-isolated": "layers run in isolation only to explain an error, or on request",
             "--policy": "use --to",
             "--reference": "write the reference with `policytool migrate`, and check both files",
             "--target": "write the candidate with `policytool migrate`, and check both files",

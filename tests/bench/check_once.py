@@ -95,12 +95,15 @@ def main() -> None:
             isolated=what == "isolated",
             counts_exponents=False,
         )
-        pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
+        spec = library.tf.TensorSpec(images.shape, images.dtype)
+        batches = importlib.import_module(f"{PACKAGE}.feeding.batches")
+        fed = batches.FedInputs([images], spec, BATCH, {"batches": 1})
+        pair.trace(spec)
         unoptimized = importlib.import_module(f"{PACKAGE}.devices").unoptimized
 
         def check() -> None:
             with unoptimized(library.tf):
-                pair.measure([images], print)
+                pair.measure(fed, print)
 
         check()
         check()

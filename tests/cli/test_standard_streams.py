@@ -145,7 +145,7 @@ def test_closed_stdin_is_an_empty_list_of_paths() -> None:
         ("inspect", str(MIXED_H5)),
         ("audit", "."),
         ("diff", str(MIXED_H5), str(MIXED_H5)),
-        ("rules",),
+        ("explain", "PT104"),
     ],
 )
 def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -246,11 +246,13 @@ def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     pass their inputs on unchanged.
     """
     rounding_calls: set[int] = set()
+    visited: set[int] = set()
     pending = list(_producers(calls[place]))
     while pending:
         producer = pending.pop()
-        if producer in rounding_calls:
+        if producer in visited:  # of a residual stream, each block doubles the paths
             continue
+        visited.add(producer)
         call = calls[producer]
         if own_error(call) == 0 and _producers(call):
             pending += _producers(call)

@@ -103,6 +103,20 @@ def test_rounding_is_charged_to_what_rounds() -> None:
     assert origins.origin(found, charge).seen_in == "net/head"
 
 
+def test_rounding_before_many_exact_blocks_is_found() -> None:
+    """A residual stream of 100 blocks has 2**100 paths, of which each call is looked at once."""
+    stream = [traced("net/weak", begun=0)]
+    for number in range(100):
+        last = len(stream) - 1
+        stream += [
+            traced(f"net/block_{number}", (last,), begun=last + 1, isolated=0.0),
+            traced(f"net/add_{number}", (last, last + 1), begun=last + 2, isolated=0.0),
+        ]
+    last = len(stream) - 1
+    head = traced("net/head", (last,), begun=last + 1, isolated=0.4, own=0.0, rounding=0.4)
+    assert places(model(*stream, head)) == [("net/weak", Blame.ROUNDING, False)]
+
+
 def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None:
     """Both parts are above the tolerance."""
     found = model(

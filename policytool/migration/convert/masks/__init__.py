@@ -432,15 +432,22 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
 def symbolic_mask(rule: MaskRule | None, known_masks: Sequence[object]) -> str:
     """
     Return what the mask of a call's first output is while a model is built, in the words of the
-    rules; ``error`` where the release cannot call the layer on such masks.
+    rules.
+
+    Where the release cannot call the layer on such masks, it is what the mask of the first input
+    alone gives, and of a layer on one tensor that mask; ``error`` where that cannot be called
+    either.
 
     :param known_masks: what is known of the mask of each input, None for an input without a mask
     """
     if rule is None:
         return "none"
-    if fails(rule, known_masks):
+    if not fails(rule, known_masks):
+        return rule.out.get(_masked_inputs(known_masks), ("none",))[0]
+    if known_masks[0] is None:
         return "error"
-    return rule.out.get(_masked_inputs(known_masks), ("none",))[0]
+    first = _masked_inputs([known_masks[0], *(None for _ in known_masks[1:])])
+    return rule.out.get(first, (PLACES[0] if len(known_masks) == 1 else "error",))[0]
 
 
 def read_masks(
