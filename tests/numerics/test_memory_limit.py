@@ -89,7 +89,8 @@ def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
 def test_a_job_takes_no_more_than_its_bound() -> None:
     """Beyond what the process has; afterwards it has what it had."""
     code = (
-        "from policytool.tf_runtime.predict import memory_bounded\nfrom types import SimpleNamespace as N\n"
+        "from policytool.tf_runtime.predict import memory_bounded\n"
+        "from types import SimpleNamespace as N\n"
         "import resource; tf = N(config=N(list_logical_devices=lambda: []))\n"
         "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
         "with memory_bounded({'bytes': 2**27, 'most': 2**40}, tf):\n"
