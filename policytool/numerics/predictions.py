@@ -154,10 +154,12 @@ class PredictionSide:
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
         if self.model.format in WITHOUT_WEIGHTS:
-            message = (
-                f"contains no weights ({self.model.format}), so --verify cannot compare predictions"
+            raise ModelFileError(
+                self.model.path,
+                "no-weights",
+                f"contains no weights ({self.model.format}), so --verify cannot compare "
+                "predictions",
             )
-            raise ModelFileError(self.model.path, "no-weights", message)
         return {
             "job": "predict",
             "family": self.family,
@@ -228,15 +230,18 @@ class _Pair:
         """Yield the comparison of each output of one call."""
         for place, other in self._matching_outputs(before["outputs"], after["outputs"]):
             output_before, output_after = before["outputs"][place], after["outputs"][other]
-            first = self._arrays(0, before, place)
-            second = self._arrays(1, after, other)
+            first, second = self._arrays(0, before, place), self._arrays(1, after, other)
             if [array.shape for array in first] != [array.shape for array in second]:
                 raise self._outputs_error(
                     f"returns output {output_before['name']} with the shape {second[0].shape}, but "
                     f"{self.sides[0].which} returns {first[0].shape}"
                 )
-            dtypes = (output_before["dtype"], output_after["dtype"])
-            yield _output(output_before["name"], dtypes, first, second)
+            yield _output(
+                output_before["name"],
+                (output_before["dtype"], output_after["dtype"]),
+                first,
+                second,
+            )
 
     def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
         return [
@@ -402,8 +407,10 @@ def _of_depth(model: Model, roundoff: float) -> float:
 
 def _coarsest(dtype_names: Iterable[str]) -> float:
     """Return the largest unit roundoff of these dtypes; that of float32 if none is known."""
-    roundoffs = [UNIT_ROUNDOFF[dtype] for dtype in dtype_names if dtype in UNIT_ROUNDOFF]
-    return max(roundoffs, default=UNIT_ROUNDOFF["float32"])
+    return max(
+        (UNIT_ROUNDOFF[dtype] for dtype in dtype_names if dtype in UNIT_ROUNDOFF),
+        default=UNIT_ROUNDOFF["float32"],
+    )
 
 
 def _float_dtypes(layer: Layer) -> frozenset[str]:

@@ -52,11 +52,12 @@ def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]
     metadata = planned.document.parts.get(root.part or "") if root is not None else None
     config = metadata.get("config") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(config, dict):
-        message = (
+        raise ModelFileError(
+            planned.document.path,
+            "no-config",
             "cannot be re-exported: its root is not a Keras model with a config; export it "
-            "again from its original code"
+            "again from its original code",
         )
-        raise ModelFileError(planned.document.path, "no-config", message)
     return {
         "config": config,
         "training": metadata.get("training_config") or None,
@@ -201,12 +202,11 @@ def count_casts(
 
     stored = _stored_variables(loaded, source)
     by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(loaded)}
-    counts_by_tensor = {}
-    for cast in casts:
-        value = stored.get(by_tensor.get(cast.tensor, ("", "")))
-        if value is not None:
-            counts_by_tensor[cast.tensor] = casting.cast(value.array(), cast.before, cast.after)[1]
-    return counts_by_tensor
+    return {
+        cast.tensor: casting.cast(value.array(), cast.before, cast.after)[1]
+        for cast in casts
+        if (value := stored.get(by_tensor.get(cast.tensor, ("", "")))) is not None
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,8 +298,7 @@ def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
     Such a layer is matched with the layers of the same class in its parent, in order.
     """
     planned_layers, result_layers = (
-        {layer.path: layer for layer in planned.layers},
-        {layer.path: layer for layer in after.layers},
+        {layer.path: layer for layer in model.layers} for model in (planned, after)
     )
     result_paths: dict[str, str] = {}
     free: dict[tuple[str, str | None], list[str]] = defaultdict(list)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import sys
@@ -258,20 +259,18 @@ class Worker:
 
     def _answers(self, child: Child) -> Iterator[object]:
         """Yield what the child says, until it is gone."""
-        deadline = (
-            time.monotonic() + self._interpreter.timeout
-            if self._interpreter.timeout is not None
-            else None
-        )
+        timeout = self._interpreter.timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(child.descriptor, selectors.EVENT_READ)
             while True:
-                if deadline is not None and time.monotonic() > deadline:
-                    message = (
-                        f"the TensorFlow process was stopped after {self._interpreter.timeout:g} "
-                        "s; raise the limit with --timeout"
+                if time.monotonic() > deadline:
+                    raise WorkerError(
+                        "worker-timeout",
+                        f"the TensorFlow process was stopped after {timeout:g} s; raise the limit "
+                        "with --timeout",
+                        ended=True,
                     )
-                    raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
                     lines = child.receive()
                     if lines is None:
@@ -331,12 +330,14 @@ class Worker:
                 f"the TensorFlow process sent a response of {excess}",
                 ended=True,
             )
-        how = child.how_it_ended()
         lacked = child.may_have_lacked_memory
         hint = self._limit() or ", which often means that memory ran out" if lacked else ""
-        message = f"the TensorFlow process ({self._interpreter.python}) {how}{hint}"
         return WorkerError(
-            "worker-crashed", message, details=child.messages, ended=True, lacked_memory=lacked
+            "worker-crashed",
+            f"the TensorFlow process ({self.python}) {child.how_it_ended()}{hint}",
+            details=child.messages,
+            ended=True,
+            lacked_memory=lacked,
         )
 
     @property

@@ -167,10 +167,12 @@ class Live:
             self.keras.optimizers.SGD(0.0), initial_scale=wanted["recorded"]["initial"]
         )
         model.compile(optimizer=optimizer, loss=wanted["loss"])
-        part = losses.Part("all")
+        part = losses.OutputLossSpec("all")
         part.take(None, wanted["loss"], "recorded")
         targets = [
-            losses.drawn(part, model(batch), np.random.RandomState(1000 * wanted["seed"] + number))
+            losses.draw_targets(
+                part, model(batch), np.random.RandomState(1000 * wanted["seed"] + number)
+            )
             for number, batch in enumerate(batches)
         ]
         for step in range(job["train"]):
@@ -213,10 +215,12 @@ class Live:
             {"class_name": name, "config": getattr(self.keras.losses, name)().get_config()}
             for name in every
         ]:
-            part = losses.Part("out")
-            part.take(*losses.built(self.library, one), "recorded")
+            part = losses.OutputLossSpec("out")
+            part.take(*losses.build_loss(self.library, one), "recorded")
             try:
-                value = part.loss(losses.drawn(part, outputs, np.random.RandomState(2)), outputs)
+                value = part.loss(
+                    losses.draw_targets(part, outputs, np.random.RandomState(2)), outputs
+                )
             except (TypeError, ValueError, self.tf.errors.OpError) as error:
                 found[str(part.name)] = [part.targets, str(error)]
             else:
@@ -240,7 +244,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     if "spelled" in job:
         return {"losses": live.losses(job["spelled"])}
     traced: list[Any] = []
-    plain = training_step.Step._differentiated  # noqa: SLF001  # what is traced
+    plain = training_step.TrainingStep._differentiated  # noqa: SLF001  # what is traced
 
     def counting(*arguments: Any) -> Any:
         traced.append(arguments[0])
@@ -250,17 +254,17 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     reference, candidate = loaded or live.pair(job["model"], job["policy"])
     batches = live.batches(reference, job.get("model"))
     before = values(reference, candidate)
-    training_step.Step._differentiated = counting  # noqa: SLF001
+    training_step.TrainingStep._differentiated = counting  # noqa: SLF001
     try:
         found: dict[str, Any] = {
-            "result": backward.gradients(
+            "result": backward.compare_gradients(
                 live.library, reference, candidate, batches, job["wanted"], lambda _: None
             )
         }
     except library_of.Refused as error:
         found = {"refused": [error.code, str(error)]}
     finally:
-        training_step.Step._differentiated = plain  # noqa: SLF001
+        training_step.TrainingStep._differentiated = plain  # noqa: SLF001
     after = values(reference, candidate)
     same = len(before) == len(after) and all(
         np.array_equal(one, other, equal_nan=True) for one, other in zip(before, after, strict=True)

@@ -266,7 +266,7 @@ def histograms(reducing: Reducing) -> Iterator[dict[str, Any]]:
                 "of": [dtype],
                 "kind": kind,
                 "how": "exponents",
-                "found": counting.to_json(count(reducing.tf.constant(tensor)).numpy()),
+                "found": counting.exponents_to_json(count(reducing.tf.constant(tensor)).numpy()),
                 "expected": [
                     list(pair) for pair in zip(exponents.tolist(), counts.tolist(), strict=True)
                 ],

@@ -14,8 +14,8 @@ import pytest
 from policytool.numerics import workers
 from policytool.numerics.workers import MemoryLimit, limit_of
 from policytool.support.files import opening
-from policytool.tf_runtime import memory
-from policytool.tf_runtime.library import Refused
+from policytool.tf_runtime.library import Refused, is_shortage
+from policytool.tf_runtime.predict import memory_bounded
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -80,19 +80,20 @@ def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
         OSError(errno.ENOMEM, "no"),
         RuntimeError("Cannot allocate memory"),
     ):
-        assert memory.is_shortage(shortage(kind))
-        assert memory.is_shortage(kind)
-    assert not memory.is_shortage(shortage(ValueError("wrong shape")))
+        assert is_shortage(shortage(kind))
+        assert is_shortage(kind)
+    assert not is_shortage(shortage(ValueError("wrong shape")))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits hold on Linux alone")
 def test_a_job_takes_no_more_than_its_bound() -> None:
     """Beyond what the process has; afterwards it has what it had."""
     code = (
-        "from policytool.tf_runtime import memory; from types import SimpleNamespace as N;"
+        "from policytool.tf_runtime.predict import memory_bounded\n"
+        "from types import SimpleNamespace as N\n"
         "import resource; tf = N(config=N(list_logical_devices=lambda: []))\n"
         "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
-        "with memory.bounded({'bytes': 2**27, 'most': 2**40}, tf):\n"
+        "with memory_bounded({'bytes': 2**27, 'most': 2**40}, tf):\n"
         "    small = bytearray(2**26)\n"
         "    try:\n        large = bytearray(2**28)\n"
         "    except MemoryError:\n        print('bounded')\n"
@@ -108,5 +109,5 @@ def test_a_job_takes_no_more_than_its_bound() -> None:
 def test_a_job_without_a_bound_changes_nothing() -> None:
     """As one that the user asked for."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with memory.bounded(None, SimpleNamespace()):
+    with memory_bounded(None, SimpleNamespace()):
         assert resource.getrlimit(resource.RLIMIT_DATA) == before

@@ -16,8 +16,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.checkpoint import INDEX, prefix_of
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, open_bundle
-from policytool.formats.checkpoint.bundle._table import check_limit
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, check_limit, open_bundle
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError

@@ -436,6 +436,7 @@ __all__ = [
     "Part",
     "SlotVariable",
     "Trackable",
+    "check_limit",
     "is_table",
     "keys_of",
     "open_bundle",
