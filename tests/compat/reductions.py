@@ -145,8 +145,8 @@ class Reducing:
 
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
-        self.measuring: Any = runtime("engine.tensor_errors")
-        self.measuring.CPU_PART = PART
+        self.measuring = runtime("engine.tensor_errors")
+        vars(self.measuring)["CPU_PART"] = PART
 
     @cache  # noqa: B019  # as long as the process
     def traced(
