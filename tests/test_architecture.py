@@ -73,7 +73,7 @@ HOMES: Final = {
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._table"},
     "yaml": {"support.text.yamltext", "support.text.yaml_emitter"},
-    "rich": {"reports", "cli.progress"},
+    "rich": {"reports", "cli.messages"},
     "click": {"cli"},
     "tensorflow": {CHILD},
     "pandas": {"results"},

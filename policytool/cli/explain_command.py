@@ -57,7 +57,7 @@ def command(
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
     Shows at most 3 entries for a message, the most likely first. A topic is a rule (PT104), a
-    policy (mixed_float16), a limit (json-bytes), a release (keras3.15), or a list of all of them
+    policy (mixed_float16), a limit (json-bytes), a release (keras3.6), or a list of all of them
     (rules, policies, limits, releases).
     """
     view = options.view(terminal.color)

@@ -40,8 +40,8 @@ import os, pathlib, time
 import policytool.formats.format_detection as detection
 def document(path, shown):
     import tempfile
-    from policytool.support.processes import leftovers
-    with leftovers.temporary_directory() as folder:
+    from policytool.support.processes import interrupts
+    with interrupts.temporary_directory() as folder:
         pathlib.Path(folder, "model").write_text("a copy")
         pathlib.Path(os.environ["PLACE"], "begun").touch()
         {step}

@@ -60,7 +60,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"open"}),
         "asks the system how much memory this process has",
     ),
-    "cli.standard_streams": (
+    "cli.main": (
         frozenset({"open", "os.open"}),
         (
             "opens the null device, and streams over descriptors, in the place of closed standard "
@@ -68,7 +68,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         ),
     ),
     "cli.report_option": (frozenset({"draft.path.open"}), DRAFT),
-    "commands.tune_records": (frozenset({"draft.path.write_bytes"}), DRAFT),
+    "commands.tune_run": (frozenset({"draft.path.write_bytes"}), DRAFT),
     "numerics.predictions": (
         frozenset({"np.load"}),
         "reads what its own child wrote to a directory that this process made",

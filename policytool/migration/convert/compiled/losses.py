@@ -104,8 +104,8 @@ class LossWriter:
     told: Log
     kind: str
     """
-    :data:`~policytool.releases.training_names.LOSSES` or
-    :data:`~policytool.releases.training_names.METRICS`.
+    :data:`~policytool.releases.known_arguments.LOSSES` or
+    :data:`~policytool.releases.known_arguments.METRICS`.
     """
 
     @property
