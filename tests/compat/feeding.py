@@ -36,7 +36,7 @@ def runtime() -> Any:
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    main.import_package()
+    main.import_package(str(Path(main.__file__).parent))
     return main
 
 
