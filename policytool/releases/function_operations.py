@@ -160,8 +160,8 @@ def operation_results() -> Mapping[str, str | None]:
 
 def function_result(function: str, arguments: Mapping[str, object]) -> tuple[str | None, bool]:
     """
-    Return the dtype of what a function without a row gives if it is always the same, and whether it
-    is that of the first argument.
+    Return the result dtype, if it is always the same, of a function that is not in the operation
+    table, and whether that is the dtype of the first argument.
     """
     result = data.read("function_operations")["function_results"].get(function)
     if isinstance(result, dict):
