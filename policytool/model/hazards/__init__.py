@@ -179,12 +179,12 @@ def _dicts(
 
 
 __all__ = [
-    "Harm",
-    "HarmfulOp",
-    "Hazard",
     "LAMBDA",
     "OUTSIDE",
     "PRINTING",
+    "Harm",
+    "HarmfulOp",
+    "Hazard",
     "attribute_values",
     "calling_ops",
     "is_placed_op",
