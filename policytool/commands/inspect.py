@@ -164,7 +164,7 @@ def is_passed_over(source: Input, error: ModelFileError) -> bool:
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     """Return the results as one value, in their order."""
     models = SpilledValues(Model)
-    failures, passed_over = take(results, models.append)
+    failures, passed_over = separate_failures(results, models.append)
     return Inspection(models=models.all(), failures=failures, passed_over=passed_over)
 
 
@@ -173,11 +173,11 @@ def divide(
 ) -> tuple[tuple[Value, ...], tuple[Failure, ...], int]:
     """Return what became of inputs, the failures among them, and how many were no models."""
     values: list[Value] = []
-    failures, passed_over = take(results, values.append)
+    failures, passed_over = separate_failures(results, values.append)
     return tuple(values), failures, passed_over
 
 
-def take(
+def separate_failures(
     results: Iterable[Value | Failure | None], add: Callable[[Value], object]
 ) -> tuple[tuple[Failure, ...], int]:
     """
