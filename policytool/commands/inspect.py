@@ -168,7 +168,7 @@ def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     return Inspection(models=models.all(), failures=failures, passed_over=passed_over)
 
 
-def divide(
+def split_results(
     results: Iterable[Value | Failure | None],
 ) -> tuple[tuple[Value, ...], tuple[Failure, ...], int]:
     """Return what became of inputs, the failures among them, and how many were no models."""
