@@ -238,7 +238,7 @@ def _plan_fixes(
                 "migrate"
             ),
         )
-    reason = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
+    reason = fixes.reason_not_to_apply(result.plan, options.targets, unsafe=options.unsafe)
     return merged, reason if reason is not None else result
 
 

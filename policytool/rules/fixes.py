@@ -225,7 +225,7 @@ def _options(remedies: Sequence[Remedy]) -> Options:
     )
 
 
-def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
+def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
     """
     Return why a plan is not carried out after all; None where it is.
 
