@@ -34,7 +34,7 @@ _WIDE: Final = frozenset({"float32", "float64"})
 
 
 class FixOutcome(StrEnum):
-    """What became of one model."""
+    """The outcome for one model."""
 
     FIXED = "fixed"
     """It was rewritten in place."""
@@ -227,10 +227,10 @@ def _options(remedies: Sequence[Remedy]) -> Options:
 
 def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
     """
-    Return why a plan is not carried out after all; None where it is.
+    Return why a plan must not be applied; None if it may.
 
-    No fix may take the model from a loader that the user named. A safe one, whatever its rule says,
-    edits spellings alone, keeps every stored value, and loses nothing that training used.
+    No fix may make a release that the user named fail to load the model. A safe fix, whatever its
+    rule, edits only policy formats, keeps every stored value, and loses nothing that training used.
     """
     before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
     lost = next(

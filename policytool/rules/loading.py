@@ -64,7 +64,7 @@ def _cause_layers(cause: Cause) -> str:
 
 
 def _further_layers(cause: Cause) -> str:
-    """Return the layers of a cause but the first, at which the finding about it stands."""
+    """Return the layers of a cause except the first, which has the finding."""
     return f" (also {_join_layers(cause.layers[1:])})" if cause.layers[1:] else ""
 
 

@@ -82,7 +82,7 @@ def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
     Return how the policy of each layer is spelled, in the file's order: once where its copies are
     alike.
 
-    Left out are input layers, plain dtypes of what is no layer, and layers that another makes by
+    Left out are input layers, plain dtypes of what is not a layer, and layers that another makes by
     itself.
     """
     policies: dict[tuple[str, str], StoredPolicy] = {}
@@ -118,7 +118,7 @@ def policy_place(loaded: LoadedModel, address: Address) -> str:
 def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     """
     Return the path of the only layer that has these policies (None if there are several, or if it
-    is no layer), and the phrase that names the layers in a message.
+    is not a layer), and the phrase that names the layers in a message.
     """
     paths = list(dict.fromkeys(entry.path for entry in policies))
     if len(paths) == 1:
