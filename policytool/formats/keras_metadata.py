@@ -167,8 +167,8 @@ def _graph(nodes: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]
 
 def _number_layers(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """
-    Yield the edges; a model's layers under their number among them, because those with weights are
-    told under another.
+    Yield the edges. Each layer is labelled ``layer-N`` by its position, because Keras labels layers
+    with weights ``layer_with_weights-N``, with other numbers.
     """
     position = 0
     for label, child in edges:

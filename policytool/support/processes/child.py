@@ -40,7 +40,7 @@ _DIED_OF: Final = (
 
 
 class Child:
-    """The process; whoever starts it ends it."""
+    """A child process. The code that starts it must end it."""
 
     def __init__(
         self,

@@ -324,7 +324,9 @@ class _Original:
             rename_to_free(kept, backup)
 
     def restore(self, placed: os.stat_result) -> None:
-        """Undo everything; what someone else has put in the target's place meanwhile stays."""
+        """
+        Undo everything, except that a file that another process put in the target's place stays.
+        """
         target, backup, kept = self._target, self._backup, self._kept
         if self._original is None:
             if is_at(target, placed):
