@@ -365,7 +365,7 @@ def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the sizes of an input without the batch, with 1 for each axis that is shared."""
+    """Return the sizes of an input without the batch, with 1 for each shared axis."""
     shape, shared = build.inputs.get(INPUT), _axes(build.config.get("shared_axes") or [])
     if shape is None or shared is None:
         return None

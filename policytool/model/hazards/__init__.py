@@ -54,9 +54,9 @@ OUTSIDE: Final = (
 
 def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]:
     """
-    Return what is found in the configs, each once per layer, in the order of the file.
+    Return the hazards in the configs, each once per layer, in the order of the file.
 
-    :param entries: where the objects stand that serialize layers, to the layers' sites
+    :param entries: by the address of an object that serializes a layer: the layer's site
     """
     owners = _owners(entries)
     hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}
