@@ -106,7 +106,7 @@ def attempt(source: Input, _request: None = None) -> Model | Failure | None:
 
 
 def _identity(source: Input) -> InputIdentity | None:
-    """Return the identity of an input; None if nothing tells whether it has changed."""
+    """Return the identity of an input; None if it is unknown whether the input has changed."""
     path = source.path
     return input_identity(path) if isinstance(path, Path) else remote_identity(path)
 

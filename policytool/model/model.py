@@ -263,7 +263,8 @@ class Verdict:
     @property
     def loads(self) -> bool:
         """
-        Whether it takes the file for certain: nothing stands in the way, and nothing is left open.
+        Whether the release certainly loads the file: nothing is incompatible, and nothing is
+        unknown.
         """
         return self.outcome is Outcome.LOADS
 

@@ -56,7 +56,7 @@ class VariableSlot:
 
     @property
     def key(self) -> tuple[tuple[str, ...], str]:
-        """What tells it from others of its layer, in every release."""
+        """Its identity among the variables of its layer, the same in every release."""
         return plain(self.within), self.known_as
 
 

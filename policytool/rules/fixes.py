@@ -294,7 +294,7 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
 
 
 def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
-    """Return what to do so that a release loads the model for certain."""
+    """Return advice for making a release certainly load the model."""
     plan, option = _plan(case, target)
     if plan is None or plan.conversion is None or plan.refusals:
         return conversion_advice(case, target, otherwise) or otherwise

@@ -54,7 +54,10 @@ def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
 
 
 def _cause_detail(verdict: Verdict, cause: Cause) -> str:
-    """Return what tells a cause from a target's others."""
+    """
+    Return the part of a finding's identity that distinguishes a cause from others of the same
+    target.
+    """
     return f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip()
 
 

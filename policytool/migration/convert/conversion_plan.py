@@ -270,7 +270,7 @@ def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tup
 def _conversion_plan(
     loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
 ) -> Plan:
-    """Return the plan that writes the model anew, in the first container that the target takes."""
+    """Return the plan that writes a new file, in the first container that the target supports."""
     # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
     # traced anew
     plain = replace(

@@ -77,7 +77,7 @@ class TooLargeError(OSError):
 
 
 class Identity(NamedTuple):
-    """What tells whether a path still leads to the same, unchanged file."""
+    """The facts that show whether a path still leads to the same, unchanged file."""
 
     path: str
     device: int
@@ -87,7 +87,7 @@ class Identity(NamedTuple):
 
 
 class RemoteIdentity(NamedTuple):
-    """What tells whether a remote file is unchanged."""
+    """The facts that show whether a remote file is unchanged."""
 
     path: str
     size: int | None

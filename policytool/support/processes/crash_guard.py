@@ -182,8 +182,8 @@ def limited_memory(most: int | None = None) -> Iterator[None]:
 
 def used_memory() -> int | None:
     """
-    Return the bytes that count against this process's bound on data; None where the system does not
-    tell.
+    Return the bytes that count against this process's limit on data; None if the system does not
+    report them.
     """
     try:
         with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123  # pathlib is slower than the rest of this

@@ -41,7 +41,7 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
 class JsonError(ValueError):
-    """Text that is not JSON, or JSON beyond the bounds; ``code`` tells which."""
+    """Text that is not JSON, or JSON beyond the limits; ``code`` distinguishes them."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

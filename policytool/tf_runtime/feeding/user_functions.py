@@ -189,7 +189,7 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
 
 
 def _array(name: str, value: Any, source: Source) -> Any:
-    """Return an array of NumPy's for whatever offers one, such as a tensor."""
+    """Return a NumPy array for any value that converts to one, such as a tensor."""
     if not hasattr(value, "__array__") or isinstance(value, type):
         raise source.refused(
             "{} has {} for input {}, which is not an array", source.name, _kind(value), name

@@ -80,7 +80,10 @@ def copy_data(source: int, target: int) -> None:
 
 
 def _stored_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where bytes of a file are stored; a system that does not tell has all in one range."""
+    """
+    Yield the ranges that contain stored bytes of a file: one for the whole file if the system does
+    not report them.
+    """
     end = 0
     while end < size:
         start = end
