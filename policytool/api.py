@@ -95,8 +95,8 @@ def _accepts(
     call: _CallClass[Accepted, Call],
 ) -> Callable[[Callable[[Call], Returned]], Callable[Accepted, Returned]]:
     """
-    Return the decorator that gives a function the parameters of a class of arguments, which it gets
-    as one value. Limits count as long as it runs.
+    Return a decorator that replaces the only parameter of a function, an instance of a class of
+    arguments, by one parameter for each argument. Limits apply while the function runs.
     """
     signature = _signature(call)
     parameters = "\n".join(
@@ -105,21 +105,21 @@ def _accepts(
 
     def decorate(function: Callable[[Call], Returned]) -> Callable[Accepted, Returned]:
         @functools.wraps(function)
-        def accepting(*values: Accepted.args, **options: Accepted.kwargs) -> Returned:
-            from policytool.support.limits import override  # not for an import of policytool
+        def wrapper(*values: Accepted.args, **options: Accepted.kwargs) -> Returned:
+            from policytool.support.limits import override  # keeps `import policytool` fast
 
-            signature.bind(*values, **options)  # whose TypeError names no class
+            signature.bind(*values, **options)  # raises a TypeError that does not name the class
             arguments = call(*values, **options)
             arguments.validate()
             with override(arguments.limit or {}):
                 return function(arguments)
 
-        accepting.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's
+        wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's
             return_annotation=function.__annotations__["return"]
         )
-        del accepting.__wrapped__, accepting.__annotations__
-        accepting.__doc__ = f"{inspecting.cleandoc(function.__doc__ or '')}\n\n{parameters}"
-        return accepting
+        del wrapper.__wrapped__, wrapper.__annotations__
+        wrapper.__doc__ = f"{inspecting.cleandoc(function.__doc__ or '')}\n\n{parameters}"
+        return wrapper
 
     return decorate
 

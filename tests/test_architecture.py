@@ -344,14 +344,14 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
-def test_a_format_is_tried_on_fixtures(package: str) -> None:
-    """The tests of its function ``read`` ask of it what is asked of every format."""
+def test_each_format_has_one_format_contract(package: str) -> None:
+    """Its ``test_read`` module subclasses FormatContract, the tests that all formats share."""
     tests = vars(importlib.import_module(f"tests.formats.{package}.test_read")).values()
-    contracts = [found for found in tests if isinstance(found, type)]
+    classes = [value for value in tests if isinstance(value, type)]
     assert [
-        found.package
-        for found in contracts
-        if issubclass(found, FormatContract) and found is not FormatContract
+        contract.package
+        for contract in classes
+        if issubclass(contract, FormatContract) and contract is not FormatContract
     ] == [package]
 
 

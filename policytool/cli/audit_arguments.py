@@ -160,7 +160,7 @@ def read_path(value: object, file: Path) -> str:
     """
     Return the path of a file, which is relative to the settings file.
 
-    :raises UsageError: for a URL, and for a value that is no name
+    :raises UsageError: for a URL, and for a value that is not a name
     """
     if not isinstance(value, str) or not value:
         raise UsageError(f"{file}: the key 'baseline' must be a file name, not {value!r}")

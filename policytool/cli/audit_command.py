@@ -24,7 +24,7 @@ from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import AuditTally, tally_of
 from policytool.commands.batch import parallel, task
 from policytool.commands.batch.isolation import run_isolated
-from policytool.commands.inspect import take
+from policytool.commands.inspect import separate_failures
 from policytool.releases.targets import stand_ins
 from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
@@ -273,7 +273,7 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
     """Return an audit in which what is suppressed is set apart."""
     suppressed = SpilledValues(Audited)
-    failures, _ = take(
+    failures, _ = separate_failures(
         (
             run_isolated(audited.path, functools.partial(_suppressed, audited, passing, question))
             for audited in audit.audited

@@ -19,7 +19,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def answer(cli: click.Command, program: str, variable: str) -> int:
-    """Print what could stand at the cursor, and return the exit code."""
+    """Print the possible completions of the word at the cursor, and return the exit code."""
     return shell_complete(cli, {}, program, variable, os.environ[variable])
 
 

@@ -18,7 +18,7 @@ from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.batch import task
 from policytool.commands.destinations import without_outputs
-from policytool.commands.inspect import Failure, take
+from policytool.commands.inspect import Failure, separate_failures
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import (
     migrate_all,
@@ -219,7 +219,7 @@ def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
     """
     migrations = SpilledValues(Migration)
     try:
-        failures, skipped = take(results, migrations.append)
+        failures, skipped = separate_failures(results, migrations.append)
     except BaseException:
         for migration in migrations:
             if migration.written is not None:

@@ -61,7 +61,7 @@ class Renders(Protocol[Value_contra]):
 
     @property
     def render(self) -> Callable[[Value_contra, View], str | bytes]:
-        """The function that returns the text, or the bytes of a format that is no text."""
+        """The function that returns the text, or the bytes of a format that is not text."""
 
     @property
     def pieces(self) -> Callable[[Value_contra, View], Iterable[str | bytes]] | None:

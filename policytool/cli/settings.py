@@ -107,10 +107,10 @@ def nearest(directory: Path) -> SettingsFile | None:
 
 def _found_bytes(path: Path) -> bytes | None:
     """
-    Return the content of a file that nobody named, None where there is none; no pipe is waited for
-    and no device is read.
+    Return the content of a settings file that the user did not name, None if there is none. Pipes
+    and devices are not read.
 
-    :raises UsageError: for one that is not regular, too large, or cannot be read.
+    :raises UsageError: for a file that is not regular, too large, or unreadable.
     """
     try:
         return opening.read_bounded(path, limits.SETTINGS_BYTES)
@@ -293,7 +293,8 @@ def found_source(name: str) -> SettingsFile | None:
 
 def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
     """
-    Return why a setting has no effect in a file that nobody named, and the command that obeys it.
+    Return why a setting is ignored in a file that the user did not name, with a command that
+    applies it.
     """
     from policytool.reports import shell  # only for this sentence
 

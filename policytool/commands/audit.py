@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import CACHING, Failure, failure_of, take
+from policytool.commands.inspect import CACHING, Failure, failure_of, separate_failures
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
@@ -195,7 +195,7 @@ def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleI
 def collect(results: Iterable[Audited | Failure | None]) -> Audit:
     """Return the results as one value, in their order."""
     audited = SpilledValues(Audited)
-    failures, passed_over = take(results, audited.append)
+    failures, passed_over = separate_failures(results, audited.append)
     return Audit(audited=audited.all(), failures=failures, passed_over=passed_over)
 
 

@@ -31,7 +31,7 @@ def read(file: Path) -> Baseline:
     """
     Return what a file remembers.
 
-    :raises BaselineError: for what cannot be read, and for what is no baseline.
+    :raises BaselineError: for what cannot be read, and for what is not a baseline.
     """
     try:
         text = opening.read_user_file(file, limits.JSON_BYTES).decode("utf-8")

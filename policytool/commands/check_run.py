@@ -423,9 +423,10 @@ def _run_as_graph(
     error: WorkerError, job: Mapping[str, Any], tools: TensorFlowTools
 ) -> Mapping[str, Any]:
     """
-    Return what the child makes of a job in place of one that failed.
+    Run a job as a graph, after the run of the rebuilt model failed with ``error``, and return the
+    answer.
 
-    :raises WorkerError: where this one fails too, with what kept the first from being done.
+    :raises WorkerError: if this run fails too; the message contains both errors.
     """
     try:
         return tools.worker.run(job)

@@ -43,7 +43,7 @@ def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Co
         of variables are compared
     :param layer: an exact layer path, else a regular expression that a path must match in full
     :raises ModelFileError: for what is no model that can be read.
-    :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
+    :raises UsageError: for a pattern that is not a regular expression, or that no layer matches.
     """
     return _compare_sides([_read(path) for path in (a, b)], values=values, layer=layer)
 
@@ -52,7 +52,7 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     """
     Return the same, or every file that cannot be read.
 
-    :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
+    :raises UsageError: for a pattern that is not a regular expression, or that no layer matches.
     """
     if lost := crash_guard.split():
         return DiffOutcome(

@@ -15,7 +15,7 @@ from policytool.commands import migrate
 from policytool.commands.audit import Audit
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, touched_paths
-from policytool.commands.inspect import Failure, divide, failure_of
+from policytool.commands.inspect import Failure, failure_of, split_results
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
 from policytool.commands.migration_preview import check_migratable
 from policytool.formats.discovery import Input, display_path
@@ -186,7 +186,7 @@ def collect(
     Return the findings that remain in the models after the fixes, in the order of the models, and
     the planned migrations.
     """
-    attempts, failures, passed_over = divide(results)
+    attempts, failures, passed_over = split_results(results)
     audit = Audit(
         audited=tuple(attempt.audited for attempt in attempts),
         failures=failures,
@@ -238,7 +238,7 @@ def _plan_fixes(
                 "migrate"
             ),
         )
-    reason = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
+    reason = fixes.reason_not_to_apply(result.plan, options.targets, unsafe=options.unsafe)
     return merged, reason if reason is not None else result
 
 

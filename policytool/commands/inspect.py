@@ -97,7 +97,7 @@ class Selection:
 
 
 def attempt(source: Input, _request: None = None) -> Model | Failure | None:
-    """Return the model of an input, its failure, or None for what was found and is no model."""
+    """Return the model of an input, its failure, or None for what was found and is not a model."""
     try:
         with steps.budget(source.display_path):
             return reading.read(source.path, source.display_path)
@@ -106,7 +106,7 @@ def attempt(source: Input, _request: None = None) -> Model | Failure | None:
 
 
 def _identity(source: Input) -> InputIdentity | None:
-    """Return the identity of an input; None if nothing tells whether it has changed."""
+    """Return the identity of an input; None if it is unknown whether the input has changed."""
     path = source.path
     return input_identity(path) if isinstance(path, Path) else remote_identity(path)
 
@@ -139,7 +139,7 @@ TASK: Final = Task(
 
 def failure_of(source: Input, error: ModelFileError) -> Failure | None:
     """
-    Return the failure of an input; None for what was found and is no model.
+    Return the failure of an input; None for what was found and is not a model.
 
     :raises KeyboardInterrupt: if a signal has arrived: in the middle of a C library, it makes a
         healthy file look like a damaged one.
@@ -152,8 +152,8 @@ def failure_of(source: Input, error: ModelFileError) -> Failure | None:
 
 def is_passed_over(source: Input, error: ModelFileError) -> bool:
     """
-    Return whether a path that could not be read was merely found and is no model, so that nobody
-    misses it.
+    Return whether an unreadable path is skipped without a failure: the user did not name it, and it
+    does not look like a damaged model.
     """
     if source.exact or error.code not in NO_MODEL:
         return False
@@ -164,25 +164,25 @@ def is_passed_over(source: Input, error: ModelFileError) -> bool:
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     """Return the results as one value, in their order."""
     models = SpilledValues(Model)
-    failures, passed_over = take(results, models.append)
+    failures, passed_over = separate_failures(results, models.append)
     return Inspection(models=models.all(), failures=failures, passed_over=passed_over)
 
 
-def divide(
+def split_results(
     results: Iterable[Value | Failure | None],
 ) -> tuple[tuple[Value, ...], tuple[Failure, ...], int]:
-    """Return what became of inputs, the failures among them, and how many were no models."""
+    """Return the values, the failures, and the number of skipped files that are not models."""
     values: list[Value] = []
-    failures, passed_over = take(results, values.append)
+    failures, passed_over = separate_failures(results, values.append)
     return tuple(values), failures, passed_over
 
 
-def take(
+def separate_failures(
     results: Iterable[Value | Failure | None], add: Callable[[Value], object]
 ) -> tuple[tuple[Failure, ...], int]:
     """
-    Hand over what became of inputs as it arrives, and return the failures among it, and how many
-    inputs were no models.
+    Pass each value to ``add`` as it arrives; return the failures, and the number of skipped files
+    that are not models.
     """
     failures: list[Failure] = []
     passed_over = 0
@@ -213,7 +213,7 @@ def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     """
     Return the layers of a model that a selection keeps.
 
-    :raises UsageError: for a pattern that is no regular expression.
+    :raises UsageError: for a pattern that is not a regular expression.
     :raises ModelFileError: if matching exceeds the limit of steps.
     """
     tests: list[Callable[[Layer], bool]] = []
@@ -234,7 +234,7 @@ def check_selection(
     """
     Yield each result; a model with too many or too long names for a pattern is a failure.
 
-    :raises UsageError: for a pattern that is no regular expression.
+    :raises UsageError: for a pattern that is not a regular expression.
     """
     for result in results:
         if isinstance(result, Model) and selection.layer is not None:

@@ -64,7 +64,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migration:
-    """One file's plan, and what became of it."""
+    """One file's plan and its outcome."""
 
     plan: Plan
     status: Status
@@ -137,12 +137,12 @@ def migrate_loaded(
     tools: TensorFlowTools | None = None,
 ) -> Migration:
     """
-    Return what became of a model that was read from ``source``, which may be remote if nothing is
-    written.
+    Migrate a model that was read from ``source``, and return the outcome. The source may be remote
+    if nothing is written.
 
     :raises UsageError: for options that contradict the model.
-    :raises ModelFileError: for a model that has no layers, and where writing fails.
-    :raises WorkerError: where TensorFlow is needed, and cannot do its part.
+    :raises ModelFileError: for a model without layers, and if writing fails.
+    :raises WorkerError: if TensorFlow is needed and fails.
     """
     plan = migration_preview.plan_migration(loaded, request.options, request.destination)
     run = (
@@ -240,7 +240,9 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
 
 
 def _changing_parts(work: Work) -> Mapping[str, Json]:
-    """Return the JSON documents that change, as they are; none where nobody asks for them."""
+    """
+    Return the JSON documents that change, before the change; none if the caller does not need them.
+    """
     if not work.parts or work.loaded is None:
         return {}
     document = work.loaded.document

@@ -168,7 +168,7 @@ def migrate_options(arguments: MigrateArguments) -> Options:
     """
     Return the options of a migration that arguments ask for.
 
-    :raises UsageError: for policies that no layer can have, and for a name that is no release.
+    :raises UsageError: for policies that no layer can have, and for a name that is not a release.
     """
     return options_from_arguments(
         arguments.to,

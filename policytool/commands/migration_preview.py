@@ -97,10 +97,10 @@ def plan_migration(loaded: LoadedModel, options: Options, destination: Destinati
 
 def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:
     """
-    Make sure that an output's name says the container that the model is in, or has the suffix of
-    the input, whatever is in it: only a conversion writes another container.
+    Check that the suffix of an output's name is not that of another container, unless the input has
+    the same suffix: only a conversion writes another container.
 
-    :raises UsageError: where it says another.
+    :raises UsageError: if it is.
     """
     own = document.format
     if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
@@ -163,8 +163,8 @@ def _count_losses(
     plan: Plan, source: AnyPath, loaded: LoadedModel | None
 ) -> Mapping[tuple[str, ...], Counts]:
     """
-    Return what each cast of a plan does to the values, which takes reading those tensors and no
-    others; of a remote file, its local copy tells.
+    Return the effect of each cast of a plan on the values. Only the tensors that are cast are read.
+    Nothing for a remote file, because its local copy is measured.
     """
     if not plan.casts or isinstance(source, RemotePath):
         return {}

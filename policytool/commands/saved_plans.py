@@ -66,9 +66,9 @@ def attempt(
     saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools | None = None
 ) -> Result:
     """
-    Return what became of one plan.
+    Apply one saved plan, and return the outcome.
 
-    :raises UsageError: for an output that cannot be.
+    :raises UsageError: for an output that is not possible.
     """
 
     def act(path: AnyPath, destination: Destination) -> Result:
@@ -239,9 +239,9 @@ def _check(document: Document, plan: Plan) -> None:
 
 def _check_policies(before: Model, after: Model) -> None:
     """
-    Make sure that a plan leaves no policy behind that nobody knows.
+    Check that a plan gives no layer an unknown policy.
 
-    :raises ModelFileError: where it does; policytool made no such plan.
+    :raises ModelFileError: if it does; policytool writes no such plan.
     """
     known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
     lost = next(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import CACHING, Failure, failure_of, take
+from policytool.commands.inspect import CACHING, Failure, failure_of, separate_failures
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
 from policytool.model.model import Obstacle, Outcome  # TASK evaluates annotations
@@ -267,7 +267,7 @@ def summarize(
         if keeps_records:
             records.append(record)
 
-    failures, passed_over = take(results, add)
+    failures, passed_over = separate_failures(results, add)
     return FleetSummary(
         models=counts.models,
         layers=counts.layers,

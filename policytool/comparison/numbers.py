@@ -176,7 +176,7 @@ def _largest(a: Array, b: Array) -> float | None:
 
 
 def _number(array: Array) -> Array | None:
-    """Return numbers in a dtype that NumPy subtracts; None for what is no number."""
+    """Return numbers in a dtype that NumPy subtracts; None for what is not a number."""
     if array.dtype == casting.DTYPES[casting.BFLOAT16]:
         return casting.convert(array, casting.BFLOAT16, "float32")
     return array if array.dtype.kind in f"cf{_INTEGERS}" else None

@@ -126,7 +126,7 @@ class _Pairing:
                     self._add_pair(index, candidates.pop(), Pairing.PATH)
 
     def pair_moved(self) -> None:
-        """Pair layers of one name, class and shapes that stand under other parents."""
+        """Pair layers of the same name, class and shapes that have different parents."""
         self._by(
             range(len(self._a.layers)),
             range(len(self._b.layers)),
@@ -200,7 +200,7 @@ class _Pairing:
         return groups
 
     def _add_pair(self, a: int, b: int, by: Pairing) -> None:
-        """Pair two layers that do not stand below a pair, and what is below them."""
+        """Pair two layers that are not below a pair, and the layers below them."""
         if a not in self.pairs.of_a and b not in self.pairs.of_b:
             self.pairs.add(a, b, by)
             self.below(a, b)
@@ -283,7 +283,7 @@ class ComparedLayer:
 
     @property
     def site(self) -> Site:
-        """Where it stands; for variables alone, their scope."""
+        """Its place in the model; for variables without a layer, their scope."""
         return self.subject.sites[self.index]
 
     @property
@@ -451,7 +451,7 @@ class ComparedModel:
 
     @cached_property
     def before(self) -> Mapping[int, int]:
-        """What stands before each layer below the same parent."""
+        """The layer before each layer that has the same parent."""
         return {
             index: previous
             for below in self.children().values()
@@ -459,7 +459,7 @@ class ComparedModel:
         }
 
     def children(self) -> dict[int | None, list[int]]:
-        """Return the layers directly below each layer; those of None stand at the top."""
+        """Return the layers directly below each layer; those of None are the topmost."""
         children: dict[int | None, list[int]] = defaultdict(list)
         for index, site in enumerate(self.sites):
             children[site.parent].append(index)
@@ -470,7 +470,7 @@ def compared_model(document: Document) -> ComparedModel:
     """
     Return a document as it is compared.
 
-    :raises ModelFileError: for a config that is no serialised model.
+    :raises ModelFileError: for a config that is not a serialised model.
     """
     if document.config_part is None:
         return _weights_only(document)

@@ -229,7 +229,7 @@ class LayerPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """What stands beside the layers: the optimizer, or one signature."""
+    """A part of the model other than its layers: the optimizer, or one signature."""
 
     name: str
     presence: Presence

@@ -24,7 +24,7 @@ _CHARACTERS: Final = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Address:
-    """Where a dtype stands: a JSON document in the file and a JSON Pointer in it."""
+    """The location of a dtype: a JSON document in the file, and a JSON Pointer in it."""
 
     part: str
     pointer: str
@@ -45,8 +45,8 @@ class Address:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
     """
-    Something about the file that its reader should know: a link that was not followed, a key that
-    stands twice.
+    A remark about the file for its reader, such as a link that was not followed or a key that
+    occurs twice.
     """
 
     code: str
@@ -133,7 +133,7 @@ class ObjectNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedOp:
-    """The ops of one kind and one dtype in a saved graph, as often as they stand there."""
+    """The ops of one kind and one dtype in a saved graph, with their number."""
 
     op: str
     """The op's name in TensorFlow, such as ``MatMul``."""

@@ -21,7 +21,7 @@ from policytool.support.text.jsontext import Absent, Json  # noqa: TC001  # for 
 
 
 class EditKind(StrEnum):
-    """What an edit changes for whoever loads the file."""
+    """The effect of an edit on users of the model."""
 
     FORMAT = "format"
     """Nothing but who can read it."""

@@ -55,7 +55,7 @@ class InputIdentity(NamedTuple):
 
 
 class _UnclearError(Exception):
-    """The statuses, or the listing, do not tell what would be read."""
+    """The statuses, or the listing, do not show which files would be read."""
 
 
 def input_identity(path: Path) -> InputIdentity | None:

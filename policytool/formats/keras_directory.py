@@ -112,11 +112,11 @@ def rewriter() -> Rewriter:
     """Return how the files of a directory are rewritten."""
     from policytool.formats.writers import Rewriter  # what writes is imported to write
 
-    return Rewriter(files=_files)
+    return Rewriter(files=_file_changes)
 
 
-def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return the files that change: JSON and weights."""
+def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return the changes to files of the directory, JSON and weights, by file name."""
     from policytool.formats.hdf5 import storage
     from policytool.formats.hdf5.rewrite import Hdf5Change
     from policytool.formats.keras_archive import rewrite as _members

@@ -167,8 +167,8 @@ def _graph(nodes: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]
 
 def _number_layers(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """
-    Yield the edges; a model's layers under their number among them, because those with weights are
-    told under another.
+    Yield the edges. Each layer is labelled ``layer-N`` by its position, because Keras labels layers
+    with weights ``layer_with_weights-N``, with other numbers.
     """
     position = 0
     for label, child in edges:
@@ -183,11 +183,13 @@ def rewriter() -> Rewriter:
     """Return how metadata is rewritten."""
     from policytool.formats.writers import Rewriter  # what writes is imported to write
 
-    return Rewriter(files=_files)
+    return Rewriter(files=_file_changes)
 
 
-def _files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return what changes in the file."""
+def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """
+    Return the change to the metadata file. Its name is empty because the model is this one file.
+    """
     from policytool.formats.saved_model.rewrite import MetadataChange
     from policytool.formats.writers import refuse_casts
 

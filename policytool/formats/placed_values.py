@@ -142,7 +142,7 @@ def _assemble(assembly: Assembly, values: Values | None) -> Array:
 def _store_block(
     placement: Placement, before: str, block: Array, done: int
 ) -> tuple[Array, Counts | None]:
-    """Return a block, before which ``done`` values stand, as it is stored."""
+    """Return the stored form of a block that follows ``done`` values."""
     after, through = placement.dtype, placement.through
     if placement.scale is not None:
         factors = np.asarray(placement.scale, dtype=_WIDE)

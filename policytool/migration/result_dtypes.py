@@ -70,7 +70,7 @@ class CalledClass:
 
     @property
     def row(self) -> OperationRow | None:
-        """The row of an op layer or an operation; None where there is none."""
+        """The entry for an op layer or an operation in the operation table, if any."""
         if self.module is not None:
             return rows_by_operation().get((self.module, self.class_name))
         function = self.function
@@ -86,8 +86,8 @@ class CalledClass:
 
 def result_dtypes(called: CalledClass, call: Call, dtype_of: DtypeOf) -> Sequence[str | None]:
     """
-    Return the dtypes of what a call gives, as far as they are known; the last one is that of all
-    further results.
+    Return the result dtypes of a call, each None if unknown; the last one applies to all further
+    results.
     """
     row = called.row
     if row is not None:
@@ -102,9 +102,9 @@ def result_dtypes(called: CalledClass, call: Call, dtype_of: DtypeOf) -> Sequenc
 
 def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
     """
-    Return the dtype that Keras 3 gives to what is made of tensors of these, and of plain numbers.
+    Return the dtype to which Keras 3 promotes tensors of these dtypes and plain numbers.
 
-    :return: None where one of them is not known, or the rule for them is not known here
+    :return: None if a dtype or the rule for these dtypes is unknown
     """
     known = set(operands)
     if None in known or not known:
@@ -141,7 +141,7 @@ def of_tensors(
 def split(
     row: OperationRow, arguments: Mapping[str, Argument]
 ) -> tuple[list[Argument], list[Argument]]:
-    """Return a call's tensors and constants with a dtype, and the numbers beside them."""
+    """Return the tensors of a call, with the constants that have a dtype, and its plain numbers."""
     values: list[Argument] = []
     for pair in row.pairs:
         value = arguments.get(pair.tf)
@@ -163,8 +163,8 @@ def split(
 
 def named_arguments_of_op_layer(row: OperationRow, call: Call) -> dict[str, Argument] | None:
     """
-    Return the arguments of an op layer's call by TensorFlow's names; None where the file does not
-    hold them all.
+    Return the arguments of an op layer's call by their names in TensorFlow; None if the file does
+    not contain all of them.
     """
     if not call.args:
         return None
@@ -181,8 +181,8 @@ def named_arguments_of_operation(
     row: OperationRow, config: Mapping[str, object], call: Call
 ) -> dict[str, Argument] | None:
     """
-    Return the arguments of an operation's call and of its constructor by TensorFlow's names; None
-    where one that the function needs is not told.
+    Return the arguments of an operation's call and constructor by their names in TensorFlow; None
+    if a required one is missing.
     """
     if len(call.args) > len(row.call_arguments):
         return None
@@ -204,7 +204,7 @@ def named_arguments_of_operation(
 
 
 def node_def_type(config: Mapping[str, object], name: str) -> object:
-    """Return what the ``node_def`` in a config has as the type of an attribute."""
+    """Return the type that the ``node_def`` in a config has for an attribute, if any."""
     value: object = config.get("node_def")
     for key in ("attr", name, "type"):
         value = value.get(key) if isinstance(value, dict) else None
@@ -212,7 +212,7 @@ def node_def_type(config: Mapping[str, object], name: str) -> object:
 
 
 def _of_row(row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the dtype of what a row's function or operation gives, whichever is called."""
+    """Return the result dtype of a function or operation that is in the operation table."""
     is_operation = called.module is not None
     arguments = (
         named_arguments_of_operation(row, called.config, call)
@@ -233,8 +233,8 @@ def _of_row(row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeO
 
 def _of_operation(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
     """
-    Return the dtype of what an operation without a row gives: what its config says, else that of
-    its tensors if they are floats, but for operations that were measured to give another.
+    Return the result dtype of an operation that is not in the operation table: the dtype in its
+    config or from measurements, else the promoted dtype of its tensors if these are floats.
     """
     dtype = called.config.get("dtype")
     if isinstance(dtype, str):
@@ -248,7 +248,7 @@ def _of_operation(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | N
 
 
 def _of_op_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the dtype of what an op layer of Keras 2 without a row gives."""
+    """Return the result dtype of a Keras 2 op layer that is not in the operation table."""
     if called.function is None:
         return _BY_ENUM.get(str(node_def_type(called.config, "DstT")))
     dtype, is_first = function_result(called.function, call.kwargs)
@@ -256,7 +256,7 @@ def _of_op_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | No
 
 
 def _of_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the dtype of what a layer gives."""
+    """Return the result dtype of a layer."""
     if called.measured_in is not None and called.policy is not None:
         interpolation = called.config.get("interpolation")
         measured = dtype_support.output_dtype(

@@ -70,7 +70,7 @@ def graphs(
     """
     Return the graph of each functional and sequential model, by the model's site.
 
-    :param entries: where the objects stand that serialize layers, to the layers' sites
+    :param entries: by the address of an object that serializes a layer: the layer's site
     :param keras3: whether Keras 3 wrote the models
     """
     listed: dict[int, list[int]] = defaultdict(list)

@@ -75,7 +75,7 @@ class LoadedModel:
 
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
-        """What each loader makes of the file."""
+        """The verdict of each loader on the file."""
         return compatibility.verdicts(self.document, self.origins, self.traits, self.placed)
 
     @cached_property
@@ -115,8 +115,8 @@ class LoadedModel:
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
         """
-        The JSON values that layers stand in, and where they stand: every object's metadata in a
-        SavedModel, else the model's config.
+        The JSON values that contain the layers, with their addresses: the metadata of every object
+        in a SavedModel, else the model's config.
         """
         if self.document.nodes:
             return tuple(
@@ -132,7 +132,7 @@ class LoadedModel:
 
     @cached_property
     def dtypes(self) -> tuple[tuple[Address, Json], ...]:
-        """Every ``dtype`` of the configs, copies included, and where it stands."""
+        """Every ``dtype`` of the configs, copies included, with its address."""
         return tuple(
             (Address.below(root, *steps), value)
             for root, config in self.configs
@@ -152,8 +152,8 @@ class LoadedModel:
     @cached_property
     def entries(self) -> Mapping[Address, int]:
         """
-        Where an object stands that serializes a layer, to the layer's site; the forward one where
-        both directions of a Bidirectional are built from it.
+        By the address of an object that serializes a layer: the layer's site. If both directions of
+        a Bidirectional are built from it, the site is that of the forward layer.
         """
         entries: dict[Address, int] = {}
         for item in self.objects:
@@ -164,8 +164,8 @@ class LoadedModel:
     @cached_property
     def places(self) -> Mapping[Address, tuple[int, ...]]:
         """
-        Where a layer's ``dtype`` stands, or would stand, to the sites that have it there; both
-        directions of a Bidirectional may share one place.
+        By the address where a layer's ``dtype`` is stored, or would be: the sites that have it.
+        Both directions of a Bidirectional may share one address.
         """
         places: dict[Address, dict[int, None]] = defaultdict(dict)
         for item in self.objects:
@@ -233,7 +233,7 @@ class LoadedModel:
         }
 
     def value_at(self, address: Address) -> Json | Unspelled:
-        """Return what stands at a place; ``ABSENT`` where nothing does."""
+        """Return the value at an address, ``ABSENT`` if there is none."""
         try:
             holder, key = jsontext.place(self.document.parts[address.part], address.pointer)
             value: Json = holder[key]
@@ -274,7 +274,10 @@ class LoadedModel:
         return self.sites[index].class_name == INPUT_CLASS
 
     def is_floating(self, index: int) -> bool:
-        """Return whether the layer computes in floats, or in whatever its first input has."""
+        """
+        Return whether the layer computes in a float dtype. A layer that computes in the dtype of
+        its first input counts.
+        """
         layer = self.layers[index]
         return layer.policy is not None and (
             layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)

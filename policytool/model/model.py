@@ -142,7 +142,7 @@ class Summary:
 
 
 class Obstacle(StrEnum):
-    """What of a file stands in a loader's way."""
+    """The part of a file that a loader may not support."""
 
     CONTAINER = "container"
     """The format, or what it is wrapped in."""
@@ -171,7 +171,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """One thing that stands in a loader's way, enough by itself for a refusal."""
+    """One reason that is enough for a loader to fail."""
 
     kind: Obstacle
     reason: str
@@ -263,7 +263,8 @@ class Verdict:
     @property
     def loads(self) -> bool:
         """
-        Whether it takes the file for certain: nothing stands in the way, and nothing is left open.
+        Whether the release certainly loads the file: nothing is incompatible, and nothing is
+        unknown.
         """
         return self.outcome is Outcome.LOADS
 

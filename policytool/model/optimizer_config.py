@@ -62,10 +62,10 @@ _NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimiz
 
 def optimizer_place(document: Document) -> tuple[Address, Json] | None:
     """
-    Return where the serialised optimizer stands, and it.
+    Return the address of the serialised optimizer, and the optimizer.
 
-    It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's
-    ``compile_config``; None where the model was not compiled.
+    It is in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's ``compile_config``;
+    None if the model was not compiled.
     """
     for address, holder in _holders(document):
         for key in ("optimizer_config", "optimizer"):

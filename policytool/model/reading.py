@@ -60,7 +60,7 @@ def model_of(document: Document) -> Model:
     """
     Return what a document says as a model.
 
-    :raises ModelFileError: for a config that is no serialised model.
+    :raises ModelFileError: for a config that is not a serialised model.
     """
     return _without_config(document) if document.config_part is None else load_model(document).model
 
@@ -69,7 +69,7 @@ def load_model(document: Document) -> LoadedModel:
     """
     Return the model of a document that has a config, with what it was read from.
 
-    :raises ModelFileError: for a config that is no serialised model.
+    :raises ModelFileError: for a config that is not a serialised model.
     """
     traits = _traits(document)
     writer = _writer(document)
@@ -117,7 +117,7 @@ def verdicts(document: Document) -> tuple[Verdict, ...]:
     Return what each loader makes of a document that has a config, such as one that is only planned:
     without its policies and its graph, which decide nothing there.
 
-    :raises ModelFileError: for a config that is no serialised model.
+    :raises ModelFileError: for a config that is not a serialised model.
     """
     traits = _traits(document)
     origins, _ = writer_version.candidates(_writer(document), traits)

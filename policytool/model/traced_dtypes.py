@@ -62,7 +62,7 @@ class Tally:
                 self.listed[op.op, dtype] += count
 
     def include(self, other: Tally) -> None:
-        """Count what stands elsewhere too."""
+        """Add the counts of another tally."""
         self.dtypes |= other.dtypes
         self.computing |= other.computing
         self.listed += other.listed
@@ -112,8 +112,8 @@ def of_layers(
     document: Document, placed: Placed
 ) -> tuple[Mapping[int, Tally], Mapping[int, Tally]]:
     """
-    Return, by site index, what stands at each layer's scope with the layers below it, and what
-    stands there alone.
+    Return two tallies by site index: for the scope of each layer with the layers below it, and for
+    its scope without them.
     """
     own: dict[int, Tally] = defaultdict(Tally)
     total: dict[int, Tally] = defaultdict(Tally)

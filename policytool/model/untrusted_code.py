@@ -119,7 +119,7 @@ def needed_objects(
     """
     for hazard in model_hazards:
         revived = bool(loaded.document.nodes) and hazard.module is None
-        is_needed = compiles or not hazards.trains(loaded.document, hazard.address)
+        is_needed = compiles or not hazards.is_training_only(loaded.document, hazard.address)
         if (
             hazard.harm is Harm.CUSTOM
             and is_needed

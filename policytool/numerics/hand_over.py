@@ -350,7 +350,7 @@ class _Walk:
         self._follow = follow
 
     def belongs(self, name: Path) -> bool:
-        """Return whether what stands under a name is part of the model."""
+        """Return whether the file or directory with a name is part of the model."""
         return (
             (self._owns is not None and self._owns(name))
             or name.parts[0] == ASSETS

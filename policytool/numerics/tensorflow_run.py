@@ -134,7 +134,7 @@ class Reexport:
     """
 
     def notes(self) -> Iterator[Note]:
-        """Yield what is to be told of it."""
+        """Yield the notes about the re-export."""
         warning = partial(Note, severity=NoteSeverity.WARNING)
         if not self.traces:
             yield Note(

@@ -151,8 +151,9 @@ def rows_by_operation() -> Mapping[tuple[str, str], OperationRow]:
 
 def operation_results() -> Mapping[str, str | None]:
     """
-    Return what operations without a row give that do not give floats of the dtype of their tensors:
-    ``first`` for the dtype of their first argument, None where it depends on more than that.
+    Return the result dtypes of operations that are not in the operation table, unless the result
+    has the float dtype of their tensors: ``first`` for the dtype of the first argument, None if it
+    depends on more.
     """
     results: Mapping[str, str | None] = data.read("function_operations")["operation_results"]
     return results
@@ -160,8 +161,8 @@ def operation_results() -> Mapping[str, str | None]:
 
 def function_result(function: str, arguments: Mapping[str, object]) -> tuple[str | None, bool]:
     """
-    Return the dtype of what a function without a row gives if it is always the same, and whether it
-    is that of the first argument.
+    Return the result dtype, if it is always the same, of a function that is not in the operation
+    table, and whether that is the dtype of the first argument.
     """
     result = data.read("function_operations")["function_results"].get(function)
     if isinstance(result, dict):

@@ -92,7 +92,7 @@ def class_of(value: object) -> str | None:
 
 
 def is_malformed(value: dict[str, Json]) -> bool:
-    """Return whether an object stands where a class name belongs."""
+    """Return whether an object is where a class name belongs."""
     return isinstance(value.get(CLASS), dict)
 
 

@@ -69,8 +69,8 @@ def is_known(kind: str, class_name: str) -> bool:
 
 def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Return the keys that no release was seen to write for the class: what loaders make of them is
-    not known.
+    Return the keys that no measured release writes for the class, so that it is unknown how loaders
+    handle them.
     """
     written = _written_keys(kind, registered_class_name(class_name))
     return tuple(key for key in keys if key not in written)

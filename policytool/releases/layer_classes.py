@@ -315,7 +315,7 @@ def builtin_classes() -> frozenset[str]:
 @cache
 def operation_classes() -> frozenset[str]:
     """
-    Return the classes of Keras 3's operations; some share their name with a layer (Add, Softmax).
+    Return the classes of Keras 3's operations. Some share their name with a layer (Add, Softmax).
     """
     return frozenset(data.read("operation_classes")["operations"])
 

@@ -56,7 +56,7 @@ class VariableSlot:
 
     @property
     def key(self) -> tuple[tuple[str, ...], str]:
-        """What tells it from others of its layer, in every release."""
+        """Its identity among the variables of its layer, the same in every release."""
         return plain(self.within), self.known_as
 
 
@@ -365,7 +365,7 @@ def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the sizes of an input without the batch, with 1 for each axis that is shared."""
+    """Return the sizes of an input without the batch, with 1 for each shared axis."""
     shape, shared = build.inputs.get(INPUT), _axes(build.config.get("shared_axes") or [])
     if shape is None or shared is None:
         return None

@@ -22,7 +22,7 @@ def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:
     """
     Return the policy of a bare name.
 
-    :raises SpellingError: for what is no policy name.
+    :raises SpellingError: for what is not a policy name.
     """
     if not isinstance(value, str):
         raise SpellingError(f"expected the name of a policy, found {_display(value)}")
@@ -178,7 +178,7 @@ def whole(config: dict[str, Json], key: str, default: int) -> int:
     """
     Return a whole number of a config.
 
-    :raises SpellingError: where it is no number, or not a finite one.
+    :raises SpellingError: where it is not a number, or not a finite one.
     """
     value = number(config, key, default)
     if not math.isfinite(value):

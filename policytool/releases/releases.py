@@ -215,10 +215,10 @@ CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
 
 def is_since(name: str, first: str) -> bool:
     """
-    Return whether a release is another one or stands behind it in the table, where Keras 3 follows
-    Keras 2.
+    Return whether a release is the same as another one or newer; every Keras 3 release is newer
+    than Keras 2.
 
-    :raises KeyError: for a name that is not in the table
+    :raises KeyError: for a name that is not in the table.
     """
     return _POSITION[name] >= _POSITION[first]
 

@@ -60,7 +60,7 @@ def without_alias(name: str) -> str:
 
 def target(name: str) -> str:
     """
-    Return the release that a target's name stands for.
+    Return the release for a name of ``--target``.
 
     :raises UsageError: for an unknown name, and for a release that was not tested.
     """
@@ -107,7 +107,7 @@ def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def descriptions() -> tuple[tuple[str, str], ...]:
-    """Return each name that ``--target`` takes, and what it stands for."""
+    """Return each name that ``--target`` accepts, and its meaning."""
     aliases = (
         (alias, f"the newest tested release: {release_name(loader)}")
         for alias, loader in _ALIASES.items()

@@ -42,7 +42,7 @@ class Reporter(Generic[Value]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinaryReporter(Generic[Value]):
-    """A way to show values of one kind that is no text, so that it never goes to a terminal."""
+    """A way to show values of one kind that is not text, so that it never goes to a terminal."""
 
     name: str
     """The FORMAT by which it is chosen."""

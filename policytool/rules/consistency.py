@@ -77,7 +77,7 @@ def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
 
 def _expected_dtypes(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
     """
-    Return the dtypes that a layer's variables may be stored in; nothing where that cannot be told.
+    Return the dtypes in which a layer's variables may be stored; nothing if these are unknown.
     """
     variable = layer.variable_dtype
     if (

@@ -34,7 +34,7 @@ _WIDE: Final = frozenset({"float32", "float64"})
 
 
 class FixOutcome(StrEnum):
-    """What became of one model."""
+    """The outcome for one model."""
 
     FIXED = "fixed"
     """It was rewritten in place."""
@@ -225,12 +225,12 @@ def _options(remedies: Sequence[Remedy]) -> Options:
     )
 
 
-def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
+def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
     """
-    Return why a plan is not carried out after all; None where it is.
+    Return why a plan must not be applied; None if it may.
 
-    No fix may take the model from a loader that the user named. A safe one, whatever its rule says,
-    edits spellings alone, keeps every stored value, and loses nothing that training used.
+    No fix may make a release that the user named fail to load the model. A safe fix, whatever its
+    rule, edits only policy formats, keeps every stored value, and loses nothing that training used.
     """
     before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
     lost = next(
@@ -294,7 +294,7 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
 
 
 def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
-    """Return what to do so that a release loads the model for certain."""
+    """Return advice for making a release certainly load the model."""
     plan, option = _plan(case, target)
     if plan is None or plan.conversion is None or plan.refusals:
         return conversion_advice(case, target, otherwise) or otherwise

@@ -334,7 +334,7 @@ _LONGEST_NAME: Final = 60
 
 
 class NumberedObject(NamedTuple):
-    """An object with a number, and where it stands."""
+    """An object with a number, and its address."""
 
     root: Address
     steps: tuple[str | int, ...]
@@ -342,7 +342,7 @@ class NumberedObject(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Where it stands, as text that only findings need."""
+        """Its address, as text that only findings need."""
         return Address.below(self.root, *self.steps)
 
 

@@ -100,7 +100,8 @@ def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounde
 
 def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:
     """
-    Return what sets layers to a policy, each where its own stands; None where that is nowhere.
+    Return the change that sets the policies of layers, or of the layers that create them; None if
+    no policy is stored for any of them.
     """
     paths = [
         loaded.layers[holder].path
@@ -113,30 +114,30 @@ def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> R
     return Remedy(
         fix=Fix.UNSAFE,
         assignments=assignments,
-        retrace=has_graph(loaded) or _takes_retracing(loaded, assignments),
+        retrace=has_graph(loaded) or _requires_reexport(loaded, assignments),
     )
 
 
 def float32_remedy(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
     """
-    Return what has layers compute in float32, each by the policy that decides; None where nothing
-    does.
+    Return the change that makes layers compute in float32, by the policy that decides for each;
+    None if none can be changed.
     """
     return policy_remedy(loaded, [deciding(loaded, index) for index in indices], "float32")
 
 
 def has_graph(loaded: LoadedModel) -> bool:
     """
-    Return whether the file has signatures, which compute as they were traced until they are traced
-    anew.
+    Return whether the file has signatures, which keep their traced dtypes until they are
+    re-exported.
     """
     return bool(loaded.signatures)
 
 
-def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ...]) -> bool:
+def _requires_reexport(loaded: LoadedModel, assignments: tuple[tuple[str, str], ...]) -> bool:
     """
-    Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint
-    holds 16 bits, or a layer computes as traced.
+    Return whether a SavedModel without signatures cannot be edited in place, because its checkpoint
+    has 16-bit values or a layer computes as traced.
     """
     if not loaded.is_saved_object:
         return False
@@ -145,7 +146,10 @@ def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ..
 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:
-    """Return the layer that a layer has its policy from: itself, or the one that makes it."""
+    """
+    Return the layer whose config determines the policy of a layer: itself, or the one that creates
+    it.
+    """
     holder: int | None = index
     while holder is not None and not loaded.can_say(holder):
         holder = None if loaded.sites[holder].is_model else loaded.sites[holder].parent

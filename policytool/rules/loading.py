@@ -54,7 +54,10 @@ def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
 
 
 def _cause_detail(verdict: Verdict, cause: Cause) -> str:
-    """Return what tells a cause from a target's others."""
+    """
+    Return the part of a finding's identity that distinguishes a cause from others of the same
+    target.
+    """
     return f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip()
 
 
@@ -64,7 +67,7 @@ def _cause_layers(cause: Cause) -> str:
 
 
 def _further_layers(cause: Cause) -> str:
-    """Return the layers of a cause but the first, at which the finding about it stands."""
+    """Return the layers of a cause except the first, which has the finding."""
     return f" (also {_join_layers(cause.layers[1:])})" if cause.layers[1:] else ""
 
 

@@ -82,7 +82,7 @@ def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
     Return how the policy of each layer is spelled, in the file's order: once where its copies are
     alike.
 
-    Left out are input layers, plain dtypes of what is no layer, and layers that another makes by
+    Left out are input layers, plain dtypes of what is not a layer, and layers that another makes by
     itself.
     """
     policies: dict[tuple[str, str], StoredPolicy] = {}
@@ -109,15 +109,16 @@ def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
 
 def policy_place(loaded: LoadedModel, address: Address) -> str:
     """
-    Return the layer that a place is in; the place itself where it is in none, as a metric's policy
-    in a SavedModel.
+    Return the layer that contains an address, or the address itself if no layer does, such as for
+    the policy of a metric in a SavedModel.
     """
     return owner(loaded, address) or f"{address.part}{address.pointer}"
 
 
 def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     """
-    Return the layer that findings are about, None where they are several, and the words for them.
+    Return the path of the only layer that has these policies (None if there are several, or if it
+    is not a layer), and the phrase that names the layers in a message.
     """
     paths = list(dict.fromkeys(entry.path for entry in policies))
     if len(paths) == 1:

@@ -136,5 +136,5 @@ class BundleError(PolicytoolError):
 
 
 def short(text: str) -> str:
-    """Return a name from a file as a sentence has it: cut where nobody would read on."""
+    """Return a name from a file for a message, cut at a readable length."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -551,5 +551,5 @@ def override(values: Mapping[str, int]) -> Iterator[None]:
 
 
 def overrides() -> Mapping[str, int]:
-    """Return the bounds that were given, by name: what another process has to be told."""
+    """Return the limits that the user set, by name, for other processes."""
     return _GIVEN.get({})

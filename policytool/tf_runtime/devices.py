@@ -327,10 +327,7 @@ def _memory() -> int | None:
 
 
 def _device_memory(number: int) -> int | None:
-    """
-    Return the memory of a GPU as NVIDIA's driver counts it; TensorFlow tells only what it took
-    itself.
-    """
+    """Return the memory of a GPU that NVIDIA's driver counts; TensorFlow reports only its own."""
     try:
         cuda = ctypes.CDLL(CUDA)
     except OSError:  # a GPU of another maker

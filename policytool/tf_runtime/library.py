@@ -399,8 +399,8 @@ def has_argument(function: Any, argument: str) -> bool:
 
 def is_revived(layer: Any) -> bool:
     """
-    Return whether a layer of a loaded model was revived from its traces, and has no code that could
-    be traced anew.
+    Return whether a layer of a loaded model was revived from its traces, so that it has no code to
+    trace again.
     """
     return type(layer).__module__.endswith(REVIVED)
 

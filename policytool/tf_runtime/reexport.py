@@ -62,7 +62,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         "traces": job["traces"],
         "variables": len(restored.taken),
         "cast": sorted(restored.cast),
-        "optimizer": None if optimizer is None else _state(restored),
+        "optimizer": None if optimizer is None else _count_optimizer_variables(restored),
     }
 
 
@@ -106,8 +106,8 @@ def _policy(layer: Any) -> Any:
     return getattr(getattr(layer, "_dtype_policy", None), "name", None)
 
 
-def _state(restored: Any) -> dict[str, int]:
-    """Return how much of the optimizer's state came over."""
+def _count_optimizer_variables(restored: Any) -> dict[str, int]:
+    """Return how many variables of the optimizer were restored, and how many were lost."""
     return {
         name: sum("optimizer" in key.lower() for key in keys)
         for name, keys in (("restored", restored.taken), ("lost", restored.left))

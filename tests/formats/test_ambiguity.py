@@ -160,8 +160,8 @@ def test_hdf5_is_not_recognised_elsewhere(tmp_path: Path) -> None:
         format_detection.document(path, "m")
 
 
-def test_a_record_that_leads_nowhere_is_no_archive(tmp_path: Path) -> None:
-    """Weights may hold any four bytes, also those of a record."""
+def test_end_record_without_a_directory_is_not_an_archive(tmp_path: Path) -> None:
+    """Weights may contain the signature of a zip end record by chance."""
     path = tmp_path / "model.h5"
     path.write_bytes(HARMLESS_H5 + b"PK\x05\x06" + bytes(18) + b"PK\x05\x06")
     assert format_detection.document(path, "m").observations == ()

@@ -376,8 +376,8 @@ def test_a_member_of_a_zip_archive_is_read(
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])
-def test_a_damaged_archive_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    """Its member has the failure."""
+def test_damaged_archive_is_one_failure_of_its_member(tmp_path: Path, content: bytes) -> None:
+    """The archive is read through a chained URL, which names the member."""
     (tmp_path / "all.zip").write_bytes(content)
     ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["truncated"]

@@ -167,8 +167,10 @@ def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
         ("no-keras", "TensorFlow, but not Keras 3"),
     ],
 )
-def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, words: str) -> None:
-    """The sentence names the interpreter, the extra, and --python."""
+def test_missing_library_error_says_how_to_install_it(
+    worker: Worker, code: str, words: str
+) -> None:
+    """The message contains the interpreter, the extra and --python."""
     with pytest.raises(WorkerError, match=words) as caught:
         worker.run({"do": "refuse", "code": code})
     assert "pip install 'policytool[check]'" in str(caught.value)

@@ -167,7 +167,7 @@ def test_shapes_follow_arguments(
     ],
 )
 def test_an_lstm_has_four_gates(kernel: Shape, recurrent: Shape, *, expected: bool) -> None:
-    """Equal expressions have equal sizes, and products are those of their factors."""
+    """Both kernels end with 4 times the units, and the recurrent kernel begins with the units."""
     variables = [
         (slot_of("kernel"), kernel),
         (slot_of("recurrent_kernel"), recurrent),

@@ -469,8 +469,8 @@ def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
 
 @THOROUGH
 @given(example_audits.audits())
-def test_a_parser_reads_a_heading_a_model_and_no_links(audit: Audit) -> None:
-    """No name begins a heading, is a link, or ends an element."""
+def test_markdown_of_hostile_names_has_only_the_headings_of_models(audit: Audit) -> None:
+    """Names from a file cannot add headings, tables, links, images or HTML elements."""
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered("markdown", audit))
     headings = [token for token in tokens if token.type == "heading_open"]
     fixed = {one.path for one in audit.fixed}

@@ -383,8 +383,8 @@ class TestWeightsOverflow(MadeContract):
             == ()
         )
 
-    def test_a_class_of_someone_elses_may_do_as_it_likes(self, tmp_path: Path) -> None:
-        """What it does with its variables is not in the file."""
+    def test_weights_of_custom_classes_are_not_judged(self, tmp_path: Path) -> None:
+        """The file does not say in which dtype a custom class uses its variables."""
 
         def change(config: Config) -> None:
             next(

@@ -132,7 +132,7 @@ def test_text_may_be_python_s(place: Path) -> None:
 
 
 def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> None:
-    """Without it, and beyond the bounds, it is refused."""
+    """Without that number, or above the limit of bytes, it is an error."""
     code = "def made():\n    while True: yield np.ones((2, 3), 'float32')"
     assert len(given(place, code, batches=7).batches) == 7
     assert refusal(place, code).endswith(":made returned too many")

@@ -28,9 +28,9 @@ def drawn(made: Recipe, *shape: int) -> Any:
     return np.asarray(made.draw(np.random.RandomState(1), shape))
 
 
-def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> ReachedLayer:
+def embedding(count: int, *, change: int = WHOLE, mask_zero: bool = False) -> ReachedLayer:
     """Return that an input comes to an Embedding."""
-    return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=mask_zero), way, count)
+    return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=mask_zero), change, count)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> Reach
         ("float16", [embedding(5000)], 2048),
         ("bfloat16", [embedding(5000)], 256),
         ("int8", [embedding(5000)], 127),
-        ("int64", [embedding(50, way=CHANGED)], 25),
-        ("int64", [embedding(50, way=PART)], 50),
+        ("int64", [embedding(50, change=CHANGED)], 25),
+        ("int64", [embedding(50, change=PART)], 50),
         ("int32", [], 16),
         ("uint8", [], 16),
     ],
@@ -60,9 +60,9 @@ def test_ids_are_below_the_smallest_bound(
 def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
     """And not where some are cut away or moved first."""
     slot = Slot("ids", [None, 3], "int32")
-    assert recipe(slot, [embedding(9, way=PART), embedding(50)], None).limit == (50, "embedding")
-    assert recipe(slot, [embedding(9, way=PART)], None).limit is None
-    assert recipe(slot, [embedding(9, way=CHANGED)], None).limit is None
+    assert recipe(slot, [embedding(9, change=PART), embedding(50)], None).limit == (50, "embedding")
+    assert recipe(slot, [embedding(9, change=PART)], None).limit is None
+    assert recipe(slot, [embedding(9, change=CHANGED)], None).limit is None
 
 
 def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:

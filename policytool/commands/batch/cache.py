@@ -308,6 +308,9 @@ def _most_bytes() -> int:
 
 
 def _remove(path: Path) -> None:
-    """Remove an entry; another run may have done so, and what stays is tried again."""
+    """
+    Remove an entry. Another run may have removed it; one that cannot be removed is tried again
+    later.
+    """
     with contextlib.suppress(OSError):
         path.unlink()

@@ -131,11 +131,11 @@ class Cluster:
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]]
     ) -> Iterator[tuple[int, bytes | Crash]]:
         """
-        Yield each line's number and what the workers make of it, in the order of the lines.
+        Yield each line's number and the workers' answer to it, in the order of the lines.
 
-        ``after`` says for each line which earlier ones have to be done before it is begun.
+        ``after`` has for each line the earlier ones that must be finished before it begins.
 
-        :raises WorkerError: if the workers cannot do it, or if the connection is lost.
+        :raises WorkerError: if the workers fail, or if the connection is lost.
         """
         size = min(max(len(lines) // (max(self._threads(), 1) * _ROUNDS), 1), self._lines)
         pending = deque(
@@ -323,7 +323,7 @@ def answer_lines(
 
 
 def crash_line(crash: Crash) -> bytes:
-    """Return what stands for an answer of a child process that ended."""
+    """Return the line that replaces the answer of a child process that ended."""
     return codec.encode([_CRASH, crash]).encode()
 
 

@@ -217,7 +217,7 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
 def _places(graph: ObjectGraph) -> dict[int, _Place]:
     """
     Return, nearest first, each object that can be reached from the root without passing through
-    what is no layer, and what holds it.
+    what is not a layer, and what holds it.
 
     Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
     subclassed model have no edge of their own.

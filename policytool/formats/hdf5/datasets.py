@@ -203,7 +203,10 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
 
 
 def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> list[int]:
-    """Return the shape of the largest slabs, made of whole chunks, of so many values."""
+    """
+    Return the shape of the largest slabs that consist of whole chunks and have at most ``largest``
+    values.
+    """
     step = list(chunk)
     for axis in reversed(range(len(shape))):
         step[axis] = min(
@@ -215,7 +218,10 @@ def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> li
 
 
 def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
-    """Yield slabs of a shape that cover another, the last of each row cut at its end."""
+    """
+    Yield the slabs of shape ``step`` that together cover an array of shape ``shape``; the last ones
+    along each axis are cut at its end.
+    """
     for start in itertools.product(
         *(range(0, size, max(width, 1)) for size, width in zip(shape, step, strict=True))
     ):

@@ -325,8 +325,8 @@ def read(
     mtype: h5t.TypeID | None,
 ) -> None:
     """
-    Read values with as much memory as its chunks need: what filters make of a chunk is known only
-    when they have made it.
+    Read values with as much memory as its chunks need: the size of a chunk after its filters is
+    known only when they have run.
     """
     with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
         dataset.read(memory, file, array, mtype=mtype)

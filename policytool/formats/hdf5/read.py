@@ -99,7 +99,7 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
 
 
 def _rank(name: str) -> int:
-    """Return where a variable of this name stands among a layer's own."""
+    """Return the position of a variable of this name among the variables of a layer."""
     plain = name.removesuffix(":0")
     return USUAL_VARIABLES.index(plain) if plain in USUAL_VARIABLES else len(USUAL_VARIABLES)
 

@@ -267,7 +267,7 @@ class Rebuild:
 
     @property
     def new_groups(self) -> frozenset[bytes]:
-        """The groups at the root that are made anew from slots."""
+        """The groups at the root that are created again from slots."""
         if self.state is None:
             return frozenset()
         return frozenset(slot.tensor[0].encode() for slot in self.state) or frozenset(
@@ -326,7 +326,7 @@ class _Work:
         self.counts: dict[tuple[str, ...], Counts] = {}
 
     def copy_all(self) -> None:
-        """Copy every object but for the groups that are made anew."""
+        """Copy every object except the groups that are created again."""
         texts = {
             name.encode(): value.encode("utf-8") for name, value in self._changes.texts.items()
         }

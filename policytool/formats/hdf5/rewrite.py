@@ -410,8 +410,8 @@ def texts(opened: OpenHdf5) -> Mapping[str, str]:
 
 def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
     """
-    Return the casts by their path from the root: layers' tensors are told from the group of weights
-    on, the optimizer's from the root.
+    Return the casts by their path from the root. Paths of layers' tensors are relative to the group
+    of weights, those of the optimizer's to the root.
     """
     bfloat16 = next((cast for cast in casts if cast.after == casting.BFLOAT16), None)
     if bfloat16 is not None:

@@ -100,7 +100,7 @@ class Storage:
         return count
 
     def write(self, data: bytes | memoryview) -> int:
-        """Write all of the data; a failure is told by whoever opened the file."""
+        """Write all of the data; the code that opened the file reports a failure."""
         view = memoryview(data).cast("B")
         self._block = b""
         self._attempt(write_all, self.descriptor, view, self.start + self._position)
@@ -288,7 +288,7 @@ def wipe(draft: Path, name: bytes, text: bytes) -> None:
 
 
 def _places(descriptor: int, text: bytes) -> Iterator[int]:
-    """Yield where the text stands, the likely places first."""
+    """Yield the positions of the text, the likely ones first."""
     size = os.fstat(descriptor).st_size
     seen: set[int] = set()
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view:

@@ -399,8 +399,8 @@ def _inflate_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[
 
 def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """
-    Return the members that hold weights, by name; the last one where a name stands twice, as Keras
-    reads it.
+    Return the members that contain weights, by name. If a name occurs twice, Keras reads the last
+    member.
     """
     members = {info.filename: info for info in archive.infolist()}
     return [
@@ -412,8 +412,8 @@ def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """
-    Return the members that hold weights in NumPy's format, all of a name that stands twice: which
-    one is read depends on the loader.
+    Return the members that contain weights in NumPy's format. If a name occurs twice, all are
+    returned, because it depends on the loader which one it reads.
     """
     return [
         info

@@ -347,7 +347,7 @@ class _Source:
         }
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
-        """Return how each weights member that changes is made anew."""
+        """Return how to rebuild each weights member that changes."""
         return member_rebuilds(self._archive.namelist(), self.weights, changes)
 
     @contextmanager

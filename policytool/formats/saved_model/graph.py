@@ -263,7 +263,7 @@ def _signature_traces(reader: _Reader, meta_graph: Any, graph_def: Any) -> Itera
 
 
 def is_internal(key: bytes) -> bool:
-    """Return whether what stands among the signatures is an op of TensorFlow's own."""
+    """Return whether an entry among the signatures is an op that TensorFlow added."""
     return key.startswith(_INTERNAL)
 
 

@@ -61,15 +61,15 @@ class Body:
 
 def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
     """
-    Return the graph itself and its functions by name, and the names that several functions share;
-    the first function with a name counts.
+    Return the main graph and its functions by name, and the names that several functions share; of
+    these, TensorFlow uses the first function.
     """
     library = definition.library
     passed = {
         *(text(entry.gradient) for entry in (*library.gradients, *library.registered_gradients)),
         *_functions_in_attributes(definition),
     }
-    bodies, doubled = {MAIN: Body((), definition.nodes)}, []
+    bodies, duplicate_names = {MAIN: Body((), definition.nodes)}, []
     for function in library.functions:
         name, arguments = text(function.signature.name), function.signature.arguments
         body = Body(
@@ -83,14 +83,14 @@ def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
             ),
         )
         if bodies.setdefault(name, body) is not body:
-            doubled.append(name)
-    return bodies, doubled
+            duplicate_names.append(name)
+    return bodies, duplicate_names
 
 
 def _functions_in_attributes(definition: Any) -> Iterator[str]:
     """
-    Yield the functions that a function's attribute is, as its default or in a call of it: what
-    calls such an attribute names no function.
+    Yield the functions that are passed as an attribute of a function, in a call or as its default.
+    The op that then calls them does not name them, so their callers are not visible.
     """
     functions = definition.library.functions
     names = {function.signature.name for function in functions}

@@ -100,8 +100,8 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     :param graph: a ``MetaGraph`` of :mod:`policytool.support.text.protobuf_messages`, and
         ``definition`` its ``GraphDef``
     """
-    bodies, doubled = bodies_of(definition)
-    for name in doubled:
+    bodies, duplicate_names = bodies_of(definition)
+    for name in duplicate_names:
         yield Observation(
             code="duplicate-function",
             message=(
@@ -137,15 +137,15 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What runs together."""
+    """The nodes and functions that run together."""
 
     nodes: frozenset[str]
-    """Of the graph itself."""
+    """Nodes of the main graph."""
 
     functions: frozenset[str]
 
     def run(self, within: str, name: str) -> bool:
-        """Return whether a node is among it."""
+        """Return whether a node runs."""
         return name in self.nodes if within == MAIN else within in self.functions
 
 
@@ -156,7 +156,7 @@ class _Paths:
     graph: Any
     bodies: Mapping[str, Body]
     holding: dict[_Need, bool] = field(default_factory=dict)
-    """Whether a value is what it has to be, for each value that was looked at."""
+    """Whether each value that was checked meets its need."""
 
     def misplaced_ops(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
@@ -243,28 +243,34 @@ class _Paths:
         name: str,
         kind: _Kind,
     ) -> Sequence[_Need] | None:  # a need's own items
-        """Return what has to be a path for this value to be one; None if it is none."""
+        """
+        Return the values that must be paths so that this value is a path of ``kind``.
+
+        :return: empty if the value is such a path in any case; None if it is not one
+        """
         if kind is _Kind.VARIABLE:
             return self._stored_values(name)
-        asset = kind is _Kind.ASSET
+        is_asset_path = kind is _Kind.ASSET
         body = self.bodies[within]
         node = body.nodes.get(name)
         if node is None:
             position = body.positions.get(name)
             return self._argument_values(within, position, kind) if position is not None else None
         op, inputs = text(node.op), inputs_of(node)
-        if within == MAIN and name in self._assets and not asset:
-            return None  # a loader gives it the asset's path, whatever else it is
+        if within == MAIN and name in self._assets and not is_asset_path:
+            return None  # the loader fills in the path of an asset, not of a saver
         if (
             within == MAIN
-            and name in (self._assets if asset else self._savers)
-            and (op == "Placeholder" or (op == "Const" and asset))
+            and name in (self._assets if is_asset_path else self._savers)
+            and (op == "Placeholder" or (op == "Const" and is_asset_path))
         ):
-            early = self._serving.run(MAIN, name) or (asset and self._restoring.run(MAIN, name))
-            return None if early else ()
-        if op == "Const" and not asset:
+            is_read_unfilled = self._serving.run(MAIN, name) or (
+                is_asset_path and self._restoring.run(MAIN, name)
+            )
+            return None if is_read_unfilled else ()
+        if op == "Const" and not is_asset_path:
             return () if _TEXT.fullmatch(text_of(node)) else None
-        if op == "ReadVariableOp" and within == MAIN and asset:
+        if op == "ReadVariableOp" and within == MAIN and is_asset_path:
             return [(MAIN, inputs[0] if inputs else "", _Kind.VARIABLE)]
         if attribute(node, "separator") not in {None, ""}:
             return None
@@ -272,18 +278,18 @@ class _Paths:
 
     def _stored_values(self, handle: str) -> Sequence[_Need] | None:
         """
-        Return the values that a variable of the graph is given: TensorFlow 2 keeps an asset's path
-        in one until a table's initializer reads it.
+        Return the values that are assigned to a variable: TensorFlow 2 keeps an asset's path in one
+        until a table's initializer reads it.
 
-        None unless one node alone stands for the variable, and only nodes that read it and give it
-        values take that node.
+        :return: None unless a single node creates the variable, and only ops of :data:`_USES` take
+            that node
         """
         node = self.bodies[MAIN].nodes.get(handle)
         names = _variable_names(node) if node is not None else frozenset[str]()
         if (
             not names
             or any(self._variables[name] != 1 for name in names)
-            or self._makes_handles
+            or self._has_hidden_handles
             or handle in self._passed_handles
         ):
             return None
@@ -293,7 +299,7 @@ class _Paths:
 
     @cached_property
     def _passed_handles(self) -> frozenset[str]:
-        """The nodes of the graph itself that some other op takes than those of :data:`_USES`."""
+        """The nodes of the main graph that are inputs of an op outside :data:`_USES`."""
         return frozenset(
             source
             for node in self.bodies[MAIN].messages
@@ -313,8 +319,8 @@ class _Paths:
     @cached_property
     def _variables(self) -> Counter[str]:
         """
-        How many nodes in the file may stand for the resource variable of each name; a NUL for a
-        name that a call fills in, which may be any.
+        How many nodes in the file may create the resource variable of each name. The name is a NUL
+        if a call fills it in, so that it may be any.
         """
         return Counter(
             name
@@ -324,10 +330,10 @@ class _Paths:
         )
 
     @cached_property
-    def _makes_handles(self) -> bool:
+    def _has_hidden_handles(self) -> bool:
         """
-        Whether a variable may be reached by other means than such a node: by a name that a call
-        fills in, or by a handle made of bytes.
+        Whether the graph may reach a variable without naming its node: by a name that a call fills
+        in, or by a handle made of bytes.
         """
         return "\0" in self._variables or any(
             entry.value.type == _RESOURCE
@@ -379,8 +385,8 @@ class _Paths:
     @cached_property
     def _entries(self) -> Mapping[str, Sequence[int]]:
         """
-        The functions that a loader calls by itself, or whoever has the model, with the objects that
-        stand for their last arguments.
+        The functions that a loader or its user calls directly, each with the object numbers of its
+        last arguments.
         """
         objects = self.graph.object_graph
         unbound: dict[str, Sequence[int]] = {
@@ -400,8 +406,8 @@ class _Paths:
 
     def _is_asset(self, number: int) -> bool:
         """
-        Return whether an object is an asset, and, as far as the file says, nothing else at once: of
-        several kinds loaders take the last.
+        Return whether an object is an asset and nothing else: loaders use the last kind that an
+        object has.
         """
         objects = self.graph.object_graph.nodes
         if not 0 <= number < len(objects):

@@ -66,7 +66,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SerializedObject:
-    """A serialised object that is no layer."""
+    """A serialised object that is not a layer."""
 
     kind: ObjectKind
     class_name: str
@@ -249,8 +249,8 @@ def once_per_network(
 
 def function_name(value: Value) -> str | None:
     """
-    Return the name of an activation that is one of Keras' functions; None for someone else's, and
-    for layers.
+    Return the name of an activation that is a Keras function; None for custom functions and for
+    layers.
     """
     if (
         isinstance(value, SerializedObject)
@@ -322,7 +322,7 @@ def _in_value(value: Value) -> Iterator[Unit]:
 
 
 def count_calls(unit: Unit) -> int:
-    """Return how many calls a model makes of itself and of the units below it."""
+    """Return how many calls a model contains, of itself and of the units below it."""
     return max(len(unit.calls), 1) * (1 + sum(map(count_calls, below(unit))))
 
 

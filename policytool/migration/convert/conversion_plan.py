@@ -201,11 +201,11 @@ def _is_unread(loaded: LoadedModel, options: Options) -> bool:
 
 def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
     """
-    Return whether nobody knows that the target loads a file that it would load for certain once
-    converted.
+    Return whether the target may fail to load the edited file, although a conversion would
+    certainly load.
 
-    Of a SavedModel, some layers are revived there from what was traced, if they are; of a layer
-    that two models share, Keras 3 stores one.
+    A SavedModel may depend on its traces for some layers. Keras 3 stores only one of the places of
+    a layer that two models share.
     """
     verdict = _verdict(edited.loaders_after, target)
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
@@ -222,7 +222,7 @@ def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
 
 
 def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
-    """Return what a loader makes of a file; None where no loader is given files of its kind."""
+    """Return the verdict of a loader; None if the loader does not read this kind of file."""
     return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
@@ -270,7 +270,7 @@ def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tup
 def _conversion_plan(
     loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
 ) -> Plan:
-    """Return the plan that writes the model anew, in the first container that the target takes."""
+    """Return the plan that writes a new file, in the first container that the target supports."""
     # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
     # traced anew
     plain = replace(

@@ -165,7 +165,7 @@ class _Reader:
     """The JSON pointer of the model."""
 
     def unit(self, value: dict[str, Json], pointer: str) -> Unit:
-        """Return the layer, model or op that ``value`` serializes, which stands at ``pointer``."""
+        """Return the layer, model or op that ``value``, at ``pointer``, serializes."""
         serialized = keras_objects.require(value)
         class_name, registered = split_class(serialized)
         module, raw = serialized.module, serialized.config
@@ -345,7 +345,7 @@ def _are_tensors(ends: Argument) -> bool:
 
 
 def _is_custom(class_name: str, registered: str | None, module: str | None) -> bool:
-    """Return whether a class is someone else's."""
+    """Return whether a class is custom."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
         return True
     own = (

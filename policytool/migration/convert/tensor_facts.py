@@ -102,7 +102,7 @@ def is_cast(unit: Unit, dtype: str | None) -> bool:
 
 
 def _of_input(unit: Unit) -> str | None:
-    """Return the dtype of the tensor that an input layer stands for."""
+    """Return the dtype of the tensor of an input layer."""
     dtype = unit.config.get("dtype")
     return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
 

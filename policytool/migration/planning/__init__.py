@@ -76,8 +76,8 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
 @once_per_model
 def draft(loaded: LoadedModel, options: Options) -> Plan:
     """
-    Return the plan without what loaders make of the result, for those who look at its changes
-    alone.
+    Return the plan without the verdicts of loaders on the edited file, for callers that need only
+    its changes.
 
     :raises UsageError: as :func:`plan` does.
     """
@@ -114,16 +114,16 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
 
 def refusals(loaded: LoadedModel, options: Options) -> tuple[Refusal, ...]:
     """
-    Return those of :func:`draft`, for who looks at nothing else.
+    Return the refusals of :func:`draft` without computing the rest of the plan.
 
-    :raises UsageError: as there.
+    :raises UsageError: as :func:`draft` does.
     """
     decisions, _ = _decide(loaded, options)
     return (*_before_policies(loaded, options), *decisions.refusals)
 
 
 def _decide(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
-    """Return what each layer is to have, with all refusals, and the edits of policies."""
+    """Return the decision for each layer, with all refusals, and the edits of policies."""
     decisions = decide(loaded, options)
     graph_edits = propagation.settle_conflicts(loaded, decisions)
     buildable.check(loaded, decisions)

@@ -358,7 +358,7 @@ def window_reason(site: Site) -> str | None:
 def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
     """
     Yield layers of classes with known risks, average pooling layers with wide windows in float16,
-    and encoders; encoders whose dtype is no float keep it anyway.
+    and encoders; encoders whose dtype is not a float keep it anyway.
     """
     for index, site in enumerate(loaded.sites):
         reason = risk_reason(loaded.loader, site, policy.name)

@@ -152,7 +152,7 @@ def options_from_arguments(
     :param include: the layers that ``to`` changes too: ``exceptions``, ``outputs``
     :param keep: what a new policy does not change: ``loss-scale``, ``optimizer``
     :param target: a release by any name that ``--target`` accepts
-    :raises UsageError: for policies that no layer can have, and for a name that is no release.
+    :raises UsageError: for policies that no layer can have, and for a name that is not a release.
     """
     loader, containers = target_and_containers(target) if target is not None else (None, ())
     return Options(

@@ -99,7 +99,7 @@ def node_def_edits(
 
 
 def _configs(loaded: LoadedModel, node: GraphNode) -> list[Address]:
-    """Return every place where the config of an op layer stands."""
+    """Return every address of the config of an op layer."""
     if node.site is None:
         return [Address(part=loaded.document.config_part or "", pointer=f"{node.pointer}/config")]
     ending = "/config/dtype"

@@ -139,8 +139,8 @@ def _revival_reason(loaded: LoadedModel, index: int) -> str | None:
 
 def _is_graph_network(loaded: LoadedModel, index: int) -> bool:
     """
-    Return whether a model of someone else's class is functional: its graph is rebuilt, as a model
-    of Keras' own class.
+    Return whether a model of a custom class is functional, so that its graph is rebuilt as a model
+    of a Keras class.
     """
     site = loaded.sites[index]
     node = loaded.document.nodes.get(site.node) if site.node is not None else None

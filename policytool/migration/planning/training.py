@@ -179,8 +179,8 @@ def _modernise(work: _Work) -> None:
 
 def _lost_its_wrapper(loaded: LoadedModel, before: Json, dialect: Dialect) -> bool:
     """
-    Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a
-    file loads with an optimizer that starts anew.
+    Return whether Keras 3's compile() wrapped the optimizer and only the optimizer's state shows
+    it. Such a file loads with an optimizer that starts without its state.
     """
     return (
         dialect.keras3

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What a refusal can be told by."""
+    """The facts from which an incompatibility can be detected."""
 
     document: Document
     traits: ConfigTraits

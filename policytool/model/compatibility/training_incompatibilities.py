@@ -112,7 +112,7 @@ class TrainingEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """What some releases make of a kind of training configuration."""
+    """How some releases handle a kind of training configuration."""
 
     formats: frozenset[str]
     releases: frozenset[str]

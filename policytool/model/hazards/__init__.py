@@ -54,9 +54,9 @@ OUTSIDE: Final = (
 
 def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]:
     """
-    Return what is found in the configs, each once per layer, in the order of the file.
+    Return the hazards in the configs, each once per layer, in the order of the file.
 
-    :param entries: where the objects stand that serialize layers, to the layers' sites
+    :param entries: by the address of an object that serializes a layer: the layer's site
     """
     owners = _owners(entries)
     hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}
@@ -75,7 +75,7 @@ def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]
                     name,
                     site,
                     imported if custom else None,
-                    custom and _trains(document, part, steps),
+                    custom and _is_in_training_config(document, part, steps),
                 )
                 if key in hazards:
                     continue
@@ -117,15 +117,15 @@ def _may_be_function(value: dict[str, Json], name: str) -> bool:
     return name == keras_objects.class_of(value) and not (name[:1].isupper() or ">" in name)
 
 
-def trains(document: Document, address: Address) -> bool:
+def is_training_only(document: Document, address: Address) -> bool:
     """
-    Return whether something stands in the model's own training configuration, which loaders leave
-    alone unless they compile the model.
+    Return whether an address is in the training configuration of the model, which releases read
+    only when they compile the model.
     """
-    return _trains(document, address.part, steps_of(address.pointer))
+    return _is_in_training_config(document, address.part, steps_of(address.pointer))
 
 
-def _trains(document: Document, part: str, steps: Sequence[str | int]) -> bool:
+def _is_in_training_config(document: Document, part: str, steps: Sequence[str | int]) -> bool:
     return (part == document.training_part != document.config_part) or (
         bool(steps) and steps[0] in _COMPILED
     )
@@ -189,10 +189,10 @@ __all__ = [
     "calling_ops",
     "is_placed_op",
     "is_pure_op",
+    "is_training_only",
     "leading_out",
     "of",
     "op",
     "path_inputs",
     "placed_ops",
-    "trains",
 ]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Harm(StrEnum):
-    """What something in a file does to whoever loads it."""
+    """The harm that loading a file may do."""
 
     CODE = "code"
     """It is code, which the loader runs."""

@@ -21,7 +21,7 @@ def build(document: Document, release: Release) -> Placed:
     """
     Return the layers of a document that has a config, in model order, and their variables.
 
-    :raises SpellingError: for a config that is no serialised model.
+    :raises SpellingError: for a config that is not a serialised model.
     """
     if document.nodes:
         sites = objects.sites(document)

@@ -111,10 +111,11 @@ def sites(
 ) -> tuple[Site, ...]:
     """
     Return every layer of a serialised model, the model itself first, in model order; ``root`` is
-    where the config stands.
+    the address of the config.
 
     :param each: whether a shared layer is returned at each of its places, and not once
-    :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
+    :raises SpellingError: for a config that is not a serialised model, or has more layers than the
+        limit.
     """
     walk = _Walk(root=root, composites=composites, keras3=keras3, each=each)
     if (
@@ -283,7 +284,7 @@ def is_layer(value: dict[str, Json], *, slot: bool) -> bool:
     """
     Return whether an object in a config serializes a layer.
 
-    :param slot: whether it stands below one of :data:`LAYER_SLOTS`
+    :param slot: whether it is below one of :data:`LAYER_SLOTS`
     """
     config = value["config"]
     if isinstance(config, dict) and "name" in config and "trainable" in config:

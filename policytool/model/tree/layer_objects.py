@@ -45,8 +45,8 @@ class LayerObject:
 
 def layer_objects(document: Document, sites: Sequence[Site]) -> Iterator[LayerObject]:
     """
-    Yield the objects that serialize layers; two of them stand at one place where both directions of
-    a Bidirectional are built from one config.
+    Yield the objects that serialize layers. If both directions of a Bidirectional are built from
+    one config, two objects have its address.
     """
     if document.nodes:
         yield from _in_metadata(document, sites)

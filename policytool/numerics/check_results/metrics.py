@@ -358,7 +358,7 @@ class ProbabilityErrors:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputChanges:
-    """What became of the values of one output."""
+    """How the values of one output changed."""
 
     samples: int
     compared: int

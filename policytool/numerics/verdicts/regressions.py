@@ -166,7 +166,7 @@ def _calls(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
 
 
 def output_place(name: str, count: int) -> Place:
-    """Return the place of an output; the only one is the same whatever its name."""
+    """Return the place of an output; a model's only output has the same place under any name."""
     return Subject.OUTPUT, name if count > 1 else ""
 
 

@@ -373,7 +373,7 @@ def _rank(kind_answer: KindAnswer) -> tuple[int, int]:
 
 
 def _undecidable_reason(changes: OutputChanges) -> Open | None:
-    """Return why an output tells nothing of a candidate; None where it does."""
+    """Return why the verdict on a candidate cannot use an output; None if it can."""
     if changes.value_changes is None and changes.range is None:
         return Open.NOT_FINITE
     is_rounding = bool(changes.channels) and not any(map(_has_spread, changes.channels))

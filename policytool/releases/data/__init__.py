@@ -10,7 +10,7 @@ from typing import Any
 
 @cache
 def read(name: str) -> dict[str, Any]:
-    """Return the facts in ``NAME.json``; nobody changes them."""
+    """Return the facts in ``NAME.json``. Callers must not change them."""
     # importlib.resources takes 8 ms to import.
     text = Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8")
     facts: dict[str, Any] = json.loads(text)

@@ -134,10 +134,7 @@ def _reviewed(group: str) -> tuple[str, ...]:
 
 @cache
 def _refused_functions() -> frozenset[str]:
-    """
-    Return the names of Keras' functions that it refuses to look up, wherever in Keras they are
-    found.
-    """
+    """Return the names of the functions that Keras refuses to look up in any of its modules."""
     return frozenset(name.rpartition(".")[2] for name in data.read("hazards")["refused"])
 
 

@@ -272,7 +272,7 @@ _MANY_FLUSHED: Final = 0.1
 
 
 def verdict(check: Check, run: CheckRun) -> str:
-    """Return what one run comes to, in a sentence that can stand alone."""
+    """Return the result of one run as a complete sentence."""
     if run.missing:
         return f"Undecided: {next(_missing(run))}"
     if run.is_on_data:

@@ -202,7 +202,7 @@ def about(side: Side) -> str:
 
 
 def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Cells, ...]]]:
-    """Yield each layer that is shown, and what stands beside layers, with its rows."""
+    """Yield each layer or other section that is shown, with its rows."""
     for layer in comparison.layers:
         if layer.differs or everything:
             yield layer.path, tuple(_layer(layer, everything=everything))

@@ -258,7 +258,7 @@ def page(migrations: Migrations, view: View) -> Page:
 
 
 def headline(migration: Migration) -> str:
-    """Return what became of a file, in a line without its path."""
+    """Return the outcome for a file in one line, without its path."""
     return _verdict(migration).text
 
 
@@ -287,7 +287,7 @@ def _source(migration: Migration) -> Fact:
 
 
 def _verdict(migration: Migration) -> Verdict:
-    """Return what became of a file."""
+    """Return the outcome for a file."""
     plan, status = migration.plan, migration.status
     target = display_path(migration.target or migration.source)
     match status:

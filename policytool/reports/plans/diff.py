@@ -37,7 +37,7 @@ _STYLES: Final = {"+": "good", "-": "bad", "@": "mixed"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Change:
-    """A run of lines: the same in both texts, or what one edit makes of it."""
+    """Consecutive lines that are the same in both texts, or that one edit changes."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]

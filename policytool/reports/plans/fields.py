@@ -86,7 +86,7 @@ class Verified(NamedTuple):
 
 
 def verified(migration: Migration) -> Verified | None:
-    """Return the result of the comparison for JSON; None if nobody expects a comparison."""
+    """Return the result of the comparison for JSON; None if none is expected."""
     comparison = migration.comparison
     if comparison is None and migration.not_verified is None:
         return None
@@ -499,7 +499,7 @@ PLAN: Final[Record[Migration]] = Record(
 
 
 def plan_values(migration: Migration) -> dict[str, Any]:
-    """Return one plan and what became of it, as ``--plan`` reads it."""
+    """Return one plan and its outcome, as ``--plan`` reads it."""
     return PLAN.values(migration)
 
 

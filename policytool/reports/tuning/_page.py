@@ -106,7 +106,9 @@ def _reference(tuning: Tuning) -> Iterator[str]:
 
 
 def _validation(tuning: Tuning) -> str:
-    """Return which inputs validated the set, and how much of the limit it uses there."""
+    """
+    Return the inputs that validated the set, and the share of the limit that their error uses.
+    """
     if tuning.split in _SAME_INPUTS:
         return _SAME_INPUTS[tuning.split]
     words = _OTHERS[tuning.split]

@@ -248,7 +248,7 @@ def _closest(tuning: Tuning, before: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tunings:
-    """A search, and what became of the model."""
+    """A search, and the outcome for the model."""
 
     tuning: Tuning | None = None
     """None if nothing could run, for which the failures give the reason."""

@@ -77,7 +77,7 @@ class TooLargeError(OSError):
 
 
 class Identity(NamedTuple):
-    """What tells whether a path still leads to the same, unchanged file."""
+    """The facts that show whether a path still leads to the same, unchanged file."""
 
     path: str
     device: int
@@ -87,7 +87,7 @@ class Identity(NamedTuple):
 
 
 class RemoteIdentity(NamedTuple):
-    """What tells whether a remote file is unchanged."""
+    """The facts that show whether a remote file is unchanged."""
 
     path: str
     size: int | None
@@ -257,11 +257,11 @@ def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
 
 def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
     """
-    Write pieces to a pipe or a device; a reader that takes nothing for
-    :data:`limits.PIPE_SECONDS` ends it.
+    Write pieces to a pipe or a device. Fail if the reader accepts nothing for
+    :data:`limits.PIPE_SECONDS`.
 
-    :raises TimeoutError: where nothing is taken in time.
-    :raises OSError: where nobody reads it, or it cannot be written to.
+    :raises TimeoutError: if the reader accepts nothing in time.
+    :raises OSError: if there is no reader, or if writing fails.
     """
     import select
 
@@ -384,7 +384,7 @@ def names(directory: AnyPath) -> frozenset[str]:
 def matches(path: RemotePath) -> tuple[RemotePath, ...]:
     """
     Return the remote files and directories that a glob matches, in name order; nothing for a path
-    that is no glob.
+    that is not a glob.
 
     :raises ModelFileError: as :func:`regular_stream`.
     """

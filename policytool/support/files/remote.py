@@ -151,9 +151,9 @@ class Session:
 
     def status(self, path: RemotePath) -> Status | None:
         """
-        Return what a server tells about a path; None if nothing has the name.
+        Return a server's status of a path; None if nothing has the name.
 
-        A web address stands for one file: nothing beside it is asked for.
+        A web address is a single file: files beside it are not requested.
 
         :raises ModelFileError: if the server cannot be asked.
         """

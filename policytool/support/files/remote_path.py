@@ -311,7 +311,7 @@ class RemotePath:
         return not below or ".." in self.location.split("/")
 
     def before_pattern(self) -> RemotePath | None:
-        """Return the directory of all that a glob may match; None for a path that is no glob."""
+        """Return the directory of all that a glob may match; None for a path that is not a glob."""
         protocol, _, place = self._own.partition("://")
         parts = place.split("/")
         first = next((number for number, part in enumerate(parts) if _GLOB & set(part)), 0)

@@ -40,7 +40,7 @@ class InvalidSizeError(Exception):
 
 
 class Status(NamedTuple):
-    """What a server tells about a file or a directory."""
+    """A server's description of a file or a directory."""
 
     is_directory: bool
     size: int | None

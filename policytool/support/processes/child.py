@@ -40,7 +40,7 @@ _DIED_OF: Final = (
 
 
 class Child:
-    """The process; whoever starts it ends it."""
+    """A child process. The code that starts it must end it."""
 
     def __init__(
         self,
@@ -151,7 +151,8 @@ class Child:
 
     def end(self, grace: float = 0) -> None:
         """
-        End it, and whatever it started: at once, or after it had some seconds to end by itself.
+        End it and the processes that it started, immediately or after some seconds in which it may
+        end by itself.
         """
         if grace and self.is_alive:
             self.hang_up()

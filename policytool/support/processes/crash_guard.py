@@ -89,11 +89,11 @@ _process: Final = _Process()
 
 def allow() -> None:
     """
-    Let :func:`split` copy this process: it is the command's own, and whoever calls the package from
-    Python never finds two of himself.
+    Let :func:`split` copy this process, because it belongs to the command. Callers of the Python
+    API never get a second process.
 
-    With ``POLICYTOOL_COPY=0`` in the environment there is one process, as debuggers and tracers
-    want it.
+    With ``POLICYTOOL_COPY=0`` in the environment the command runs in one process, which debuggers
+    and tracers need.
     """
     _process.is_own = True
     _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
@@ -114,10 +114,10 @@ def watch(parent: int | None = None) -> None:
     Let the system end this process when one call of a library takes more than
     :data:`limits.CALL_SECONDS` of processor time.
 
-    While Python's own code runs, a timer of the clock winds up the other one again and again; in a
-    call that does not return, nobody does.
+    While Python code runs, a wall-clock timer keeps resetting the timer of processor time. In a
+    library call that does not return, it is not reset.
 
-    :param parent: the process without which this one is to end as well
+    :param parent: the process whose end also ends this one
     """
     _process.is_own = True
     if not hasattr(signal, "setitimer"):
@@ -182,8 +182,8 @@ def limited_memory(most: int | None = None) -> Iterator[None]:
 
 def used_memory() -> int | None:
     """
-    Return the bytes that count against this process's bound on data; None where the system does not
-    tell.
+    Return the bytes that count against this process's limit on data; None if the system does not
+    report them.
     """
     try:
         with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123  # pathlib is slower than the rest of this
@@ -327,8 +327,8 @@ def finish() -> None:
 
 def set_next_file(path: str, lost: str) -> None:
     """
-    Say which file is next, and the sentence about it if this process ends over it; ``{how}`` in it
-    is what became of the process.
+    Record the next file, and the message in case this process ends while it reads the file.
+    ``{how}`` in the message is replaced by how the process ended.
     """
     if _process.shared is not None:
         text = f"{path}\0{lost}".encode("utf-8", "surrogateescape")

@@ -217,7 +217,7 @@ def end_if_late() -> None:
 
 
 def end_now() -> NoReturn:
-    """End this process without a word, and remove what it would leave behind."""
+    """End this process silently, and remove its temporary files."""
     clear()
     os._exit(_INTERRUPTED)
 

@@ -130,11 +130,11 @@ class Pool:
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]] = ()
     ) -> Iterator[tuple[int, bytes | Crash]]:
         """
-        Yield each line's number and what the processes make of it, in the order of the lines.
+        Yield each line's number and the processes' answer to it, in the order of the lines.
 
-        ``after`` says for each line which earlier ones have to be done before it is begun.
+        ``after`` has for each line the earlier ones that must be finished before it begins.
 
-        :raises WorkerError: where no process can be started.
+        :raises WorkerError: if no process can be started.
         """
         pending = deque(range(len(lines)))
         done: dict[int, bytes | Crash] = {}

@@ -50,7 +50,9 @@ class _Node:
 
 @dataclass(slots=True)
 class _Member:
-    """Where a key of an object stands in the text: from its own quote to the end of its value."""
+    """
+    The span of an object's member in the text: from the quote of its key to the end of its value.
+    """
 
     key: str
     start: int
@@ -61,7 +63,7 @@ class _Member:
 
 @dataclass(slots=True)
 class _Place:
-    """Where the walk found a step: the last place counts where a key stands twice."""
+    """The span of a value that a step leads to. If a key occurs twice, the last one counts."""
 
     start: int
     end: int
@@ -76,8 +78,8 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     Return ``text`` with these values replaced, added to objects (before is ABSENT) and removed from
     objects (after is ABSENT).
 
-    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there,
-        or edits overlap.
+    :raises EditError: if a pointer leads nowhere, if the value is not ``before``, or if edits
+        overlap.
     """
     if not edits:
         return text
@@ -134,7 +136,7 @@ class _Walk:
         self._text = text
 
     def root(self, node: _Node) -> _Place:
-        """Return where the whole value stands, and in it the places of all steps."""
+        """Return the span of the whole value, which contains the spans of all steps."""
         try:
             place = self._place(node, self._blank(0))
         except EditError:
@@ -147,7 +149,7 @@ class _Walk:
 
     def _place(self, node: _Node, start: int) -> _Place:
         """
-        Return where the value that begins at ``start`` stands; recursion ends with the pointers.
+        Return the span of the value that begins at ``start``. Recursion ends with the pointers.
         """
         opening = self._text[start]
         if not node.below or opening not in "{[":
@@ -226,7 +228,7 @@ class _Style:
         return f"{self.json(key)}{colon}{self.json(value)}"
 
     def between(self, place: _Place) -> str:
-        """Return what stands between two members of this object."""
+        """Return the text between two members of this object."""
         members = place.members or []
         if len(members) > 1:
             return self.text[members[-2].end : members[-1].start]

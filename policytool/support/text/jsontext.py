@@ -26,7 +26,7 @@ else:
 
 
 class Absent(Enum):
-    """Where no value stands: before an addition, after a removal."""
+    """The absence of a value: before an addition, or after a removal."""
 
     ABSENT = auto()
 
@@ -41,7 +41,7 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
 class JsonError(ValueError):
-    """Text that is not JSON, or JSON beyond the bounds; ``code`` tells which."""
+    """Text that is not JSON, or JSON beyond the limits; ``code`` distinguishes them."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -169,7 +169,7 @@ def value(document: Json, path: str) -> Json:
 
 
 def without(document: Json, key: str) -> Json:
-    """Return a value without a key, wherever in it that stands."""
+    """Return a value without a key, at any depth."""
     if isinstance(document, dict):
         return {name: without(child, key) for name, child in document.items() if name != key}
     return [without(child, key) for child in document] if isinstance(document, list) else document

@@ -36,7 +36,8 @@ class WireError(ValueError):
 @dataclass(frozen=True, order=True, slots=True)
 class Span:
     """
-    A length-delimited field: where its length stands, where its value begins, and where it ends.
+    A length-delimited field: the positions of its length, of the start of its value, and of its
+    end.
     """
 
     length: int

@@ -55,7 +55,11 @@ class _Writer:
         emit(yaml.StreamEndEvent())
 
     def _write(self, value: Json, node: YamlNode | None) -> None:
-        """Write a value: in the form of a node if that holds a value of the same kind."""
+        """
+        Write a value in the form of ``node`` (its tag, anchor, flow style and quotes), unless the
+        node holds a value of another kind. Write an alias if its target was last written with the
+        same value.
+        """
         yaml, emit = self._yaml, self._dumper.emit
         if node is not None and node.target is not None:
             node = node.target
@@ -119,8 +123,8 @@ def _fits(node: YamlNode, value: Json) -> bool:
 
 def _parts(value: Json, node: YamlNode | None) -> Iterator[tuple[Json, YamlNode | None]]:
     """
-    Yield what a collection holds, each with the node that has its form: of a mapping the keys and
-    values in turn, of a wrapper its argument.
+    Yield the elements of a collection, each with the node whose form it keeps: for a mapping the
+    keys and values in turn, for a wrapper its argument.
     """
     if node is not None and node.is_wrapper:
         yield value, node.items[0]

@@ -58,8 +58,8 @@ some 1,000 characters ahead of the events, and so reports it before the limit he
 
 class YamlError(ValueError):
     """
-    Text that is not YAML, YAML beyond the bounds, or with what no config holds; ``code`` tells
-    which.
+    Text that is not YAML, exceeds the limits, or contains YAML that no config has; ``code``
+    distinguishes them.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -221,8 +221,8 @@ class Row:
 
 class Measured:
     """
-    The numbers of one run: a row for each comparison, one for each histogram, and what became of
-    the values of each of the model's outputs.
+    The numbers of one run: a row for each comparison, one for each histogram, and how the values of
+    each output of the model changed.
     """
 
     def __init__(self, vectors: Any, histograms: Any, changes: Sequence[OutputChanges]) -> None:

@@ -207,8 +207,8 @@ class Tape:
 
     def _path(self, layer: Any) -> str:
         """
-        Return a layer's path in its model; one that the model does not track, and an op, stands
-        below what called it.
+        Return a layer's path in its model. The path of an op, or of a layer that the model does not
+        track, is below that of its caller.
         """
         if id(layer) in self.names:
             return self.names[id(layer)]

@@ -260,8 +260,8 @@ class DeviceRun:
 
     def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
         """
-        Return how far TF32 takes each output of the reference's calls; nothing where nobody asks,
-        or the device has none.
+        Return how far TF32 changes each output of the reference's calls; nothing if this was not
+        requested, or if the device has no TF32.
         """
         why = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
         if why is not None:

@@ -193,7 +193,7 @@ class Sides:
 
     def _rebuilt(self, library: Library, side: Mapping[str, Any]) -> Any:
         """
-        Build the model of a SavedModel anew with other policies, with the values of its checkpoint.
+        Rebuild the model of a SavedModel with other policies, with the values of its checkpoint.
         """
         original = self._original(library, side)
         rebuilt_model.check_code(library, original)

@@ -119,7 +119,7 @@ def _key(node: Any) -> tuple[Any, ...]:
     """
     Return what a tensor is indexed with; Keras 2 stores slices as dicts.
 
-    :raises TypeError: for an index of the batch, or one that is no constant.
+    :raises TypeError: for an index of the batch, or one that is not a constant.
     """
     values, named = call_arguments(node)
     key = named.get("slice_spec", named.get("key", values[1] if len(values) > 1 else None))

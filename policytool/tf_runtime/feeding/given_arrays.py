@@ -48,8 +48,8 @@ def fitted_arrays(
     arrays: Mapping[str, Any], slots: Sequence[Slot], recipes: Sequence[Recipe], source: Source
 ) -> tuple[list[Any], list[str]]:
     """
-    Return arrays by name in the order of the inputs, in the dtypes that the model takes, and how
-    each was taken.
+    Return arrays in the order of the inputs and in the dtypes that the model expects, and for each
+    how it was fitted to its input.
 
     :raises Refused: if names differ from those of the inputs, or if an array is empty or does not
         fit its input.
@@ -214,10 +214,11 @@ def read_arrays(
     path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]
 ) -> tuple[list[Any], list[str]]:
     """
-    Return the arrays of a file in the order of the inputs, and how each was taken.
+    Return the arrays of a file in the order of the inputs, and for each how it was fitted to its
+    input.
 
-    :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
-        the model takes, and nothing else.
+    :raises Refused: if the file cannot be read, is larger than the memory, or contains other arrays
+        than the model expects.
     """
     arrays = with_names(arrays_of(path), [slot.name for slot in slots])
     return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))

@@ -142,7 +142,7 @@ def _has_user_inputs(options: Mapping[str, Any]) -> bool:
 
 
 def forget_states(model: Any) -> None:
-    """Let layers that remember begin anew."""
+    """Reset the states of stateful layers."""
     for _, layer in paths(model):
         reset = getattr(layer, "reset_states", None) or getattr(layer, "reset_state", None)
         if getattr(layer, "stateful", False) and reset is not None:

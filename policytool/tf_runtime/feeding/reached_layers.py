@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..library import Library
 
     Flow = Mapping[int, "PassedValues"]
-    """Position of an input to what became of its values."""
+    """By the position of an input: how its values were changed."""
     from .slots import Slot
 
 
 WHOLE, PART, CHANGED = 0, 1, 2
 """
-All of the input's values as they are; some of them; or something near them, an offset or the inner
-workings of a class of someone else's between.
+How far the values that reach a layer differ from the input's, from least to most: all of them
+unchanged; some of them, unchanged; or values near them, after an offset or a custom layer.
 """
 
 SHAPING_OPS = frozenset(
@@ -60,7 +60,7 @@ _MASK = "mask"
 class PassedValues(NamedTuple):
     """How an input's values were changed on their way to a layer."""
 
-    way: int
+    change: int
     """WHOLE, PART or CHANGED."""
 
     scale: float = 1.0
@@ -87,7 +87,7 @@ class ReachedLayer:
     def __init__(
         self,
         layer: Any,
-        way: int,
+        change: int,
         count: int | None,
         scaling: tuple[float, float] = (1.0, 0.0),
         *,
@@ -95,7 +95,7 @@ class ReachedLayer:
         elements: Any = None,
     ) -> None:
         self.layer = layer
-        self.way = way
+        self.change = change
         self.count = count
         """How many ids it takes; None for a layer that takes none."""
 
@@ -190,7 +190,7 @@ class _Walk:
                 for tensor in self.masking(node):
                     for position, passed in flows_by_tensor.get(id(tensor), {}).items():
                         self.found[position].append(
-                            ReachedLayer(layer, passed.way, None, is_mask=True)
+                            ReachedLayer(layer, passed.change, None, is_mask=True)
                         )
                 if any(call_input.flow for call_input in call_inputs):
                     output_flows = self.follow_layer(
@@ -224,16 +224,16 @@ class _Walk:
             return self.follow_layer(
                 layer.layer, None, [call_input.unfollowed() for call_input in call_inputs], shapes
             )
-        flow = _joined([call_input.flow for call_input in call_inputs])
+        flow = _merge_flows([call_input.flow for call_input in call_inputs])
         symbol = _symbol(layer)
         ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else count_ids(layer)
         is_inside = ranges is not None and not symbol and not takes_ids(layer)
         for position, passed in flow.items():
             if passed.is_scaled and (ranges is None or is_inside) and not has_statistics(layer):
                 continue  # other layers do not see the input's own range
-            way = CHANGED if is_inside else passed.way
+            change = CHANGED if is_inside else passed.change
             self.found[position].append(
-                ReachedLayer(layer, way, ranges, passed.scaling, elements=passed.elements)
+                ReachedLayer(layer, change, ranges, passed.scaling, elements=passed.elements)
             )
         return [
             _followed(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
@@ -296,9 +296,9 @@ def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
             )
             for position, passed in flow.items()
         }
-    effect = _way(layer, symbol)
+    effect = _change_by(layer, symbol)
     return {
-        position: passed._replace(way=max(passed.way, effect))
+        position: passed._replace(change=max(passed.change, effect))
         for position, passed in flow.items()
         if effect is not None
     }
@@ -319,20 +319,24 @@ def _tensors(node: Any, name: str, older: str) -> Any:
     return getattr(node, older) if tensors is None else tensors
 
 
-def _joined(flows: Sequence[Flow]) -> dict[int, PassedValues]:
-    joined: dict[int, PassedValues] = {}
+def _merge_flows(flows: Sequence[Flow]) -> dict[int, PassedValues]:
+    """
+    Return the flow of a value that a layer makes of several: for each input, the largest of the
+    changes. Values that Rescaling layers scaled differently count as CHANGED.
+    """
+    merged: dict[int, PassedValues] = {}
     for flow in flows:
         for position, passed in flow.items():
-            other = joined.get(position, passed)
-            is_same = passed.scaling == other.scaling
-            joined[position] = other._replace(
-                way=max(passed.way, other.way) if is_same else CHANGED
+            other = merged.get(position, passed)
+            has_same_scaling = passed.scaling == other.scaling
+            merged[position] = other._replace(
+                change=max(passed.change, other.change) if has_same_scaling else CHANGED
             )
-    return joined
+    return merged
 
 
-def _way(layer: Any, symbol: str) -> int | None:
-    """Return what a layer does to values that pass it; None for one that computes others."""
+def _change_by(layer: Any, symbol: str) -> int | None:
+    """Return how a layer changes the values that pass through it; None if it computes others."""
     if passes_values(layer) or symbol in SHAPING_OPS:
         return WHOLE
     if facts(layer).get("cuts") or symbol in CUTTING_OPS:
@@ -413,7 +417,7 @@ def _of_layer(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
     if not has_statistics(reached.layer):
         return None
     is_batch_layer = category(reached.layer) == "normalization"
-    if is_batch_layer and reached.way == CHANGED:
+    if is_batch_layer and reached.change == CHANGED:
         return None  # they describe values that an operation or a custom class computed
     elements = reached.elements
     if elements is None:

@@ -128,7 +128,7 @@ def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | N
     If the layers that the input reaches are unknown (``sure`` is false), ids are assumed to belong
     to an Embedding, and sequences of features to a Masking.
     """
-    if sure and (reached.way == CHANGED or reached.scaling != UNSCALED):
+    if sure and (reached.change == CHANGED or reached.scaling != UNSCALED):
         return None
     if facts(reached.layer).get("makes_mask") == "always":
         is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
@@ -254,10 +254,10 @@ def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
     scaled = [taker for taker in takers if taker.scaling != UNSCALED]
     if scaled:
         return _before_scaling(slot, min(scaled, key=lambda taker: taker.count or 0))
-    if sure and least.way == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
+    if sure and least.change == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
         count = max(1, count // 2)  # room for what an offset makes of the largest
     recipe = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
-    whole = [taker for taker in takers if taker.way == WHOLE and takes_ids(taker.layer)]
+    whole = [taker for taker in takers if taker.change == WHOLE and takes_ids(taker.layer)]
     if sure and whole:
         strictest = min(whole, key=lambda taker: taker.count or 0)
         recipe.limit = (strictest.count or 1, str(strictest.layer.name))

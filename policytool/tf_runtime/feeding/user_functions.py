@@ -85,7 +85,7 @@ _LABELLED = 2
 
 
 class Batch:
-    """One batch of the function's."""
+    """One batch from the user's function."""
 
     def __init__(self, source: Source, arrays: Mapping[str, Any], *, is_alone: bool) -> None:
         self.source = source
@@ -108,7 +108,7 @@ def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[
     name = options["function"]
     most, bounds = options["batches"], options["most"]
     size = number = 0
-    for number, batch in enumerate(_returned(name, options["directory"], slots), 1):
+    for number, batch in enumerate(_batches_of(name, options["directory"], slots), 1):
         if number > bounds["batches"] and most is None:
             raise _refused(name, "returned {}", bounds["beyond_batches"])
         size += sum(array.nbytes for array in batch.arrays.values())
@@ -121,23 +121,29 @@ def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[
         raise _refused(name, "returned no batches")
 
 
-def _returned(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batch]:
+def _batches_of(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batch]:
+    """
+    Call the user's function in the user's directory, and yield the batches that it yields, or the
+    single batch that it returns.
+
+    :raises Refused: if the function fails or returns anything else.
+    """
     function = load_function(OPTION, name, directory)
 
-    def called(code: Callable[[], Any]) -> Any:
+    def run_in_directory(code: Callable[[], Any]) -> Any:
         with working_in(directory):
-            return _called(name, code)
+            return _run_user_code(name, code)
 
-    result = called(function)
+    result = run_in_directory(function)
     if isinstance(result, dict) or hasattr(result, "__array__"):
         source = Source(name, CODE, name)
         yield Batch(source, _by_name(result, slots, source), is_alone=True)
         return
     if not hasattr(result, "__iter__"):
         raise _refused(name, "returned {}, not batches of arrays", _kind(result))
-    rest = called(lambda: iter(result))
+    batches = run_in_directory(lambda: iter(result))
     for number in itertools.count(1):
-        value = called(lambda: next(rest, _END))
+        value = run_in_directory(lambda: next(batches, _END))
         if value is _END:
             return
         source = Source("batch {} of {}".format(number, name), CODE, "batch {}".format(number))
@@ -147,11 +153,12 @@ def _returned(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batc
 _END = object()
 
 
-def _called(name: str, function: Callable[[], Any]) -> Any:
+def _run_user_code(name: str, function: Callable[[], Any]) -> Any:
     """
-    Return what the user's code makes.
+    Return the result of the user's code.
 
-    :raises Refused: with what it raises, an exit included: the process has to go on.
+    :raises Refused: for any exception in it, SystemExit included, because this process must
+        continue.
     """
     try:
         return function()
@@ -182,7 +189,7 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
 
 
 def _array(name: str, value: Any, source: Source) -> Any:
-    """Return an array of NumPy's for whatever offers one, such as a tensor."""
+    """Return a NumPy array for any value that converts to one, such as a tensor."""
     if not hasattr(value, "__array__") or isinstance(value, type):
         raise source.refused(
             "{} has {} for input {}, which is not an array", source.name, _kind(value), name

@@ -174,7 +174,7 @@ def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options
 
 
 def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told of a model that has nothing to train."""
+    """Return the result for a model that has nothing to train."""
     return {
         "fields": list(FIELDS),
         "recorded": recorded,

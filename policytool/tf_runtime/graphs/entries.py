@@ -174,7 +174,7 @@ PREFERRED = "serving_default"
 def group_signatures(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     """
     Return the names in groups of signatures with the same graph, inputs, variables and outputs; the
-    first of each stands for its group.
+    first of each represents its group.
     """
     names_by_key: dict[Any, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != PREFERRED, name)):

@@ -221,11 +221,11 @@ def watched_tensors(
 
 def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> list[int]:
     """
-    Return the reduction depth of each watched tensor: the number of terms added up, one reduction
-    after the other.
+    Return the reduction depth of each watched tensor: the number of terms that are added, one
+    reduction after the other.
 
-    An op counts for the tensor whose scope has the longest common prefix with its own; of several,
-    for the next one in the graph. Ops in a loop count once.
+    An op counts for the tensor whose scope has the longest common prefix with the op's scope; of
+    several such tensors, for the next one in the graph. Ops in a loop count once.
     """
     ends = [tensor.op.name for _, tensor in scoped_tensors]
     groups: list[list[Any]] = [[] for _ in scoped_tensors]

@@ -251,8 +251,8 @@ def trained(tmp_path: Path) -> tuple[Path, list[tuple[str, ...]]]:
 
 def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
     """
-    The inner optimizer's variables take the places of the outer one's, bit for bit; what nobody
-    takes over is gone.
+    The inner optimizer's variables replace the wrapper's unchanged; the wrapper's other variables
+    are dropped.
     """
     path, inner = trained
     new = rewrite(path, Changes(state=_slots(inner, ("optimizer", "vars"))))

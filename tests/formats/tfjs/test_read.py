@@ -234,7 +234,9 @@ def _with(**changes: Any) -> dict[str, Any]:
         ("tfjs-graph-model", {"modelTopology": {"node": []}}),
     ],
 )
-def test_bad_files_have_a_sentence_and_a_code(code: str, model: object, tmp_path: Path) -> None:
+def test_malformed_file_raises_a_one_line_error_with_a_code(
+    code: str, model: object, tmp_path: Path
+) -> None:
     """Nothing ends in a traceback."""
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(written(tmp_path, model))

@@ -83,7 +83,9 @@ def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
         ("config-not-keras", "class_name: Dense\nconfig: 3\n"),
     ],
 )
-def test_bad_files_have_a_sentence_and_a_code(code: str, text: str, tmp_path: Path) -> None:
+def test_malformed_file_raises_a_one_line_error_with_a_code(
+    code: str, text: str, tmp_path: Path
+) -> None:
     """Nothing ends in a traceback."""
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")

@@ -362,8 +362,10 @@ def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
         (("net/a=float16", "net/a=float64"), "twice, to float16 and to float64"),
     ],
 )
-def test_patterns_that_cannot_decide_are_errors(sets: tuple[str, ...], says: str) -> None:
-    """Two matches, none, or no expression at all: the call is wrong."""
+def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
+    sets: tuple[str, ...], says: str
+) -> None:
+    """Each of them leaves the policy of a layer undecided."""
     with pytest.raises(UsageError, match=says):
         plan(chain(dense("a"), dense("b")), None, *sets)
 

@@ -68,8 +68,8 @@ def test_widening_goes_through_ops() -> None:
     assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
 
 
-def test_layers_cast_what_they_take() -> None:
-    """An Add of Keras is a layer with a policy: nothing has to give way."""
+def test_add_layer_casts_its_inputs_so_policies_stay() -> None:
+    """An Add layer has a policy and casts both inputs, unlike an op, so `a` need not be float32."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),

@@ -274,8 +274,8 @@ def test_waiting_is_no_call_that_takes_too_long() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_watched_process_waits_for_its_copy() -> None:
-    """The timer of the one that waits ends no copy that takes longer than a tick."""
+def test_timer_does_not_stop_a_process_that_waits_for_its_copy() -> None:
+    """The copy sleeps longer than a tick, and the original waits until it ends."""
     code = (
         f"{HASTE}import time\nguard.watch()\nguard.allow()\nlost = guard.split()\n"
         "time.sleep(0.8)\nprint('lost' if lost else 'alive')\n"

@@ -93,7 +93,7 @@ _UNREDUCED: Final = "none"
 
 
 class UnsupportedLossError(Exception):
-    """A loss or a metric that the target cannot be told; the message says why."""
+    """A loss or a metric that the target cannot represent; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def activations(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) -> Split | None:
-    """Return a layer with its activation as layers of their own, where the target needs it so."""
+    """Return a layer and its activation as separate layers if the target requires it, else None."""
     if (
         unit.role is not Role.LAYER
         or unit.custom

@@ -58,7 +58,7 @@ def spectral(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: bool) -> bool:
-    """Return whether a layer gives what the wrapper around it does, and hands on its mask alike."""
+    """Return whether a layer has the same outputs and the same mask as the wrapper around it."""
     return (
         not inner.custom
         and inner.class_name != _EMBEDDING

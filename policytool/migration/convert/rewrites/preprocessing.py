@@ -63,7 +63,7 @@ def _with_weights(unit: Unit, stored: list[Value] | None) -> Unit:
 
 
 def _special_words(unit: Unit) -> list[Value]:
-    """Return what precedes a vocabulary with weights: the words for unknown ones."""
+    """Return the entries for unknown words, which come first in a vocabulary with weights."""
     if unit.class_name == "TextVectorization":
         return ["[UNK]"]
     count = unit.config.get("num_oov_indices", 1)

@@ -183,7 +183,7 @@ def _known_sizes(unit: Unit, output_shape: Value, shape: Value) -> Value:
 
 @once_per_network
 def _flattened_layers(network: Network) -> frozenset[str]:
-    """Return the names of the layers that a Flatten stands behind."""
+    """Return the names of the layers that a Flatten follows."""
     flattens = [unit.name for unit in network.units if unit.class_name == "Flatten"]
     if network.is_chain:
         names = [unit.name for unit in network.units]

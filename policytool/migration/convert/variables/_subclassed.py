@@ -286,7 +286,7 @@ def crosses(context: ConversionContext) -> bool:
 
 
 def is_subclassed_model(unit: Unit) -> bool:
-    """Return whether a unit is the whole model, and a class of someone else's makes its layers."""
+    """Return whether a unit is the whole model, and a custom class creates its layers."""
     return unit.site == 0 and unit.custom and unit.network is None
 
 

@@ -19,7 +19,10 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class Publishable(contextlib.ExitStack):
-    """A file or directory in the making; a context manager that leaves nothing behind."""
+    """
+    A file or directory that is not complete yet; a context manager that removes it unless it is
+    published.
+    """
 
     def __init__(self, hidden: Path) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class Publishable(contextlib.ExitStack):
 
 
 class Draft(Publishable):
-    """A file in the making."""
+    """A file that is not complete yet."""
 
     def __init__(self, hidden: Path) -> None:
         super().__init__(hidden)

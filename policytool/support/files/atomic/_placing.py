@@ -80,7 +80,10 @@ def copy_data(source: int, target: int) -> None:
 
 
 def _stored_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where bytes of a file are stored; a system that does not tell has all in one range."""
+    """
+    Yield the ranges that contain stored bytes of a file: one for the whole file if the system does
+    not report them.
+    """
     end = 0
     while end < size:
         start = end
@@ -324,7 +327,9 @@ class _Original:
             rename_to_free(kept, backup)
 
     def restore(self, placed: os.stat_result) -> None:
-        """Undo everything; what someone else has put in the target's place meanwhile stays."""
+        """
+        Undo everything, except that a file that another process put in the target's place stays.
+        """
         target, backup, kept = self._target, self._backup, self._kept
         if self._original is None:
             if is_at(target, placed):

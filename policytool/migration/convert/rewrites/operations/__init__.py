@@ -225,8 +225,8 @@ def _convert(
 
 def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, ...]:
     """
-    Return added units, the last with the name of what they stand for: nothing that uses it has to
-    change.
+    Return added units, the last with the name of the unit that they replace, so that its users need
+    not change.
     """
     if units[-1].name != result.layer:
         raise AssertionError(result.layer)

@@ -270,8 +270,8 @@ def _pool(function: str) -> Compose:
 
 def _resize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
     """
-    ``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives
-    what it takes.
+    Convert a Keras 3 resize, which returns the dtype of its input. ``tf.image.resize`` returns
+    float32 for any input dtype unless the method is ``nearest``.
     """
     config = unit.config
     others = ("crop_to_aspect_ratio", "pad_to_aspect_ratio")

@@ -159,8 +159,8 @@ _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanc
 
 def _resize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     """
-    ``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives
-    what it takes.
+    Convert ``tf.image.resize``, which returns float32 for any input dtype unless the method is
+    ``nearest``; the Keras 3 operation returns the dtype of its input.
     """
     x, size = call.args[0], call.kwargs.get("size")
     method = call.kwargs.get("method") or "bilinear"
