@@ -1,4 +1,6 @@
-"""``audit --format jsonl``."""
+"""
+``audit --format jsonl``; and notes on what an automatically found settings file hides in an audit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes, for every command (design section 6)."""
+"""Exit codes, for every command."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "keep the accuracy",
         ),
         (
-            "policytool tune model.keras --to mixed_float16 --inputs data.npz --resume trials.json",
+            "policytool tune model.h5 --to float16 --inputs data.npz --resume trials.json",
             "continue an interrupted search",
         ),
     ),
@@ -131,7 +131,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "merge": (
         ("0, 1 or 4", "the exit code of one run over all inputs"),
         _USAGE,
-        ("3", "also if a report is damaged, incomplete, missing or there twice"),
+        ("3", "also if a report is damaged, incomplete, missing or duplicated"),
     ),
     "check": (
         ("0", "safe, or undecided with --accept-undecided"),

@@ -1,4 +1,4 @@
-"""The ``policytool`` command and how it ends."""
+"""The ``policytool`` command, its standard streams, and how it ends."""
 
 from __future__ import annotations
 

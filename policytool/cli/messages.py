@@ -1,6 +1,8 @@
 """
 How a message reaches stderr: ``error: [PATH: ]problem.[ Suggestion.]`` on one line, with nothing in
 it that a terminal or a CI runner would execute: names and values come from strangers.
+
+The progress of a run (:func:`track`, :func:`steps`) goes to stderr too.
 """
 
 from __future__ import annotations

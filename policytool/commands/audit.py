@@ -1,4 +1,4 @@
-"""``audit``: what every rule finds in every model."""
+"""``audit``: the findings of every rule in every model, and their counts over all models."""
 
 from __future__ import annotations
 

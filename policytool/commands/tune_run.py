@@ -1,4 +1,7 @@
-"""Runs the trials of a search in the child process, which keeps the reference loaded."""
+"""
+Runs the trials of a search in the child process, which keeps the reference loaded; and records them
+in a file, from which ``tune --resume`` continues.
+"""
 
 from __future__ import annotations
 

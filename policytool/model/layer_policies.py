@@ -2,7 +2,7 @@
 From a place in a file to a layer: what its policy is, what it computes in, and why we say so.
 
 Where several releases can have written the file and their rules differ, the difference is left
-unknown and told.
+unknown and told. :func:`resolve` finds the policy of a layer in a ``DTypePolicyMap``.
 """
 
 from __future__ import annotations

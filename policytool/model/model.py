@@ -1,8 +1,8 @@
 """
 A saved model as policytool sees it, whatever file and generation it came from.
 
-These are the values that the reports render and that ``policytool.inspect`` returns; their fields
-are design section 5's JSON contract.
+These are the values that the reports render and that ``policytool.inspect`` returns; the JSON
+report contains their fields.
 """
 
 from __future__ import annotations

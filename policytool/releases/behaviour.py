@@ -3,7 +3,8 @@ Whether a converted layer computes what it did: ``data/layer_behaviour.json``, w
 ``fixtures/layer_behaviour.py`` has from the libraries themselves.
 
 Each case is a layer with arguments, converted and run in both libraries. What was measured with the
-newest of each stands for the others of its library.
+newest of each stands for the others of its library. ``data/layer_releases.json`` has the releases
+in which a layer computes other values than in the release before.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What the real libraries can do with a layer class under a policy.
 ``data/layer_dtypes.json`` is what they said themselves (``fixtures/layer_dtypes.py`` asks them):
 for each release and case, ``Class`` or ``Class[arguments]``, the policies under which it cannot be
 built or run, the variables that do not have the policy's variable dtype, and the outputs that do
-not have its compute dtype.
+not have its compute dtype. ``data/kernels.json`` has the ops that each layer runs, and those for
+which a device has no kernel in a dtype.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ they refuse, and which they miss.
 ``data/layer_arguments.json`` is what they said themselves (``fixtures/layer_arguments.py`` asks
 them, and explains it). A loader is asked about a class that is named alone, and about one whose
 module stands beside it: what Keras looks up differs.
+
+``data/training_names.json`` has the losses, metrics and schedules that each release finds by name
+in a training configuration.
 """
 
 from __future__ import annotations

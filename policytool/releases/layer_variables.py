@@ -3,7 +3,8 @@ The variables that layers of each release have, in the order and at the places i
 them.
 
 ``data/layer_variables.json`` is what the releases' own layers had when they were built and saved
-(``fixtures/layer_variables.py`` asks them, and explains it).
+(``fixtures/layer_variables.py`` asks them, and explains it). It has an expression for the shape of
+each variable, which :func:`variable_shape` computes from the config and the shapes of the inputs.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
 
 
 def test_fixed_and_dynamic_and_default_loss_scales() -> None:
-    """A policy's and an optimizer's loss scale have design section 5's forms."""
+    """The loss scales of policies and optimizers say whether they are fixed, dynamic or default."""
     fixed = report_of(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
     layer = next(layer for layer in fixed["layers"] if layer["path"] == "mlp/dense_a")
     assert layer["loss_scale"] == {"kind": "fixed", "value": 128.0}

@@ -1,5 +1,8 @@
 """
 One thing done to many files: in this process, or in several that each take one file at a time.
+
+Files with a common place run one after the other. Results of copies of this process come back
+through a file without a name.
 """
 
 from __future__ import annotations

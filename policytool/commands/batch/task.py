@@ -1,5 +1,6 @@
 """
-What is done to each of many files: a description that each command's module has as its ``TASK``.
+What is done to each of many files: a description that each command's module has as its ``TASK``;
+and the shards into which the files of a run can be split.
 
 Another process finds it by the name of that module, so that nothing here imports a command.
 """

@@ -5,7 +5,8 @@ Whether each release loads a file, as far as the file tells: yes, no, or not jud
 graphs, each measured; ``serialized_objects`` collects the classes and arguments in a config, which
 are compared with :mod:`policytool.releases.known_arguments`; dtypes are compared with
 :mod:`policytool.releases.dtype_support`. ``open_questions`` lists what a file leaves open.
-``training_incompatibilities`` is the same for the training configuration and the optimizer's state.
+``training_verdicts`` and ``training_incompatibilities`` are the same for the training configuration
+and the optimizer's state.
 """
 
 from __future__ import annotations

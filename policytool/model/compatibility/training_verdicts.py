@@ -47,7 +47,7 @@ class LossOrMetric:
     """A loss or a metric, by the name that the file has for it."""
 
     kind: str
-    """:data:`~policytool.releases.training_names.LOSSES` or ``METRICS``."""
+    """:data:`~policytool.releases.known_arguments.LOSSES` or ``METRICS``."""
 
     name: str
     is_class: bool = False

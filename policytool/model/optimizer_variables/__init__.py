@@ -1,9 +1,9 @@
 """
 A stored optimizer's variables: which is which slot of which weight.
 
-HDF5 names them by their weights, archives and standalone Keras number them. ``_kinds`` is what each
-optimizer keeps and in which order, :mod:`policytool.model.trainable_weights` the weights that it
-trains, ``_reading`` joins both with what a file stores.
+HDF5 names them by their weights, archives and standalone Keras number them. Here is what
+each optimizer keeps and in which order, and how that is read from what a file stores, with the
+weights that the optimizer trains (:mod:`policytool.model.trainable_weights`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ network or Python itself.
 ``data/hazards.json`` is what the libraries said themselves (``fixtures/hazards.py`` asks them): the
 functions that Keras refuses to look up, the modules of Python's standard library, and the ops of
 TensorFlow that take a file, a directory or an address, or call Python. ``data/harmful_names.json``
-has the reviewed exceptions.
+has the reviewed exceptions. ``data/pure_functions.json`` and ``pure_classes.json`` are the reviewed
+lists of what only computes.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def test_lost_state_is_what_the_real_loaders_lost() -> None:
 def test_every_row_applies_to_some_fixture() -> None:
     """
     A row whose mark no fixture shows was not measured; what other losses show is tried below, what
-    other optimizers show in tests/compat/test_compiled.py.
+    other optimizers show in tests/compat/test_training.py.
     """
     unseen = [*REFUSALS, *LOST_STATE]
     for name in RECORDS:

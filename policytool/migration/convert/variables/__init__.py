@@ -2,9 +2,9 @@
 Where each stored variable of a model goes in the file that the target reads: by class and
 attribute, never by guess.
 
-``_slots`` is what variables the classes of each release have, ``_sources`` which tensor of the
-source is which of them, ``_building`` the layers of the target's model with what they take over;
-``_containers`` says where each container has them.
+``_building`` finds the tensor of the source for each variable of the target's layers, and
+``_subclassed`` those of layers that no config lists. ``_containers`` says where each container has
+them. :mod:`policytool.releases.layer_variables` has the variables of each class and release.
 """
 
 from __future__ import annotations
