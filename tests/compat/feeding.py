@@ -36,7 +36,7 @@ def runtime() -> Any:
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    main.import_package(str(Path(main.__file__).parent))
+    main.import_package(str(ROOT / "policytool/tf_runtime"))
     return main
 
 
