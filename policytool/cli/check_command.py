@@ -18,10 +18,9 @@ from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.check import check, devices
 from policytool.commands.check_options import CheckOptions, check_options, check_second_model
-from policytool.commands.destinations import Destination
 from policytool.commands.earlier_check import read_earlier_check
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate_all import the_one_model
+from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.workers import Worker
@@ -136,16 +135,8 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     it; without a path, the working directory is used.
     """
     named = [[path] for path in (model, other) if path is not None] or [[]]
-    groups = [_only_model(list(discovery.inputs(paths)), planned) for paths in named]
+    groups = [only_model(list(discovery.inputs(paths)), planned) for paths in named]
     return [source for several in groups for source in several] if all(groups) else []
-
-
-def _only_model(inputs: list[Input], planned: Options) -> list[Input]:
-    return (
-        inputs
-        if len(inputs) == 1 and inputs[0].exact
-        else the_one_model(inputs, planned, Destination(write=False))
-    )
 
 
 def _run_checks(

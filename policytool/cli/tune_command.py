@@ -15,10 +15,9 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.messages import steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import TuneArguments
-from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
-from policytool.commands.migrate_all import the_one_model
+from policytool.commands.migrate_all import only_model
 from policytool.commands.tune import tune_and_write
 from policytool.commands.tune_options import TuneOptions, tune_destination, tune_options
 from policytool.formats import discovery
@@ -30,8 +29,8 @@ from policytool.support.errors import ModelFileError, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from policytool.commands.destinations import Destination
     from policytool.formats.discovery import Input
-    from policytool.migration.planning.options import Options
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 
@@ -64,7 +63,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     model is on an allow-list.
     """
     request, destination = tune_options(arguments), tune_destination(arguments)
-    models = _only_model(
+    models = only_model(
         list(discovery.inputs([model] if model is not None else [])), request.candidate
     )
     if not models:
@@ -101,14 +100,6 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
     report_option.print_report(TUNE_REPORTERS, terminal.format, results, view, terminal.color)
     options.print_errors(results.failures, unwritten)
     return _exit(results, is_unwritten=bool(unwritten))
-
-
-def _only_model(inputs: list[Input], planned: Options) -> list[Input]:
-    return (
-        inputs
-        if len(inputs) == 1 and inputs[0].exact
-        else the_one_model(inputs, planned, Destination(write=False))
-    )
 
 
 def _run(

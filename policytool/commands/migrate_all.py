@@ -210,6 +210,19 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
     )
 
 
+def only_model(inputs: list[Input], options: Options) -> list[Input]:
+    """
+    Return the model that a user named, or the only model among the discovered inputs, as a list;
+    an empty list if there is none.
+
+    :raises UsageError: for several models; the message lists them.
+    :raises ModelFileError: if the process that read the model crashed.
+    """
+    if len(inputs) == 1 and inputs[0].exact:
+        return inputs
+    return the_one_model(inputs, options, Destination(write=False))
+
+
 def the_one_model(
     inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
 ) -> list[Input]:
