@@ -23,7 +23,7 @@ from policytool.releases.layer_classes import registered_class_name
 from policytool.releases.releases import LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 Facts = dict[str, Any]
@@ -199,13 +199,16 @@ def _column_positions() -> Mapping[str, int]:
 
 @cache
 def _columns(ranges: str) -> frozenset[str]:
-    """Return the columns of ranges such as ``tf1.15..tf2.4 keras3.6``."""
-    every: list[str] = measurements()["columns"]
-    columns: set[str] = set()
+    return _expand_ranges(ranges, measurements()["columns"])
+
+
+def _expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of ranges such as ``tf1.15..tf2.4 keras3.6``."""
+    expanded: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")
-        columns.update(every[_column_positions()[first] : _column_positions()[last or first] + 1])
-    return frozenset(columns)
+        expanded.update(names[names.index(first) : names.index(last or first) + 1])
+    return frozenset(expanded)
 
 
 @cache
@@ -284,9 +287,4 @@ def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _releases(ranges: str) -> frozenset[str]:
-    every: list[str] = data.read("training_names")["releases"]
-    releases: set[str] = set()
-    for part in ranges.split():
-        first, _, last = part.partition("..")
-        releases.update(every[every.index(first) : every.index(last or first) + 1])
-    return frozenset(releases)
+    return _expand_ranges(ranges, data.read("training_names")["releases"])
