@@ -59,8 +59,8 @@ class SettingsFile:
     values: Mapping[str, Any]
     is_found: bool
     """
-    Whether nobody named it: it lies in the working directory or above, where a stranger may have
-    put it.
+    Whether it was found in the working directory or above, and not named by the user: anybody may
+    have put it there.
     """
 
     @property

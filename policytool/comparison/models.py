@@ -94,8 +94,8 @@ def _has_only_policy_changes(
     a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]
 ) -> bool:
     """
-    Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew
-    by itself.
+    Return whether policies differ although graphs do not, as after ``migrate``, which does not
+    retrace a model unless asked.
     """
     aspects = {change.aspect for layer in layers for change in layer.differences}
     return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects

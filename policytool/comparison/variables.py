@@ -1,6 +1,6 @@
 """
 Which stored variables of two layers or optimizers belong together, and how their values compare;
-and what stands beside the layers: the optimizer with its state, and the signatures.
+also the optimizer with its state, and the signatures.
 
 The slots of an optimizer belong together if their weights do, whatever each file calls them.
 """

@@ -279,9 +279,10 @@ class Content:
 
     keras_version: str = ""
     """
-    What loaders are told wrote the file: of HDF5 the attribute, of archives ``metadata.json``.
+    The Keras version that the file names as its writer: an attribute in HDF5, and a key of
+    ``metadata.json`` in archives.
 
-    HDF5 says ``backend`` beside it (``tensorflow``).
+    HDF5 also has the attribute ``backend`` (``tensorflow``).
     """
 
     groups: tuple[StoredGroup, ...] = ()

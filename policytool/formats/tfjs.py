@@ -75,7 +75,7 @@ class TensorLocation:
     """Where its bytes begin in them; None behind text, whose length only the shards know."""
 
     quantised: bool
-    """Whether the values are stored in another dtype than the one whoever loads the file gets."""
+    """Whether the values are stored in another dtype than that of the loaded tensor."""
 
 
 def read(probe: Probe) -> Document:

@@ -114,8 +114,8 @@ _CONFIG: Final = "OBJECT_CONFIG_JSON"
 
 _NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
 """
-Edges from a model, or a ``tf.train.Checkpoint``, to what is no layer; ``keras_api`` leads to
-metrics.
+Edges from a model, or a ``tf.train.Checkpoint``, to objects that are not layers; ``keras_api``
+leads to metrics.
 """
 
 _OPTIMIZERS: Final = (

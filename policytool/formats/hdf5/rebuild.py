@@ -1,6 +1,6 @@
 """
 A new file made of the objects of another: some datasets cast block by block, some texts changed,
-the optimizer's state arranged anew.
+the optimizer's state in another layout.
 
 Everything else is copied by HDF5 as it is stored: chunks are not decompressed, links stay links.
 """
@@ -322,7 +322,7 @@ class _Work:
         self._old, self._new = source.root, target.root
         self._casts = casts_by_address(self._old, changes.casts)
         self._made: dict[int, bytes] = {object_address(self._old): b"/"}
-        """Where an object of the source stands in the new file, for further hard links to it."""
+        """The path in the new file by object of the source, for further hard links to it."""
         self.counts: dict[tuple[str, ...], Counts] = {}
 
     def copy_all(self) -> None:

@@ -3,8 +3,8 @@ HDF5 over an open file, or a part of one, so that drafts without a name and memb
 files like others.
 
 Old texts are wiped from a draft before HDF5 opens it for writing. A text of variable length lies in
-a global heap, which HDF5 neither clears nor protects by a checksum: an old config would stay in the
-file, to be found by whoever looks.
+a global heap, which HDF5 neither clears nor protects by a checksum: an old config would stay
+readable in the file.
 """
 
 from __future__ import annotations

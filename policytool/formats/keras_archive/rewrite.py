@@ -1,7 +1,8 @@
 """
-``.keras`` archives, rewritten: members that stay are copied as they are stored (local header,
-bytes, and whatever follows them), in their order, and only those that change are made anew. Which
-members change in an archive or an unpacked directory is told here too.
+Rewrites ``.keras`` archives: unchanged members are copied as they are stored (local header, bytes,
+and everything up to the next member), in their order, and only changed members are written.
+
+It also determines which members of an archive or an unpacked directory change.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Bundle:
 
         The parts of a partitioned variable come as one tensor. A tensor of strings comes as it is
         stored, lengths and checksum included: equal strings are equal bytes, and :meth:`strings`
-        takes them apart. Whoever has taken the last chunk of a tensor that is not partitioned has
-        verified it; that of a partitioned one is verified when the iterator ends.
+        takes them apart. A tensor that is not partitioned is verified before its last chunk is
+        yielded; a partitioned one is verified when the iterator ends.
 
         :raises BundleError: where the shard is missing or truncated, the checksum differs, or the
             dtype is no plain one.
