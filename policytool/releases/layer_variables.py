@@ -484,6 +484,18 @@ def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     return [*sizes, channels, *counts, filters]
 
 
+def _frequency_counts(build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return how many frequencies a real Fourier transform has: by default, its length is the smallest
+    power of two that covers a frame (keras/src/layers/preprocessing/stft_spectrogram.py).
+    """
+    length = _integer(build.config.get("fft_length"))
+    frame = _integer(build.config.get("frame_length"))
+    if length is None and frame is not None and build.config.get("fft_length") is None:
+        length = 1 << (frame - 1).bit_length()
+    return [None if length is None else length // 2 + 1]
+
+
 def _spatial_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     """Return the sizes of an input without the batch and the channels."""
     shape = build.inputs.get(INPUT)
@@ -504,6 +516,7 @@ _SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] |
             "axis": _axis_sizes,
             "bias_axes": _equation_bias_sizes,
             "equation": _kernel_sizes,
+            "frequencies": _frequency_counts,
             "output_shape": _output_sizes,
             "reset_after": _bias_rows,
             "shared_axes": _unshared_sizes,

@@ -143,6 +143,21 @@ def slot_of(name: str) -> VariableSlot:
             (3, None, 2),
         ),
         ("RandomFourierFeatures", "kernel_scale", {}, (None, 5), (1,)),
+        (
+            "STFTSpectrogram",
+            "real_kernel",
+            {"frame_length": 64, "fft_length": 65},
+            None,
+            (64, 1, 33),
+        ),
+        (
+            "STFTSpectrogram",
+            "imag_kernel",
+            {"frame_length": 200, "fft_length": None},
+            None,
+            (200, 1, 129),
+        ),
+        ("STFTSpectrogram", "real_kernel", {"frame_length": "long"}, None, (None, 1, None)),
     ],
 )
 def test_shapes_follow_arguments(
@@ -173,6 +188,21 @@ def test_an_lstm_has_four_gates(kernel: Shape, recurrent: Shape, *, expected: bo
         (slot_of("recurrent_kernel"), recurrent),
     ]
     assert agree("LSTM", variables) is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("log", ("real_kernel", "imag_kernel")),
+        ("real", ("real_kernel",)),
+        ("imag", ("imag_kernel",)),
+    ],
+)
+def test_a_spectrogram_has_the_kernels_of_its_mode(mode: str, expected: tuple[str, ...]) -> None:
+    """A real or imaginary result needs one kernel, every other result both."""
+    known = slots("STFTSpectrogram", "keras3.15", {"mode": mode})
+    assert known is not None
+    assert tuple(slot.name for slot in known) == expected
 
 
 def test_ranks_that_arguments_decide_are_open() -> None:
