@@ -16,9 +16,9 @@ import numpy as np
 
 from .. import model_calls
 from ..library import Refused
-from . import tensor_errors
 from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
 from .layer_hooks import MASK, Tape, layer_paths_by_id
+from .measurements import Measured
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
@@ -217,26 +217,6 @@ class Row:
 
         self.trace: Trace | None = None
         """None unless the run is a diagnosis."""
-
-
-class Measured:
-    """
-    The numbers of one run: a row for each comparison, one for each histogram, and how the values of
-    each output of the model changed.
-    """
-
-    def __init__(self, vectors: Any, histograms: Any, changes: Sequence[OutputChanges]) -> None:
-        self.vectors = vectors
-        self.histograms = histograms
-        self.changes = changes
-
-    def merged(self, other: Measured) -> Measured:
-        """Return the numbers over the examples of both; the changes are already of both."""
-        return Measured(
-            np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
-            self.histograms + other.histograms,
-            self.changes,
-        )
 
 
 class Pair:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from ..feeding.batches import FedInputs
     from ..library import Library
-    from .call_pairs import Measured, Row, Trace
+    from .call_pairs import Row, Trace
+    from .measurements import Measured
     from .sides import Sides
     from .task_metrics import Task
 
