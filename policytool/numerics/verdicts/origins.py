@@ -26,7 +26,7 @@ from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
@@ -311,7 +311,7 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     return frozenset(layers)
 
 
-def _overflow_receivers(run: CheckRun, blamed: Collection[int]) -> Iterator[int]:
+def _overflow_receivers(run: CheckRun, blamed: set[int]) -> Iterator[int]:
     """Yield the calls whose inputs, computed by blamed calls, leave the range of their dtype."""
     for place, call in enumerate(run.calls):
         if (

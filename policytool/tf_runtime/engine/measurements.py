@@ -20,7 +20,7 @@ from .layer_hooks import Tape, layer_paths_by_id
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Iterator, Sequence
+    from typing import Any, Callable, Iterator, Mapping, Sequence
 
     from ..feeding.batches import FedInputs
     from .call_pairs import Pair
@@ -86,20 +86,22 @@ class LayerRows:
             return self.fed.specs
         return self._mapped(self._open_spec, self.fed.specs)
 
-    def batches(self, first: Collection[int]) -> Iterator[Any]:
+    def batches(self, spoiled: Mapping[int, int]) -> Iterator[Any]:
         """
-        Yield batches with these rows, and note their number: the batches with the numbers
-        ``first``, then the others in their order. The last batch is cut unless its size is fixed.
+        Yield batches with these rows, and note their number: those with the numbers of ``spoiled``,
+        whose values are rows that must not be cut off, then the others in their order. The last
+        batch is cut unless its size is fixed.
         """
         left = self.count
-        others = [number for number in range(len(self.fed.batches)) if number not in first]
-        for number in (*first, *others):
+        others = [number for number in range(len(self.fed.batches)) if number not in spoiled]
+        for number in (*spoiled, *others):
             if left <= 0:
                 break
             batch, rows = self.fed.batches[number], self.fed.rows[number]
             if rows > left and not self.fed.has_fixed_rows:
+                start = min(spoiled.get(number, 0), rows - left)
+                batch = self._mapped(functools.partial(self._part, start, left), batch)
                 rows = left
-                batch = self._mapped(functools.partial(self._head, rows), batch)
             left -= rows
             yield batch
         self.fed.told["layer_rows"] = self.count - left
@@ -107,12 +109,12 @@ class LayerRows:
     def _mapped(self, change: Callable[[Any], Any], nested: Any) -> Any:
         return self._tf.nest.map_structure(change, nested)
 
-    def _head(self, rows: int, tensor: Any) -> Any:
-        """Return the first rows of a tensor; a single value is for all rows."""
+    def _part(self, start: int, rows: int, tensor: Any) -> Any:
+        """Return rows of a tensor; a single value is for all rows."""
         if isinstance(tensor, self._tf.SparseTensor):
             sizes = [rows, *(int(size) for size in tensor.dense_shape[1:])]
-            return self._tf.sparse.slice(tensor, [0] * len(sizes), sizes)
-        return tensor[:rows] if tensor.shape.rank else tensor
+            return self._tf.sparse.slice(tensor, [start, *[0] * (len(sizes) - 1)], sizes)
+        return tensor[start : start + rows] if len(tensor.shape) else tensor
 
     def _open_spec(self, spec: Any) -> Any:
         shape = spec.shape.as_list() if spec.shape.rank else []
@@ -121,25 +123,26 @@ class LayerRows:
 
 def measure_batches(
     fed: FedInputs, step: Callable[[str], None], run: Run, metrics: TaskMetrics | None
-) -> tuple[Measured | None, list[int]]:
+) -> tuple[Measured | None, dict[int, int]]:
     """
-    Return the numbers over all batches, without extra ones, and the numbers of the batches in which
-    the candidate has new NaN or infinity in an output. ``metrics`` gets the outputs.
+    Return the numbers over all batches, without extra ones, and by batch the first row in which the
+    candidate has new NaN or infinity in an output. ``metrics`` gets the outputs.
     """
     changes: list[OutputChanges] = []
     total: Measured | None = None
-    spoiled = []
+    spoiled: dict[int, int] = {}
     for number, batch in enumerate(fed.batches):
         step("batch {} of {}".format(number + 1, fed.told["batches"]))
         vectors, histograms, outputs = run(batch)
         if metrics is not None:
             metrics.update(*outputs)
         changes += [OutputChanges() for _ in outputs[0][len(changes) :]]
-        before = sum(change.spoiled for change in changes)
         for change, *pair in zip(changes, *outputs):
             change.update(*(np.asarray(tensor) for tensor in pair))
-        if sum(change.spoiled for change in changes) > before:
-            spoiled.append(number)
+            if change.first_spoiled is not None:
+                spoiled[number] = min(
+                    change.first_spoiled, spoiled.get(number, change.first_spoiled)
+                )
         measured = Measured(vectors.numpy(), histograms.numpy(), changes)
         total = measured if total is None else total.merged(measured)
     return total, spoiled
