@@ -105,7 +105,9 @@ def _with_origin(
     if not run.has_unexplained_error:
         return run
     if not run.is_isolated:
-        run = replace(run, calls=diagnosis.calls, verdict=diagnosis.verdict)
+        run = replace(
+            run, inputs=diagnosis.inputs, calls=diagnosis.calls, verdict=diagnosis.verdict
+        )
     charges = origins.charges(diagnosis)
     helped = [
         charge

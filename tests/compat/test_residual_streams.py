@@ -1,6 +1,6 @@
 """
-``check`` on residual streams of 24 blocks: few patterns name the layers that stay in float32, and
-a policy that does not suit the model is reported.
+``check`` on residual streams of 24 and 100 blocks: few patterns name the layers that stay in
+float32, a policy that does not suit the model is reported, and layers are compared in few rows.
 
 ``residual_models.py`` writes the models.
 """
@@ -16,6 +16,7 @@ from policytool.commands import check as checks
 from policytool.commands import check_trials
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery, format_detection
+from policytool.migration import planning
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Options
 from policytool.model import reading
@@ -24,8 +25,9 @@ from policytool.reports import View
 from policytool.reports.checks import Checks, headline
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import json_reporter
+from policytool.tf_runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS
 from tests.compat.asking import run_module
-from tests.compat.residual_models import OVERFLOWING, SUFFIXES
+from tests.compat.residual_models import CLASSES, MANY, ROWS, STREAMS, SUFFIXES
 from tests.conftest import run
 from tests.helpers.sampling import sampled
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.check_results.metrics import LayerCall, Metrics
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 pytestmark = [pytest.mark.compat, pytest.mark.slow]
@@ -43,12 +46,25 @@ LIBRARIES: Final = pytest.mark.parametrize(
 TRIALS: Final = 4
 """A diagnosis, two sets that it charges, and the other policy."""
 
+FEW_TRIALS: Final = 3
+"""The same with one set, for which a deep model leaves time."""
+
 
 @pytest.fixture(scope="module")
 def residual(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of the models."""
+    """Return the directory of the models of 24 blocks."""
     base = tmp_path_factory.mktemp("residual")
-    run_module(compat_python, "residual_models", base)
+    names = [name for name in STREAMS if not name.startswith("deep")]
+    run_module(compat_python, "residual_models", base, *names)
+    return base
+
+
+@pytest.fixture(scope="module")
+def deep(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the models of 100 blocks."""
+    base = tmp_path_factory.mktemp("deep")
+    names = [name for name in STREAMS if name.startswith("deep")]
+    run_module(compat_python, "residual_models", base, *names)
     return base
 
 
@@ -59,11 +75,18 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_trials, "MOST_TRIALS", TRIALS)
 
 
-def checked(tools: TensorFlowTools, model: Path, **options: Any) -> Check:
+def checked(
+    tools: TensorFlowTools, model: Path, inputs: str = "inputs.npz", **options: Any
+) -> Check:
     """Return a check of a model with the inputs beside it."""
     (found,) = discovery.inputs([str(model)])
-    wanted = CheckOptions(candidate=Options(**options), inputs=model.with_name("inputs.npz"))
+    wanted = CheckOptions(candidate=Options(**options), inputs=model.with_name(inputs))
     return checks.check(found, None, wanted, tools)
+
+
+def errors(call: LayerCall) -> list[Metrics]:
+    """Return the accumulated errors of a call."""
+    return [one.accumulated for one in call.outputs if one.accumulated is not None]
 
 
 def selected(found: Check, model: Path) -> list[str]:
@@ -98,13 +121,93 @@ def test_blocks_that_overflow_are_one_pattern(
     found = checked(tools, model, to="mixed_float16")
     assert found.answer is Answer.NOT_SAFE
     assert found.runs[0].origin is not None
-    assert found.runs[0].origin.path == f"net/blk_{OVERFLOWING[name][0]}_up"
+    assert found.runs[0].origin.path == f"net/blk_{min(STREAMS[name].overflowing)}_up"
     assert found.advice is not None
     assert not found.advice.is_unfit
     assert found.migration is not None
     assert [one.pattern for one in found.migration.assignments] == [pattern]
     assert sorted(selected(found, model)) == sorted(found.advice.layers)
     assert applied(found, model, tools).answer is Answer.SAFE
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    ("name", "pattern", "origin"),
+    [
+        ("deep-most", r"net/blk_([3-9]|[1-9]\d)_.*", "net/blk_3_up"),
+        ("deep-middle", r"net/blk_[45]\d_.*", "net/blk_40_up"),
+        ("deep-nested", r"net/blk_([3-9]|[1-9]\d)/.*", "net/blk_3/up"),
+    ],
+)
+def test_the_first_set_is_enough_in_a_deep_model(
+    deep: Path,
+    tools: TensorFlowTools,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    library: str,
+    name: str,
+    pattern: str,
+    origin: str,
+) -> None:
+    """The layers that overflow and those that get their outputs, as one pattern."""
+    monkeypatch.setattr(check_trials, "MOST_TRIALS", FEW_TRIALS)
+    model = deep / f"{name}{SUFFIXES[library]}"
+    found = checked(tools, model, to="mixed_float16")
+    assert found.answer is Answer.NOT_SAFE
+    assert found.runs[0].origin is not None
+    assert found.runs[0].origin.path == origin
+    assert found.advice is not None
+    assert len(found.advice.layers) == 2 * len(STREAMS[name].overflowing)
+    loaded = reading.load_model(format_detection.document(model, str(model)))
+    layers = dict.fromkeys(found.advice.layers, "float32")
+    options = planning.with_layers(loaded, Options(to="mixed_float16"), layers)
+    assert [one.pattern for one in options.assignments] == [pattern]
+    if not found.advice.is_unfit:
+        assert found.migration == options
+        assert applied(found, model, tools).answer is Answer.SAFE
+
+
+@LIBRARIES
+def test_a_deep_stream_out_of_range_needs_bfloat16(
+    deep: Path, tools: TensorFlowTools, library: str
+) -> None:
+    """All layers receive what does not fit into float16."""
+    model = deep / f"deep-stream{SUFFIXES[library]}"
+    found = checked(tools, model, to="mixed_float16")
+    assert found.answer is Answer.NOT_SAFE
+    assert "; mixed_float16 does not suit this model (" in headline(found)
+    assert headline(found).endswith("); mixed_bfloat16 does")
+    assert found.migration == Options(to="mixed_bfloat16")
+
+
+@LIBRARIES
+def test_layers_of_a_safe_candidate_are_compared_in_few_rows(
+    residual: Path, tools: TensorFlowTools, library: str
+) -> None:
+    """The outputs in all of them."""
+    found = checked(tools, residual / f"plain{SUFFIXES[library]}", to="mixed_float16")
+    assert found.answer is Answer.SAFE
+    (run,) = found.runs
+    assert run.inputs.layer_rows == LAYER_ROWS
+    assert [one.samples for one in run.answers] == [ROWS]
+    sizes = {metrics.elements for one in run.calls for metrics in errors(one) if not one.is_model}
+    assert sizes == {LAYER_ROWS * CLASSES}
+    assert {metrics.elements for metrics in errors(run.calls[-1])} == {ROWS * CLASSES}
+
+
+@LIBRARIES
+def test_a_row_behind_the_compared_ones_is_explained(
+    residual: Path, tools: TensorFlowTools, library: str
+) -> None:
+    """Layers are compared in the rows that become NaN, whichever they are."""
+    model = residual / f"plain{SUFFIXES[library]}"
+    found = checked(tools, model, "large-row.npz", to="mixed_float16")
+    assert found.answer is Answer.NOT_SAFE
+    (run,) = found.runs
+    assert [(one.samples, one.spoiled) for one in run.answers] == [(MANY, 1)]
+    assert run.inputs.layer_rows == EXPLAINED_ROWS
+    assert run.origin is not None
+    assert run.origin.path == "net/blk_0_up"
 
 
 @LIBRARIES

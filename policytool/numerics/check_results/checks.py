@@ -104,6 +104,11 @@ class CheckInputs:
     out, NaN in the user's arrays.
     """
 
+    layer_rows: int | None = None
+    """
+    In how many rows layers were compared; None for all. Outputs are compared in all rows.
+    """
+
 
 _WIDE: Final = frozenset({"float32", "float64", "(global)"})
 

@@ -298,14 +298,28 @@ class Choices:
 def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     """
     Return the layers to keep in float32 according to the diagnosis: each blamed layer as a whole,
-    for ops the layers that compute their inputs, and layers in which the rounding of others shows.
+    for ops the layers that compute their inputs, layers in which the rounding of others shows, and
+    those that cast to infinity what a blamed layer computes in float32.
     """
     layers: set[str] = set()
-    for charge in charges(run):
+    blamed = charges(run)
+    receivers = _overflow_receivers(run, {charge.call for charge in blamed})
+    for charge in blamed:
         layers |= deciding_layers(run, charge.call, choices)
-        if charge.seen_in is not None:
-            layers |= deciding_layers(run, charge.seen_in, choices, producers=False)
+    for place in (*receivers, *(charge.seen_in for charge in blamed if charge.seen_in is not None)):
+        layers |= deciding_layers(run, place, choices, producers=False)
     return frozenset(layers)
+
+
+def _overflow_receivers(run: CheckRun, blamed: set[int]) -> Iterator[int]:
+    """Yield the calls whose inputs, computed by blamed calls, leave the range of their dtype."""
+    for place, call in enumerate(run.calls):
+        if (
+            not call.is_model
+            and math.isinf(_rounding_error(call))
+            and not blamed.isdisjoint(rounding_producers(run.calls, place))
+        ):
+            yield place
 
 
 def deciding_layers(

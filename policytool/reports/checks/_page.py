@@ -264,6 +264,8 @@ def run_facts(run: CheckRun) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for the device of a run and for its inputs."""
     yield "device", " · ".join(device_words(run.device))
     yield "inputs", input_words(run.inputs)
+    if run.inputs.layer_rows is not None:
+        yield "layers", f"compared in {many(run.inputs.layer_rows, 'row')}; outputs in all rows"
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
         yield from kept_scope_facts(run.rewrite)

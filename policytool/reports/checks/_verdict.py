@@ -413,7 +413,9 @@ def _margins(run: CheckRun) -> Iterator[str]:
     if lows:
         headroom, dtype, path = min(lows)
         used = f"{figure(100 / headroom)}% of" if headroom >= 1 else f"{figure(1 / headroom)} times"
-        yield f"largest value {used} {dtype}'s limit, in {path}"
+        rows = run.inputs.layer_rows
+        where = f"{path} (measured in {many(rows, 'row')})" if rows is not None else path
+        yield f"largest value {used} {dtype}'s limit, in {where}"
     if losses:
         flushed, path = max(losses)
         yield f"{share(flushed)} of the values of layer {path} become zero"

@@ -271,6 +271,12 @@ INPUTS: Final[Record[CheckInputs]] = Record(
             "random batches.",
         ),
         Field("notes", TEXTS),
+        Field(
+            "layer_rows",
+            OPTIONAL_COUNT,
+            "The number of rows in which layers were compared; null for all rows. Outputs are "
+            "compared in all rows.",
+        ),
     ),
 )
 

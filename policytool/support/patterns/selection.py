@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PIECE: Final = re.compile(r"\d+|[^\W\d_]+|.", re.DOTALL)
 _SPECIAL: Final = re.compile(r"([\\.^$*+?{}\[\]|()])")
-_WILDCARD: Final = re.compile(r"\.\*|\\d\+|\(")
+_WILDCARD: Final = re.compile(r"\.\*|\\d\+|\(|^(?=[^(]*\[)")
 """What a reader has to think about: of two patterns for the same, the one with fewer is taken."""
 
 _ANY: Final = ".*"
@@ -116,7 +116,10 @@ def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, se
                 numbered[place].outside.add(number)
     for (before, after), numbers in numbered.items():
         for alternatives, group in numbers.alternatives():
-            groups[f"{before}({'|'.join(alternatives)}){after}"] |= group
+            choice = "|".join(alternatives)
+            groups[f"{before}({choice}){after}" if "|" in choice else before + choice + after] |= (
+                group
+            )
     return groups
 
 

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .. import model_calls
+from ..feeding.inputs import forget_states
 from ..library import Refused
-from . import tensor_errors
 from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
 from .layer_hooks import MASK, Tape, layer_paths_by_id
-from .output_changes import OutputChanges
+from .measurements import Measured, OutputRun, measure_batches
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Iterable, Mapping, Sequence
 
     from ..feeding.batches import FedInputs
     from ..library import Library
     from .layer_hooks import Call
+    from .measurements import LayerRows
     from .task_metrics import TaskMetrics
 
 
@@ -219,26 +218,6 @@ class Row:
         """None unless the run is a diagnosis."""
 
 
-class Measured:
-    """
-    The numbers of one run: a row for each comparison, one for each histogram, and how the values of
-    each output of the model changed.
-    """
-
-    def __init__(self, vectors: Any, histograms: Any, changes: Sequence[OutputChanges]) -> None:
-        self.vectors = vectors
-        self.histograms = histograms
-        self.changes = changes
-
-    def merged(self, other: Measured) -> Measured:
-        """Return the numbers over the examples of both; the changes are already of both."""
-        return Measured(
-            np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
-            self.histograms + other.histograms,
-            self.changes,
-        )
-
-
 class Pair:
     """Two live models, and what to measure of them."""
 
@@ -275,52 +254,64 @@ class Pair:
         self._histograms: list[Any] = []
         self._steps = Steps()
         self._function: Any = None
+        self._rows: LayerRows | None = None
+        self._output_run: OutputRun | None = None
+        """What compares the outputs; None if the layers are compared in the same rows."""
+
         self._tapes: list[Tape] = []
         self._places: dict[str, int] = {}
         self._again: set[int] = set()
         """The places of operations that were made when a layer was called a second time."""
 
-    def trace(self, specs: Any) -> None:
+    def trace(self, rows: LayerRows) -> None:
         """
-        Trace both models for inputs of these specs.
+        Trace both models for inputs whose layers are compared in these rows.
 
         :raises Refused: where the models' own outputs cannot be compared.
         """
-        function = self.tf.function(self._call_both, autograph=False, input_signature=[specs])
+        function = self.tf.function(self._call_both, autograph=False, input_signature=[rows.specs])
         self._function = function.get_concrete_function()
+        self._rows = rows
+        if rows.is_partial:
+            self._output_run = OutputRun(self, rows.fed.specs)
 
     def measure(
         self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
     ) -> Measured:
         """
-        Return the reductions of every comparison over all batches. The changes of outputs do not
-        include extra batches. ``metrics`` gets the outputs: labels belong to the user's inputs,
-        which have no extra batches.
+        Return the reductions of every comparison: of outputs over all batches, of layers over their
+        rows. The changes of outputs do not include extra batches. ``metrics`` gets the outputs:
+        labels belong to the user's inputs, which have no extra batches.
         """
-        changes: list[OutputChanges] = []
+        total, spoiled = measure_batches(fed, step, self._output_run or self._function, metrics)
+        if total is None or self._rows is None:
+            raise Refused("inputs", "there are no inputs")
+        if self._output_run is not None:
+            return self._with_layers(total, self._rows.batches(spoiled))
+        changes = total.changes
 
-        def run(batch: Any) -> tuple[Measured, Any]:
-            vectors, histograms, outputs = self._function(batch)
-            return Measured(vectors.numpy(), histograms.numpy(), changes), outputs
+        def measured(batch: Any) -> Measured:
+            vectors, histograms, _ = self._function(batch)
+            return Measured(vectors.numpy(), histograms.numpy(), changes)
 
+        for extra in measure_extremes(
+            fed, total.vectors, measured, lambda numbers: numbers.vectors
+        ):
+            total = total.merged(extra)
+        return total
+
+    def _with_layers(self, outputs: Measured, batches: Iterable[Any]) -> Measured:
+        """Return the numbers of the outputs with those of the layers in other batches."""
+        for model in (self.reference, self.candidate):
+            forget_states(model)
         total: Measured | None = None
-        for number, batch in enumerate(fed.batches):
-            step("batch {} of {}".format(number + 1, fed.told["batches"]))
-            batch_measured, outputs = run(batch)
-            if metrics is not None:
-                metrics.update(*outputs)
-            changes += [OutputChanges() for _ in outputs[0][len(changes) :]]
-            for change, *pair in zip(changes, *outputs):
-                change.update(*(np.asarray(tensor) for tensor in pair))
-            total = batch_measured if total is None else total.merged(batch_measured)
+        for batch in batches:
+            vectors, histograms, _ = self._function(batch)
+            numbers = Measured(vectors.numpy(), histograms.numpy(), outputs.changes)
+            total = numbers if total is None else total.merged(numbers)
         if total is None:
             raise Refused("inputs", "there are no inputs")
-        extra = measure_extremes(
-            fed, total.vectors, lambda batch: run(batch)[0], lambda measured: measured.vectors
-        )
-        for batch_measured in extra:
-            total = total.merged(batch_measured)
-        return total
+        return Measured(total.vectors, total.histograms, total.changes, outputs.vectors)
 
     def vectors(self, batch: Any) -> Any:
         """Return the reductions of every comparison for one batch."""

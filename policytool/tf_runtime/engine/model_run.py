@@ -16,6 +16,7 @@ from . import layer_operations, overflow_probe, tensor_errors
 from .call_pairs import Pair
 from .comparisons import exponents_to_json
 from .layer_hooks import Tape, layer_paths_by_id
+from .measurements import LayerRows
 from .sides import weight_rounding
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from ..feeding.batches import FedInputs
     from ..library import Library
-    from .call_pairs import Measured, Row, Trace
+    from .call_pairs import Row, Trace
+    from .measurements import Measured
     from .sides import Sides
     from .task_metrics import Task
 
@@ -115,8 +117,9 @@ class DeviceRun:
             counts_exponents=self.job["exponents"],
             diagnosed=self.job["diagnosis"],
         )
+        explains = self.job["isolated"] or self.job["diagnosis"]
         try:
-            self.pair.trace(self.fed.specs)
+            self.pair.trace(LayerRows(self.tf, self.fed, explains=explains))
         except Refused:
             raise
         except (
@@ -178,6 +181,8 @@ class DeviceRun:
         with self.tf.device(self.device):
             finer = self._tf32(about)
             calls = [self._call(row, measured, finer) for row in self.pair.rows]
+            for output, vector in zip(calls[-1]["outputs"], _all_rows(measured)):
+                output["accumulated"] = tensor_errors.to_json(vector)
             traces = self.pair.traces()
             for call, row, trace in zip(calls, self.pair.rows, traces):
                 call["trace"] = {**trace, **_spoiled(row.trace, measured)}
@@ -316,6 +321,11 @@ class DeviceRun:
                 library, function, self.fed.batches[0], self.device, REPEATS
             )
         return timings
+
+
+def _all_rows(measured: Measured) -> Sequence[Any]:
+    """Return the vectors of the model's outputs if the layers have others; nothing otherwise."""
+    return measured.outputs if measured.outputs is not None else ()
 
 
 def _number_at(numbers: Sequence[int | None] | None, place: int) -> int | None:

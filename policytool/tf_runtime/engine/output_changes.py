@@ -56,6 +56,9 @@ class OutputChanges:
         self.spoiled = 0
         """Samples with NaN or infinity in the candidate where the reference is finite."""
 
+        self.first_spoiled: int | None = None
+        """The place of the first of them in the last batch; None if it has none."""
+
         self.range: list[float] | None = None
         """The lowest and the highest finite value of the reference."""
 
@@ -117,6 +120,7 @@ class OutputChanges:
             reference, candidate = reference.reshape(1), candidate.reshape(1)
         samples = len(reference)
         self.samples += samples
+        self.first_spoiled = None
         if not samples or not reference.size:
             return
         self.width = max(self.width, reference.shape[-1] if reference.ndim > 1 else 1)
@@ -128,9 +132,9 @@ class OutputChanges:
             self.value_changes = _add(self.value_changes, reference != candidate)
             return
         finite = _all_of_sample(np.isfinite(reference))
-        self.spoiled += int(
-            (~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))).sum()
-        )
+        spoiled = ~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))
+        self.spoiled += int(spoiled.sum())
+        self.first_spoiled = int(spoiled.argmax()) if spoiled.any() else None
         usable = finite & _all_of_sample(np.isfinite(candidate))
         self._note_variation(reference[finite])
         self._describe(reference[finite])

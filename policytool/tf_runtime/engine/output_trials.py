@@ -17,9 +17,9 @@ from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, refusing, refusing_calls
 from . import tensor_errors
-from .call_pairs import Measured
 from .comparisons import Comparisons, measure_extremes, to_array
 from .layer_hooks import Tape, layer_paths_by_id
+from .measurements import Measured
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:

@@ -194,6 +194,12 @@ class FedInputs:
         """
 
         self.batch_size = batch_size
+        self.rows: list[int] = []
+        """How many rows each batch has."""
+
+        self.has_fixed_rows = False
+        """Whether the model takes batches of one size only."""
+
         self.size = SIZES[0]
         """The size used for open dimensions."""
 
@@ -442,6 +448,10 @@ class Feeder:
             "notes": self.notes,
         }
         fed = FedInputs(packed, self.inputs.packed(specs), self.batch_size, report)
+        fed.rows = [
+            max((len(array) for array in arrays if np.ndim(array)), default=1) for arrays in batches
+        ]
+        fed.has_fixed_rows = self.fixed is not None
         if self.wanted["save"] is not None:
             fed.save = self._save
             self._save(packed)

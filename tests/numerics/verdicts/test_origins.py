@@ -25,14 +25,17 @@ def traced(
     rounding: float | None = None,
     **other: Any,
 ) -> Any:
-    """Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error."""
-    spoiled = other.pop("gets_nonfinite", False)
+    """
+    Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error, ``rounded``
+    the reductions of the latter.
+    """
+    spoiled, rounded = other.pop("gets_nonfinite", False), other.pop("rounded", {})
     made = call(path, other.pop("isolated", 1e-4), **other)
     (one,) = made.outputs
     split = replace(
         one,
         own=None if own is None else measured(own),
-        rounding=None if rounding is None else measured(rounding),
+        rounding=None if rounding is None else measured(rounding, **rounded),
     )
     trace = CallTrace(begun=begun, within=within, producers=producers, gets_nonfinite=spoiled)
     return replace(made, outputs=(split,), trace=trace)
@@ -150,6 +153,22 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
 def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
     """A layer that can be chosen stands for itself."""
     found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
+    assert origins.propose(found, CHOICES) == kept
+
+
+@pytest.mark.parametrize(
+    ("rounded", "kept"), [(SPOILED, {"net/a", "net/b"}), ({}, {"net/a"})], ids=["range", "digits"]
+)
+def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
+    rounded: dict[str, Any], kept: set[str]
+) -> None:
+    """It would cast to infinity what the layer then computes in float32."""
+    found = model(
+        traced("net/a", begun=0, alone=SPOILED, along=SPOILED),
+        traced("net/b", (0,), begun=1, own=1e-4, rounding=0.4, rounded=rounded, along=SPOILED),
+        traced("net/last", (1,), begun=2, along=SPOILED),
+        wrong=SPOILED,
+    )
     assert origins.propose(found, CHOICES) == kept
 
 

@@ -60,6 +60,11 @@ def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
             [one for one in BLOCKS if not 5 <= int(re.findall(r"\d+", one)[0]) < 17],
             ("block_([5-9]|1[0-6])/.*",),
         ),
+        (
+            [f"blk_{one}_{end}" for one in range(40, 60) for end in ("up", "down")],
+            [f"blk_{one}_{end}" for one in (*range(40), 60) for end in ("up", "down")],
+            (r"blk_[45]\d_.*",),
+        ),
         (["dense", "dense_1", "dense_7"], ["dense_out", "conv"], (r"dense(_\d+)?",)),
         (["e/a/query", "e/b/c/query"], ["e/a/key", "d/query"], ("e/.*/query",)),
         (["v1.0/a", "v1.0/b"], ["v1x0/a", "v1.x"], (r"v1\.0/.*",)),

@@ -1,0 +1,114 @@
+"""The rows of the user's inputs in which layers are compared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS, LayerRows
+
+
+class Spec:
+    """A stand-in for a spec of TensorFlow."""
+
+    def __init__(self, sizes: list[int | None], dtype: str = "float32") -> None:
+        self.shape = SimpleNamespace(rank=len(sizes), as_list=lambda: sizes)
+        self.dtype = dtype
+
+
+TF: Any = SimpleNamespace(
+    nest=SimpleNamespace(map_structure=lambda change, nested: change(nested)),
+    SparseTensor=type("SparseTensor", (), {}),
+)
+
+
+def fed(*rows: int, kind: str = "given", fixed: bool = False) -> Any:
+    """Return inputs of batches with so many rows: the number of the batch and of the row."""
+    return SimpleNamespace(
+        batches=[
+            np.stack([np.full(count, number), np.arange(count)], axis=1)
+            for number, count in enumerate(rows)
+        ],
+        rows=list(rows),
+        has_fixed_rows=fixed,
+        specs=Spec([rows[0] if len(set(rows)) == 1 else None, 2]),
+        told={"kind": kind},
+    )
+
+
+def parts(inputs: Any, spoiled: dict[int, int], *, explains: bool) -> list[tuple[int, int, int]]:
+    """Return the number of each batch, of its first row, and how many rows follow from there."""
+    rows = LayerRows(TF, inputs, explains=explains)
+    return [(*map(int, batch[0]), len(batch)) for batch in rows.batches(spoiled)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "explains", "is_partial"),
+    [
+        (fed(*[8] * 5), False, False),
+        (fed(*[8] * 6), False, True),
+        (fed(*[8] * 6, kind="synthetic"), False, False),
+        (fed(*[8] * 6), True, False),
+        (fed(EXPLAINED_ROWS, 1), True, True),
+        (fed(64, fixed=True), False, True),
+    ],
+    ids=["few", "enough", "synthetic", "explained", "many", "fixed"],
+)
+def test_layers_are_compared_in_all_rows_of_few(
+    inputs: Any, *, explains: bool, is_partial: bool
+) -> None:
+    """A run with something to explain has more of them."""
+    assert LayerRows(TF, inputs, explains=explains).is_partial is is_partial
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        (fed(*[8] * 6), [8, 8]),
+        (fed(32, 32), [16]),
+        (fed(*[5] * 10), [5, 5, 5, 1]),
+        (fed(32, 32, fixed=True), [32]),
+        (fed(*[6] * 8, fixed=True), [6, 6, 6]),
+    ],
+    ids=["whole", "large", "cut", "fixed", "fixed-small"],
+)
+def test_the_first_rows_are_compared(inputs: Any, expected: list[int]) -> None:
+    """A batch is cut unless the model takes one size only; the number is reported."""
+    compared = parts(inputs, {}, explains=False)
+    assert compared == [(number, 0, count) for number, count in enumerate(expected)]
+    assert inputs.told["layer_rows"] == sum(expected)
+
+
+def test_batches_with_new_nan_are_compared_first() -> None:
+    """They may be far behind the others, and in the rows that a cut leaves."""
+    assert parts(fed(*[8] * 40), {30: 7, 35: 0}, explains=False) == [(30, 0, 8), (35, 0, 8)]
+    many = parts(fed(*[400] * 40), {7: 399}, explains=True)
+    assert many == [(7, 0, 400), (0, 0, 400), (1, 0, 200)]
+    assert parts(fed(4000), {0: 3500}, explains=True) == [(0, 3000, 1000)]
+    assert parts(fed(4000), {0: 1500}, explains=True) == [(0, 1500, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "size"),
+    [
+        (fed(*[8] * 6), 8),
+        (fed(32, 32), None),
+        (fed(*[5] * 10), None),
+        (fed(*[6] * 8, fixed=True), 6),
+        (fed(8, 8), 8),
+    ],
+    ids=["whole", "large", "cut", "fixed", "few"],
+)
+def test_the_number_of_rows_is_open_only_if_a_batch_is_cut(inputs: Any, size: int | None) -> None:
+    """Otherwise the shapes of all batches stay known."""
+    assert LayerRows(TF, inputs, explains=False).specs.shape.as_list() == [size, 2]
+
+
+def test_no_number_is_reported_if_all_rows_are_compared() -> None:
+    """Null stands for all."""
+    inputs = fed(LAYER_ROWS)
+    LayerRows(TF, inputs, explains=False)
+    assert inputs.told["layer_rows"] is None
