@@ -150,11 +150,12 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
     """
     target, device = arguments.target, arguments.device
     names = tuple(dict.fromkeys((target,) if isinstance(target, str) else target or ()))
+    selected = selection.selectors(arguments.select or (), "--select")
     return AuditOptions(
         rules=selection.select_rules(
-            selection.selectors(arguments.select or (), "--select"),
-            selection.selectors(arguments.ignore or (), "--ignore"),
+            selected, selection.selectors(arguments.ignore or (), "--ignore")
         ),
+        judges_training=selection.names_training(selected),
         targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
         target_names=names,
         device=Device(device) if device is not None else None,

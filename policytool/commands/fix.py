@@ -21,8 +21,7 @@ from policytool.commands.migration_preview import check_migratable
 from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.releases.releases import release_name
-from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
-from policytool.rules.base import Audited, Severity
+from policytool.rules import AuditOptions, fixes, training  # TASK evaluates annotations
 from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits, steps
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.rules import RuleInput
-    from policytool.rules.base import Finding
+    from policytool.rules.base import Audited, Finding
     from policytool.rules.fixes import Merged
     from policytool.support.files.remote_path import AnyPath
 
@@ -277,7 +276,7 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
     vanished = Counter(
         finding.rule
         for finding in unfixed
-        if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE
+        if finding.rule.startswith(_TRAINING) and finding.rule not in _LOSES_NOTHING
     )
     return replace(
         fixed,
@@ -293,8 +292,13 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
 _TRAINING: Final = "PT2"
 """
 The family of rules about settings that can be lost silently. Other findings that disappear with a
-fix are resolved, and notes lose nothing.
+fix are resolved.
 """
+
+_LOSES_NOTHING: Final = frozenset(
+    {training.ineffective_loss_scale.id, training.unnecessary_loss_scaling.id}
+)
+"""Rules of this family whose findings are about settings without an effect."""
 
 
 def _vanished_message(rule: str, count: int) -> str:

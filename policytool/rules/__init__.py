@@ -37,6 +37,10 @@ FAMILIES: Final = {
 
 RULES: Final[tuple[Rule, ...]] = tuple(rule for _, _, rules in FAMILIES.values() for rule in rules)
 BY_ID: Final = {rule.id: rule for rule in RULES}
+TRAINING_RULES: Final = frozenset(
+    {*(rule.id for rule in FAMILIES["PT2"][2]), numerics.half_variables.id}
+)
+"""The ids of the rules whose findings affect only training."""
 
 
 def is_met(need: Needs, options: AuditOptions) -> bool:
@@ -75,6 +79,7 @@ __all__ = [
     "BY_ID",
     "FAMILIES",
     "RULES",
+    "TRAINING_RULES",
     "AuditOptions",
     "Device",
     "Needs",

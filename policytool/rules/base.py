@@ -276,6 +276,14 @@ class AuditOptions:
     plans_commands: bool = True
     """Whether a command is planned for a model that fails."""
 
+    judges_training: bool = False
+    """Whether ``--select`` names rules about training."""
+
+    @property
+    def training_severity(self) -> Severity:
+        """The severity of findings that affect only training, and no predictions."""
+        return Severity.WARNING if self.judges_training else Severity.NOTE
+
     @property
     def names(self) -> tuple[str, ...]:
         """The targets by the names that were given, where they are known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning import keep
@@ -317,7 +318,9 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     An optimizer applies its epsilon in the dtype of the model's variables. With float16 variables,
     an epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, so does an epsilon of
     1e-7. With the default epsilon of 1e-7 and a learning rate of 0.01, three Adam steps moved a
-    weight with a gradient of 1e-4 from 1 to -0.5 instead of 0.97.
+    weight with a gradient of 1e-4 from 1 to -0.5 instead of 0.97. Predictions are not affected, so
+    the finding about an optimizer is a note, unless ``--select`` names rules about training, such
+    as PT2.
 
     Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers return the same
     results; https://github.com/keras-team/keras/issues/22586.
@@ -342,7 +345,8 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
                     yield _used_epsilon_finding(loaded, index, epsilon)
             elif epsilon <= ROUNDS_TO_ZERO:
                 yield _declared_epsilon_finding(loaded, index, epsilon)
-    yield from _optimizer_epsilon_findings(loaded)
+    for finding in _optimizer_epsilon_findings(loaded):
+        yield replace(finding, severity=options.training_severity)
 
 
 def _used_epsilon_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
@@ -647,7 +651,7 @@ def _id_count(loaded: LoadedModel, lookup: int) -> float:
 
 @rule(
     id="PT309",
-    severity=Severity.WARNING,
+    severity=Severity.NOTE,
     fix=Fix.UNSAFE,
     example='{"class_name": "Dense", "config": {"dtype": "float16", ...}} in a compiled model',
 )
@@ -660,6 +664,9 @@ def half_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     lost. The mixed policies also compute in 16 bits, but keep variables in float32. The rule checks
     only models with an optimizer: in other models, 16-bit variables are a way to halve the file
     size. It skips layers that are not trainable.
+
+    Predictions are not affected, so the finding is a note, unless ``--select`` names this rule or
+    rules about training, such as PT2: then it is a warning.
 
     Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section
     3.1, https://arxiv.org/abs/1710.03740.
@@ -678,7 +685,9 @@ def half_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         ):
             by_dtype[layer.variable_dtype or ""].append(index)
     for dtype, indices in by_dtype.items():
-        yield _half_variables_finding(loaded, dtype, indices)
+        yield replace(
+            _half_variables_finding(loaded, dtype, indices), severity=options.training_severity
+        )
 
 
 def _half_variables_finding(loaded: LoadedModel, dtype: str, indices: list[int]) -> Finding:

@@ -85,7 +85,7 @@ def _computes_in_float16(case: RuleInput) -> bool | None:
 
 @rule(
     id="PT201",
-    severity=Severity.WARNING,
+    severity=Severity.NOTE,
     fix=Fix.UNSAFE,
     example='"dtype": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": '
     '{"class_name": "FixedLossScale", ...}}} in a model without an optimizer',
@@ -100,6 +100,9 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     its optimizer, and later releases preserve that copy. This rule reports models whose optimizer
     has no loss scale or a different one.
 
+    Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
+    training, such as PT2: then it is a warning.
+
     Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; measured by
     saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
     """
@@ -109,7 +112,10 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     message = f"TF 2.4 and later drop {verdict.what}, and {verdict.consequence}"
     remedy = _keep_remedy(case.loaded, verdict)
     yield loss_scale_dropped.finding(
-        message, remedy=remedy, advice=None if remedy else _scale_advice(verdict)
+        message,
+        severity=options.training_severity,
+        remedy=remedy,
+        advice=None if remedy else _scale_advice(verdict),
     )
 
 
@@ -163,12 +169,12 @@ _SCALE_BEFORE: Final = (
 
 @rule(
     id="PT203",
-    severity=Severity.WARNING,
+    severity=Severity.NOTE,
     fix=Fix.UNSAFE,
     example='"compile_config": {"optimizer": {"class_name": "Adam", ...}} in a .keras file whose '
     "layers use mixed_float16",
 )
-def unscaled_mixed_float16(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+def unscaled_mixed_float16(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Model computes in mixed_float16, but its saved optimizer does not scale losses.
 
@@ -180,6 +186,9 @@ def unscaled_mixed_float16(case: RuleInput, _options: AuditOptions) -> Iterator[
     ``compile()`` adds. Under the default policy, the layers therefore compute in float16, but
     losses are not scaled. In Keras 3, the optimizer state in such a file is lost as well, because
     it belongs to the wrapper.
+
+    Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
+    training, such as PT2: then it is a warning.
 
     Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, TF 2.15,
     tf_keras 2.21 and Keras 3.0 to 3.15. Each of these releases saved such a model as a ``.keras``
@@ -214,7 +223,10 @@ def unscaled_mixed_float16(case: RuleInput, _options: AuditOptions) -> Iterator[
         )
     remedy = _wrap_remedy(loaded)
     yield unscaled_mixed_float16.finding(
-        message, remedy=remedy, advice=None if remedy else _SCALE_BEFORE
+        message,
+        severity=options.training_severity,
+        remedy=remedy,
+        advice=None if remedy else _SCALE_BEFORE,
     )
 
 
@@ -314,7 +326,7 @@ def incompatible_optimizer(case: RuleInput, options: AuditOptions) -> Iterator[F
 
 @rule(
     id="PT206",
-    severity=Severity.WARNING,
+    severity=Severity.NOTE,
     example="an HDF5 file whose optimizer is a LossScaleOptimizerV3, audited with --target tf2.15",
     needs=Needs.TARGET,
 )
@@ -326,6 +338,9 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     empty optimizer state. The running averages that Adam and other optimizers store for each weight
     are zero. From HDF5 files, Keras 3 restores the number of steps but not the averages, so the
     first steps also lack the bias correction.
+
+    Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
+    training, such as PT2: then it is a warning.
 
     Sources: measured with 76 compiled models written by 16 releases: each model was loaded in the
     releases that support it, and the loaded state was compared with the stored state;
@@ -343,7 +358,9 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
                 f"{release_name(target)} does not restore the state of the saved optimizer: "
                 f"{row.reason}"
             )
-            yield optimizer_state_lost.finding(message, detail=target, advice=row.advice)
+            yield optimizer_state_lost.finding(
+                message, detail=target, severity=options.training_severity, advice=row.advice
+            )
 
 
 _UNKNOWN_OPTIMIZER: Final = "unknown-optimizer"

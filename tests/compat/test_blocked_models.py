@@ -56,9 +56,10 @@ UNSCALED: Final = "tf2.3/exp_mf16_none.h5"
 """A model that loads once it is converted, and whose optimizer scales no losses."""
 
 
-def reason(name: str) -> str:
-    """Return why no command fixes a fixture."""
-    (command,) = policytool.audit(FIXTURES / name, target="keras3").commands
+def reason(name: str, *select: str) -> str:
+    """Return why no command fixes a fixture, which rules named in ``select`` may be about."""
+    audited = policytool.audit(FIXTURES / name, target="keras3", select=["ALL", *select])
+    (command,) = audited.commands
     assert command.arguments is None, name
     return str(command.reason)
 
@@ -104,5 +105,5 @@ def test_architecture_with_hard_sigmoid_is_not_fixed(
 
 def test_an_optimizer_that_never_scaled_losses_scales_none(answers: dict[str, Any]) -> None:
     """The converted model loads, and trains as unscaled as before."""
-    assert reason(UNSCALED).startswith("PT203 still occurs")
+    assert reason(UNSCALED, "PT2").startswith("PT203 still occurs")
     assert answers[UNSCALED] == "SGD"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import pytest
 
+import policytool
 from policytool.rules import AuditOptions
 from policytool.rules.base import Finding, Fix, Severity
 from tests.conftest import run
@@ -102,7 +103,7 @@ class TestLossScaleDropped(RuleContract):
     def test_without_an_optimizer_the_line_is_told(self) -> None:
         """Nothing in the file can keep it."""
         (finding,) = found(self.id, FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5")
-        assert (finding.severity, finding.remedy) == (Severity.WARNING, None)
+        assert (finding.severity, finding.remedy) == (Severity.NOTE, None)
         assert "LossScaleOptimizer(optimizer, dynamic=False, initial_scale=128)" in str(
             finding.advice
         )
@@ -335,3 +336,24 @@ class TestUnknownOptimizer(RuleContract):
             self.id, edited("tf2.3/lso_dynamic.h5", tmp_path / "m.h5", optimizer_config=strange)
         )
         assert ["MyScale" in finding.message for finding in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("select", "severity"),
+    [
+        ((), Severity.NOTE),
+        (("ALL",), Severity.NOTE),
+        (("PT201,PT5",), Severity.WARNING),
+        (("loss-scale-dropped",), Severity.WARNING),
+        (("ALL", "PT2"), Severity.WARNING),
+    ],
+)
+def test_selecting_training_rules_makes_their_findings_warnings(
+    select: tuple[str, ...], severity: Severity
+) -> None:
+    """Predictions stay the same, so exported models pass, unless these rules are selected."""
+    path = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"
+    audited = policytool.audit(path, select=select or None)
+    assert [finding.severity for finding in audited.findings if finding.rule == "PT201"] == [
+        severity
+    ]

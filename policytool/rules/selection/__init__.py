@@ -109,6 +109,15 @@ def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> froz
     )
 
 
+def names_training(select: Iterable[Selector]) -> bool:
+    """
+    Return whether a word means only rules about training, whose findings are then warnings.
+
+    ``ALL`` and families with other rules as well do not.
+    """
+    return any(entry.rules and entry.rules <= rules.TRAINING_RULES for entry in select)
+
+
 def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str, ...]:
     """
     Return a sentence for each word that the user selects and that means only rules whose option is
