@@ -38,6 +38,8 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("migrate", "check", "tune"): {
             "--include-exceptions": "use --include exceptions",
             "--outputs": "use --include outputs for --outputs follow",
+            "--timeout": "use --limit tensorflow-seconds=SECONDS",
+            "--memory-limit": "use --limit tensorflow-bytes=SIZE",
         },
         ("tune",): {
             "--dry-run": "use --preview",

@@ -167,7 +167,6 @@ _TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
     Kind.LOCAL_OUTPUT: LocalPath(readable=False),
     Kind.OUTPUT: click.Path(readable=False),
     Kind.INPUTS: Inputs(),
-    Kind.SIZE: Size(),
     Kind.LIMITS: BoundOption(),
     Kind.SIDES: Side(),
     Kind.SWITCH_OR_AUTO: SwitchOrAuto(),

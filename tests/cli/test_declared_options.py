@@ -97,7 +97,12 @@ def test_choices_are_those_of_the_implementation(
         ("check", {"to": "half"}, ("--to", "half"), "half"),
         ("check", {"set": {"a": "half"}}, ("--set", "a=half"), "half"),
         ("check", {"include": ["no"]}, ("--include", "no"), "no"),
-        ("check", {"timeout": 0}, ("--timeout", "0"), "more than 0"),
+        (
+            "check",
+            {"limit": {"tensorflow-seconds": 0}},
+            ("--limit", "tensorflow-seconds=0"),
+            "minimum is 1",
+        ),
         ("check", {"inputs": "s3://a/b"}, ("--inputs", "s3://a/b"), "is a URL"),
         ("tune", {}, (), "--to mixed_float16"),
         ("tune", {"to": "mixed_float16", "max_trials": 0}, ("--max-trials", "0"), "at least 1"),

@@ -92,9 +92,9 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 OPTIONS: Final = {
     "inspect": 20,
     "audit": 31,
-    "migrate": 33,
-    "check": 35,
-    "tune": 38,
+    "migrate": 31,
+    "check": 33,
+    "tune": 36,
     "diff": 12,
     "explain": 6,
     "merge": 5,

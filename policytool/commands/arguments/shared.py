@@ -131,25 +131,6 @@ class ProcessArguments(Arguments):
             essential=True,
         ),
     ] = False
-    timeout: Annotated[
-        float | None,
-        Option(
-            "Time limit for TensorFlow, per model.",
-            Group.TENSORFLOW,
-            metavar="SECONDS",
-            more_than=0,
-        ),
-    ] = None
-    memory_limit: Annotated[
-        int | None,
-        Option(
-            "Memory limit for TensorFlow, such as 8G.",
-            Group.TENSORFLOW,
-            kind=Kind.SIZE,
-            metavar="SIZE",
-            minimum=1,
-        ),
-    ] = None
 
 
 class TensorFlowArguments(ProcessArguments):
