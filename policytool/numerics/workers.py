@@ -261,11 +261,11 @@ class Worker:
     def _answers(self, child: Child) -> Iterator[object]:
         """Yield what the child says, until it is gone."""
         timeout = self._interpreter.timeout
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + (timeout or 0)
         with selectors.DefaultSelector() as selector:
             selector.register(child.descriptor, selectors.EVENT_READ)
             while True:
-                if time.monotonic() > deadline:
+                if timeout is not None and time.monotonic() > deadline:
                     raise WorkerError(
                         "worker-timeout",
                         f"the TensorFlow process was stopped after {timeout:g} s; raise the limit "
