@@ -325,7 +325,7 @@ class Migration(Result):
 
 _LAYER: Final = (
     *("path", "class_name", "kept", "rule", "error", "is_finite", "largest", "headroom"),
-    *("flushed", "excess_if_converted", "excess_by_itself", "decides", "cost"),
+    *("flushed", "excess_if_converted", "excess_by_itself", "decides"),
 )
 
 

@@ -16,7 +16,6 @@ from policytool.cli.main import COMMANDS
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
-from policytool.numerics.tuning.results import Preference
 from policytool.rules import Device
 from policytool.rules.base import Severity
 from tests.conftest import MIXED_H5, run
@@ -77,7 +76,6 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
     [
         (AuditArguments, "device", Device),
         (AuditCommandLine, "fail_on", (*Severity, NEVER)),
-        (TuneArguments, "prefer", [value for value in Preference if value is not Preference.NONE]),
     ],
 )
 def test_choices_are_those_of_the_implementation(
@@ -119,7 +117,6 @@ def test_choices_are_those_of_the_implementation(
             ("--to", "mixed_float16", "--tolerance", "y=-1"),
             "non-negative",
         ),
-        ("tune", {"to": "mixed_float16", "prefer": "x"}, ("--prefer", "x"), "speed or memory"),
         ("migrate", {"output": "-"}, ("-o", "-"), "stdout"),
         (
             "migrate",

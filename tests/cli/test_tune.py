@@ -108,8 +108,6 @@ def test_no_set_is_found_within_the_budget(place: Path) -> None:
         ("--labels", "y.npy", "--metric", "accuracy", "--max-drop", "0"),
         ("--metric", "own:distance", "--max-drop", "0.01"),
         ("--tolerance", "0.01", "--gradients"),
-        ("--tolerance", "0.01", "--prefer", "speed"),
-        ("--tolerance", "0.0001", "--prefer", "memory"),
     ],
     ids=" ".join,
 )

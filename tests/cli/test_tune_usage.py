@@ -81,7 +81,6 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
         ),
         ((*TO, "--max-trials", "0"), "0 is not in the range x>=1"),
         ((*TO, "--time", "0"), "0.0 is not in the range x>0"),
-        ((*TO, "--prefer", "both"), "'both' is not one of 'speed', 'memory'"),
         ((*TO, "--set", "no/layer=float32"), "matches no layer"),
         ((*TO, "--set", ".*=float32"), "No layer of a.h5 would compute in 16 bits"),
         ((*TO, "-o", "-"), "models cannot be written to stdout"),
@@ -172,11 +171,10 @@ def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None
 
 def test_settings_that_the_user_names_set_a_search(place: Path) -> None:
     """And ``--show-settings`` shows them."""
-    (place / "own.toml").write_text('max-trials = 7\nprefer = "speed"\nto = "mixed_bfloat16"\n')
+    (place / "own.toml").write_text('max-trials = 7\nto = "mixed_bfloat16"\n')
     ended = tune("a.h5", "--config", "own.toml", "--show-settings")
     assert ended.code == 0, ended.err
     assert "7" in next(line for line in ended.out.splitlines() if "max-trials" in line)
-    assert "speed" in next(line for line in ended.out.splitlines() if "prefer" in line)
 
 
 def test_a_failure_is_in_the_json_report() -> None:

@@ -134,14 +134,6 @@ class TuneArguments(
             Group.MEASUREMENT,
         ),
     ] = False
-    prefer: Annotated[
-        Literal["speed", "memory"] | None,
-        Option(
-            "Convert the slowest layers first, or those with the largest outputs, instead of as "
-            "many layers as possible.",
-            Group.SEARCH,
-        ),
-    ] = None
     max_trials: Annotated[
         int,
         Option("Maximum number of sets of layers to try.", Group.SEARCH, metavar="N", minimum=1),

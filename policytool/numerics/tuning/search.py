@@ -79,9 +79,6 @@ class Hints:
     losses: Mapping[str, float] = field(default_factory=dict)
     """How much each candidate is expected to lose in 16 bits, in any unit."""
 
-    costs: Mapping[str, float] = field(default_factory=dict)
-    """What each candidate costs in float32, in any unit; nothing to keep as few as possible."""
-
 
 class Trials:
     """Runs each set once, until the budget ends."""
@@ -146,8 +143,8 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """
-        The cheapest passing trial, preferably one that also passes on the validation inputs; None
-        if no trial passes.
+        The passing trial with the fewest layers, preferably one that also passes on the validation
+        inputs; None if no trial passes.
         """
         passing = self._passing()
         valid = [trial for trial in passing if self._is_valid(trial)]
@@ -155,7 +152,7 @@ class Search:
 
     @property
     def _smallest(self) -> Trial | None:
-        """The passing set that costs least, which the search goes on from."""
+        """The smallest passing set, from which the search goes on."""
         return min(self._passing(), key=self._rank, default=None)
 
     @property
@@ -219,16 +216,11 @@ class Search:
     def _passes_with(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
 
-    def _cost(self, kept: Sequence[str] | Kept) -> float:
-        if not self.hints.costs:
-            return len(kept)
-        return sum(self.hints.costs.get(path, 0.0) for path in kept)
-
     def _passing(self) -> list[Trial]:
         return [trial for trial in self.trials.made if self._passes(trial)]
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
-        return self._cost(trial.kept), len(trial.kept), self.excess(trial)
+        return len(trial.kept), self.excess(trial)
 
     def _smallest_passing(self) -> Kept:
         smallest = self._smallest
@@ -242,13 +234,13 @@ class Search:
         self._keep_most_lossy()
 
     def _keep_most_lossy(self) -> None:
-        """Find by bisection how many of those that lose most for their cost have to be kept."""
+        """Find by bisection how many of those that lose most have to be kept."""
         groups = sorted(
             self._groups(self._everything),
-            key=lambda group: (-self._need(group)[0], self._cost(group), self._places(group)),
+            key=lambda group: (-self._loss(group), len(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
-        sets = [kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())]
+        sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
         failing, passing = 0, len(sets)
         count = 1
         while count < passing and not self._passes_with(sets[count]):
@@ -265,9 +257,7 @@ class Search:
             return
         for layers in (order, order[::-1]):
             sets = [frozenset(layers[:count]) for count in range(len(layers) + 1)]
-            sets = [
-                kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())
-            ]
+            sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
             if self._passes_with(sets[-1]):
                 self._bisect(sets, 0, len(sets) - 1)
 
@@ -331,7 +321,7 @@ class Search:
     def _minimize(self) -> None:
         """Look for a smaller set, if there are few candidates."""
         order = self.hints.candidates
-        if len(order) > _FEW or self.hints.costs:
+        if len(order) > _FEW:
             return
         alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
         self._losses.update(alone)
@@ -390,10 +380,8 @@ class Search:
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:
-        """Return what orders groups: those to convert first have the lowest loss for their cost."""
-        cost = self._cost(group) if self.hints.costs else 1.0
-        need = self._loss(group) / cost if cost else math.inf
-        return (need, -cost, *self._places(group))
+        """Return what orders groups: those to convert first have the lowest loss."""
+        return (self._loss(group), *self._places(group))
 
     def _loss(self, group: Kept) -> float:
         return max((self._losses[path] for path in group), default=0.0)

@@ -345,15 +345,6 @@ def test_time_limit_ends_the_search_with_the_best_set() -> None:
     assert found.kept is None
 
 
-def test_cheaper_layers_are_kept_if_there_is_a_choice() -> None:
-    """Costs decide between two layers of which one has to be kept."""
-    model = Model(errors=named([0.001] * 4), pairs=frozenset({frozenset({"l0", "l2"})}))
-    for cheap, dear in (("l0", "l2"), ("l2", "l0")):
-        costs = dict.fromkeys(model.layers, 1.0) | {cheap: 1.0, dear: 100.0}
-        losses = dict.fromkeys(model.layers, 0.001) | {cheap: 1.0, dear: 1.0}
-        assert searched(model, costs=costs, losses=losses).kept == frozenset({cheap})
-
-
 def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> float:
     """Return the share of models for which the search finds a set of the smallest size."""
     found = 0
