@@ -43,6 +43,8 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("tune",): {
             "--dry-run": "use --preview",
+            "--max-trials": "use --budget N",
+            "--time": "use --budget with the seconds and s, such as 600s",
             "--prefer": "use --set PATTERN=POLICY for the layers to convert in any case",
             "--keep-rules": "use --set PATTERN=float32 for the layers to keep in float32",
         },

@@ -12,7 +12,7 @@ from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import objective
-from policytool.numerics.tuning.search import Budget
+from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         batches=arguments.batches,
         batch_size=arguments.batch_size,
         seed=arguments.seed,
-        budget=Budget(trials=arguments.max_trials, seconds=arguments.time),
+        budget=parse_budget(str(arguments.budget)),
         record=as_path(arguments.resume),
         device=arguments.device,
     )

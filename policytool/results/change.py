@@ -386,7 +386,7 @@ class Tuning(Result):
     def ending(self) -> Ending:
         """
         Why the search ended, equal to a string: ``minimal``, ``impossible`` (the objective is not
-        met even in float32), ``max-trials``, ``time`` or ``interrupted``.
+        met even in float32), ``trials``, ``time`` or ``interrupted``.
         """
         return self._value.ending
 

@@ -103,7 +103,7 @@ def test_choices_are_those_of_the_implementation(
         ),
         ("check", {"inputs": "s3://a/b"}, ("--inputs", "s3://a/b"), "is a URL"),
         ("tune", {}, (), "--to mixed_float16"),
-        ("tune", {"to": "mixed_float16", "max_trials": 0}, ("--max-trials", "0"), "at least 1"),
+        ("tune", {"to": "mixed_float16", "budget": 0}, ("--budget", "0"), "number of trials"),
         ("tune", {"to": "float32"}, ("--to", "float32"), "float32"),
         (
             "tune",

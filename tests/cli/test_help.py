@@ -94,7 +94,7 @@ OPTIONS: Final = {
     "audit": 31,
     "migrate": 31,
     "check": 33,
-    "tune": 35,
+    "tune": 34,
     "diff": 12,
     "explain": 6,
     "merge": 5,

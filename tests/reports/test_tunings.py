@@ -197,7 +197,7 @@ def test_an_early_end_without_a_set_is_named(ending: Ending, sentence: str) -> N
     ("ending", "said"),
     [
         (Ending.MINIMAL, ""),
-        (Ending.TRIALS, "the search stopped at --max-trials, so fewer layers may be enough"),
+        (Ending.TRIALS, "the search reached its number of trials, so fewer layers may be enough"),
         (Ending.TIME, "the search stopped at --time, so fewer layers may be enough"),
         (Ending.INTERRUPTED, "the search was interrupted, so fewer layers may be enough"),
     ],
@@ -381,8 +381,8 @@ def test_a_blocked_migration_is_reported() -> None:
 
 def test_what_continues_a_search_depends_on_the_record() -> None:
     """Only a search with ``--resume`` has recorded its trials."""
-    assert "the same command with a larger --max-trials continues" in words(CASES["not-found"])
-    assert "the same command with a larger --time continues" in words(CASES["resumed"])
+    assert "the same command with a larger --budget continues" in words(CASES["not-found"])
+    assert "the same command with a larger --budget continues" in words(CASES["resumed"])
     assert "add --resume FILE to record the trials" in words(CASES["interrupted"])
     assert "--resume" not in words(CASES["passing"])
 

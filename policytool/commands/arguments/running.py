@@ -134,19 +134,15 @@ class TuneArguments(
             Group.MEASUREMENT,
         ),
     ] = False
-    max_trials: Annotated[
-        int,
-        Option("Maximum number of sets of layers to try.", Group.SEARCH, metavar="N", minimum=1),
-    ] = MAX_TRIALS
-    time: Annotated[
-        float | None,
+    budget: Annotated[
+        int | str,
         Option(
-            "Begin no trial after this time, and use the best set found by then.",
+            "Maximum number of sets of layers to try, or the number of seconds after which no "
+            "trial begins, such as 600s.",
             Group.SEARCH,
-            metavar="SECONDS",
-            more_than=0,
+            metavar="N|SECONDSs",
         ),
-    ] = None
+    ] = MAX_TRIALS
     resume: Annotated[
         StrPath | None,
         Option(

@@ -29,7 +29,7 @@ class Ending(StrEnum):
     IMPOSSIBLE = "impossible"
     """The objective is not met even with every candidate in float32."""
 
-    TRIALS = "max-trials"
+    TRIALS = "trials"
     TIME = "time"
     INTERRUPTED = "interrupted"
 

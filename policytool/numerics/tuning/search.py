@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.tuning.results import Ending, Split
+from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,9 +60,26 @@ class ExhaustedError(Exception):
 class Budget:
     """How much a search may take."""
 
-    trials: int = MAX_TRIALS
-    seconds: float | None = None
-    """None for as long as its trials take."""
+    trials: float = MAX_TRIALS
+    """Infinite if only the time is limited."""
+
+    seconds: float = math.inf
+
+
+def parse_budget(text: str) -> Budget:
+    """
+    Return the budget that ``--budget`` describes: a number of trials, or of seconds with ``s``.
+
+    :raises UsageError: for another text, and for zero.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})(s?)", text)
+    if match is None or not int(match[1]):
+        raise UsageError(
+            f"the budget {short(text)!r} is neither a number of trials, such as 50, nor of "
+            "seconds, such as 600s"
+        )
+    number = int(match[1])
+    return Budget(trials=math.inf, seconds=number) if match[2] else Budget(trials=number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,10 +134,7 @@ class Trials:
         if kept not in self._by_set:
             if len(self._by_set) >= self._budget.trials:
                 raise ExhaustedError(Ending.TRIALS)
-            if (
-                self._budget.seconds is not None
-                and time.monotonic() - self._start > self._budget.seconds
-            ):
+            if time.monotonic() - self._start > self._budget.seconds:
                 raise ExhaustedError(Ending.TIME)
             self._by_set[kept] = self._run(kept)
         return self._by_set[kept]

@@ -140,9 +140,9 @@ def _ended(tuning: Tuning) -> str:
         case Ending.IMPOSSIBLE:
             return "the objective is not met with all layers in float32"
         case Ending.TRIALS:
-            return "the search reached --max-trials"
+            return "the search reached the number of trials in --budget"
         case Ending.TIME:
-            return "the search reached --time"
+            return "the search reached the time in --budget"
         case Ending.INTERRUPTED:
             return "the search was interrupted"
 
@@ -164,8 +164,8 @@ def _minimality(tuning: Tuning) -> str:
 _SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9
 _INCOMPLETE: Final = {
-    Ending.TRIALS: "--max-trials",
-    Ending.TIME: "--time",
+    Ending.TRIALS: "--budget",
+    Ending.TIME: "--budget",
     Ending.INTERRUPTED: "",
 }
 """Endings that leave something to try, with the option that allows it."""

@@ -92,7 +92,7 @@ def searched(
     model: Model,
     *,
     trials: int = UNLIMITED,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     known: Sequence[Trial] = (),
     **hints: Any,
 ) -> Searched:
