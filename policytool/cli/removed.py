@@ -41,6 +41,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--timeout": "use --limit tensorflow-seconds=SECONDS",
             "--memory-limit": "use --limit tensorflow-bytes=SIZE",
         },
+        ("check", "tune"): {"--seed": "use --inputs MODULE:FUNCTION for other inputs"},
         ("tune",): {
             "--dry-run": "use --preview",
             "--max-trials": "use --budget N",

@@ -72,7 +72,6 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         batches=arguments.batches,
         batch_size=arguments.batch_size,
-        seed=arguments.seed,
         budget=parse_budget(str(arguments.budget)),
         record=as_path(arguments.resume),
         device=arguments.device,

@@ -158,7 +158,6 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         'tolerance = ["1"]',
         "agreement = 0.1",
         "gradients = true",
-        'prefer = "speed"',
     ],
 )
 def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None:

@@ -70,15 +70,6 @@ class RunArguments(Arguments):
     batch_size: Annotated[
         int | None, Option("Examples per batch.", Group.INPUT, metavar="N", minimum=1)
     ] = None
-    seed: Annotated[
-        int,
-        Option(
-            "Random seed for synthetic inputs and missing weights.",
-            Group.INPUT,
-            metavar="N",
-            minimum=0,
-        ),
-    ] = 1
     labels: Annotated[
         StrPath | None,
         Option(
