@@ -62,7 +62,11 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--target": "write the candidate with `policytool migrate`, and check both files",
             **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
         },
-        ("audit",): {"--overwrite": "remove or rename old backups, or use --no-backup"},
+        ("audit",): {
+            "--overwrite": "remove or rename old backups, or use --no-backup",
+            "--no-models-ok": "use --skip-unrecognized, with which no model is exit code 0",
+            "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
+        },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

@@ -91,7 +91,7 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 OPTIONS: Final = {
     "inspect": 20,
-    "audit": 31,
+    "audit": 29,
     "migrate": 31,
     "check": 32,
     "tune": 33,
