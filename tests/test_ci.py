@@ -537,7 +537,7 @@ def test_the_action_passes_baseline_and_settings(runner: Runner) -> None:
     assert written.returncode == 0
     assert runner.run("Audit", paths="models/model.h5", baseline="-known.json").returncode == 0
     assert runner.outputs()["exit-code"] == "0"
-    (runner.work / "-c.toml").write_text('fail-on = "error"\nno-models-ok = true\n', "utf-8")
+    (runner.work / "-c.toml").write_text('fail-on = "error"\nskip-unrecognized = true\n', "utf-8")
     (runner.work / "empty").mkdir()
     assert runner.run("Audit", paths="empty", config="-c.toml").returncode == 0
     assert runner.outputs()["exit-code"] == "0"

@@ -5,9 +5,7 @@ and changes no file.
 
 from datetime import date
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
-
-import click
+from typing import Annotated, Final, Literal
 
 from policytool.cli.arguments import CacheArguments
 from policytool.cli.declared_options import CommandLineOption
@@ -20,26 +18,6 @@ from policytool.support.patterns.matching import check_pattern
 from policytool.support.text.phrases import did_you_mean
 
 _SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
-
-
-class PerFile(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
-    """
-    ``GLOB:RULES``, relative to the working directory; what a settings file has was read already.
-    """
-
-    name = "per-file-ignore"
-    envvar_list_splitter: ClassVar[str] = ";"
-    """Between several in ``POLICYTOOL_PER_FILE_IGNORES``."""
-
-    def convert(
-        self, value: object, _parameter: click.Parameter | None, _context: click.Context | None
-    ) -> PerFileIgnore:
-        """Return what a text says."""
-        return (
-            value
-            if isinstance(value, PerFileIgnore)
-            else _per_file(str(value).strip(), Path.cwd(), "--per-file-ignores")
-        )
 
 
 def _folder(file: Path) -> Path:
@@ -129,15 +107,15 @@ def _layer(layer: object, what: str) -> str | None:
     return layer
 
 
-def read_ignores(value: object, file: Path) -> list[PerFileIgnore]:
+def read_ignores(value: object, file: Path) -> tuple[PerFileIgnore, ...]:
     """Return the ignores of a list of ``GLOB:RULES``, or of a table of globs with their rules."""
     option, folder = f"{file} per-file-ignores", _folder(file)
     if isinstance(value, dict):
-        return [
+        return tuple(
             _ignore(glob, _words(rules, f"{option} {glob!r}"), folder, option)
             for glob, rules in value.items()
-        ]
-    return [_per_file(text, folder, option) for text in _words(value, option)]
+        )
+    return tuple(_per_file(text, folder, option) for text in _words(value, option))
 
 
 def read_suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
@@ -176,10 +154,8 @@ class AuditCommandLine(CacheArguments):
         CommandLineOption(
             "Suppress findings of these rules in files that match GLOB.",
             Group.SELECTION,
-            type=PerFile(),
-            metavar="GLOB:RULES",
+            is_only_setting=True,
             from_file=read_ignores,
-            has_variable=True,
             is_automatic=True,
         ),
     ] = ()
@@ -203,16 +179,11 @@ class AuditCommandLine(CacheArguments):
             is_automatic=True,
         ),
     ] = "warning"
-    no_models_ok: Annotated[
-        bool,
-        CommandLineOption(
-            "Exit 0 instead of 4 if no model is found.", Group.SELECTION, has_variable=True
-        ),
-    ] = False
     skip_unrecognized: Annotated[
         bool,
         CommandLineOption(
-            "Skip named files that are not models, instead of failing with exit code 3.",
+            "Skip named files that are not models, instead of failing with exit code 3, and exit 0 "
+            "if no model is found.",
             Group.SELECTION,
             has_variable=True,
         ),

@@ -230,7 +230,7 @@ def _print_lines(
     tally = AuditTally(passing=replace(passing, known=known.by_path))
     terminal, files = ending.terminal, ending.terminal.report
     options_text = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
-    none = Exit.CLEAN if terminal.no_models_ok else Exit.NO_MODEL
+    none = Exit.CLEAN if terminal.skip_unrecognized else Exit.NO_MODEL
     names = task.names(ending.every)
     with LinesReport(
         "audit", names, options_text, terminal.shard, no_model=none, counts=audit_lines.COUNTS
@@ -310,7 +310,7 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
     code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:
         return code
-    return fleets.no_model(ending.every, terminal.shard, is_ok=terminal.no_models_ok)
+    return fleets.no_model(ending.every, terminal.shard, is_ok=terminal.skip_unrecognized)
 
 
 def _today() -> date:

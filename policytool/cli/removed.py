@@ -38,9 +38,15 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("migrate", "check", "tune"): {
             "--include-exceptions": "use --include exceptions",
             "--outputs": "use --include outputs for --outputs follow",
+            "--timeout": "use --limit tensorflow-seconds=SECONDS",
+            "--memory-limit": "use --limit tensorflow-bytes=SIZE",
         },
+        ("check", "tune"): {"--seed": "use --inputs MODULE:FUNCTION for other inputs"},
         ("tune",): {
             "--dry-run": "use --preview",
+            "--max-trials": "use --budget N",
+            "--time": "use --budget with the seconds and s, such as 600s",
+            "--prefer": "use --set PATTERN=POLICY for the layers to convert in any case",
             "--keep-rules": "use --set PATTERN=float32 for the layers to keep in float32",
         },
         ("check",): {
@@ -56,7 +62,11 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--target": "write the candidate with `policytool migrate`, and check both files",
             **{f"--{name}": f"use --measure {name}" for name in _MEASUREMENTS},
         },
-        ("audit",): {"--overwrite": "remove or rename old backups, or use --no-backup"},
+        ("audit",): {
+            "--overwrite": "remove or rename old backups, or use --no-backup",
+            "--no-models-ok": "use --skip-unrecognized, with which no model is exit code 0",
+            "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
+        },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )

@@ -167,7 +167,6 @@ _TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
     Kind.LOCAL_OUTPUT: LocalPath(readable=False),
     Kind.OUTPUT: click.Path(readable=False),
     Kind.INPUTS: Inputs(),
-    Kind.SIZE: Size(),
     Kind.LIMITS: BoundOption(),
     Kind.SIDES: Side(),
     Kind.SWITCH_OR_AUTO: SwitchOrAuto(),
@@ -183,7 +182,7 @@ def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
         return click.Choice(declared.choices)
     if bool in declared.types:
         return click.BOOL
-    if int in declared.types:
+    if int in declared.types and str not in declared.types:
         least = declaration.minimum
         return click.INT if least is None else click.IntRange(min=least)
     if declared.types == (float,):

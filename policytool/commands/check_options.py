@@ -109,7 +109,6 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         save_inputs=as_path(arguments.save_inputs),
         batches=arguments.batches,
         batch_size=arguments.batch_size,
-        seed=arguments.seed,
         isolated="isolated" in arguments.measure,
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,

@@ -19,9 +19,9 @@ from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.saved_plans import SavedPlanRequest
 from policytool.formats import discovery
 from policytool.migration.planning.options import options_from_arguments
-from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.limits import TENSORFLOW_SECONDS
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -158,9 +158,10 @@ def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Inte
     default.
     """
     is_default = arguments.verify is None and arguments.target is not None and not arguments.retrace
-    source, target = tensorflow.interpreters(arguments.python, arguments)
-    if is_default and arguments.timeout is None:
-        return replace(source, timeout=SECONDS), replace(target, timeout=SECONDS)
+    source, target = tensorflow.interpreters(arguments.python)
+    if is_default:
+        seconds = TENSORFLOW_SECONDS.value
+        return replace(source, timeout=seconds), replace(target, timeout=seconds)
     return source, target
 
 

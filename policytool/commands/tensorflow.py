@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter
+from policytool.support import limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,12 +22,10 @@ _BOTH = ""
 
 def interpreter(arguments: TensorFlowArguments) -> Interpreter:
     """Return the interpreter of a command that runs one process."""
-    return _with_bounds(arguments.python or sys.executable, arguments)
+    return _with_bounds(arguments.python or sys.executable)
 
 
-def interpreters(
-    python: str | Mapping[str, str] | None, arguments: ProcessArguments
-) -> tuple[Interpreter, Interpreter]:
+def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, Interpreter]:
     """
     Return the interpreters that load the source and the target of a conversion.
 
@@ -34,15 +33,15 @@ def interpreters(
     """
     sides = {_BOTH: python} if isinstance(python, str) else python or {}
     both = sides.get(_BOTH, sys.executable)
-    source, target = (
-        _with_bounds(sides.get(side, both), arguments) for side in ("source", "target")
-    )
+    source, target = (_with_bounds(sides.get(side, both)) for side in ("source", "target"))
     return source, target
 
 
-def _with_bounds(python: str, arguments: ProcessArguments) -> Interpreter:
+def _with_bounds(python: str) -> Interpreter:
     return Interpreter(
-        python=python, memory_limit=arguments.memory_limit, timeout=arguments.timeout
+        python=python,
+        memory_limit=limits.TENSORFLOW_BYTES.user_value,
+        timeout=limits.TENSORFLOW_SECONDS.user_value,
     )
 
 

@@ -112,7 +112,7 @@ def _search(
             return trial
 
         trials = Trials(run, options.budget, tuple(known_trials.values()), start=start)
-        search = Search(_hints(check, candidates, measured, runs.times, options), trials)
+        search = Search(_hints(check, candidates), trials)
         try:
             ending = search.run()
         except KeyboardInterrupt:
@@ -280,13 +280,7 @@ def _diagnosis(
         return None, (CheckNote(code=error.code, message=message),)
 
 
-def _hints(
-    check: Check | None,
-    candidates: Candidates,
-    measured: Mapping[str, LayerEvidence],
-    times: Mapping[str, float],
-    options: TuneOptions,
-) -> Hints:
+def _hints(check: Check | None, candidates: Candidates) -> Hints:
     paths = candidates.paths
     if check is None:
         return Hints(candidates=paths, groups=candidate_layers.groups(paths))
@@ -295,7 +289,6 @@ def _hints(
         groups=candidate_layers.groups(paths),
         proposals=tuple(candidate_layers.proposals(check, paths, candidates.rules)),
         losses=candidate_layers.losses(check, paths),
-        costs=candidate_layers.costs(measured, times, paths, options.preference),
     )
 
 
@@ -343,7 +336,6 @@ def _tuning(
         else None,
         ending=ending,
         is_minimum=search.is_minimum,
-        preference=options.preference,
         seconds=seconds,
         seed=options.seed,
         notes=(*notes, *_about_margin(search)),
@@ -375,5 +367,4 @@ def _layer(
         excess_if_converted=search.excess(without) if without is not None else None,
         excess_by_itself=search.excess(alone) if alone is not None else None,
         decides=decides,
-        cost=search.hints.costs.get(path),
     )

@@ -12,8 +12,7 @@ from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import objective
-from policytool.numerics.tuning.results import Preference
-from policytool.numerics.tuning.search import Budget
+from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class TuneOptions:
     batches: int | None = None
     batch_size: int | None = None
     seed: int = 1
-    preference: Preference = Preference.NONE
     budget: Budget = field(default_factory=Budget)
     record: Path | None = None
     """The file in which trials are recorded, and from which an earlier search continues."""
@@ -74,9 +72,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         batches=arguments.batches,
         batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        preference=Preference(arguments.prefer or Preference.NONE),
-        budget=Budget(trials=arguments.max_trials, seconds=arguments.time),
+        budget=parse_budget(str(arguments.budget)),
         record=as_path(arguments.resume),
         device=arguments.device,
     )

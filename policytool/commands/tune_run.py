@@ -26,9 +26,8 @@ from policytool.numerics.tuning.objectives import (
     objective_excess,
     smallest_agreement,
 )
-from policytool.numerics.tuning.results import Preference, Split, Trial
+from policytool.numerics.tuning.results import Split, Trial
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support import limits, steps
@@ -125,9 +124,6 @@ class TrialRuns:
         """The metric of each completed trial, by its set of layers."""
 
         self.versions: Mapping[str, str] = {}
-        self.times: Mapping[str, float] = {}
-        """Seconds of each layer of the reference, if the preference needs them."""
-
         self._library = ""
         self._backend = "tensorflow"
         self._stack = ExitStack()
@@ -197,7 +193,6 @@ class TrialRuns:
         self.not_comparable = not_comparable(runs)
         self.split = Split.BATCHES if answer["split"] else Split.NONE
         self.versions = answer["versions"]
-        self.times = self._times(answer["times"])
         self._library, self._backend = answer["libraries"][0], answer["backends"][0]
         excesses = [objective_excess(run, self.wanted.objective) for run in runs]
         errors = [largest_error(run) for run in runs]
@@ -242,18 +237,12 @@ class TrialRuns:
             failure=failure,
         )
 
-    def _times(self, layer_times: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return the seconds of each layer, by its path in the file."""
-        paths = answered_file_paths(layer_times, self.source.loaded)
-        return {paths.get(entry["path"], entry["path"]): entry["seconds"] for entry in layer_times}
-
     def _job(self, side: PreparedSide) -> dict[str, Any]:
         job = check_job((self.reference, side), self.source, self._check_options, self.tools)
         return {
             **job,
             "job": "trial",
             "token": self._token,
-            "times": self.wanted.preference is Preference.SPEED,
             "inputs": {**job["inputs"], "halves": True},
         }
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from policytool.model.model import Model
     from policytool.releases.releases import Release
 
-SECONDS: Final = 600.0
-"""What one side may take if nobody asked to verify, unless ``--timeout`` says otherwise."""
-
 _MOST: Final = 2**30
 """Bytes of weights; the processes hold them twice, and whoever has more waits for minutes."""
 

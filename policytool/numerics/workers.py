@@ -30,6 +30,7 @@ from policytool.numerics.hand_over import encoded_job
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
+from policytool.support.limits import TENSORFLOW_BYTES, TENSORFLOW_SECONDS
 from policytool.support.processes import interrupts
 from policytool.support.processes.child import GRACE, Child
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 GIBIBYTE: Final = 2**30
 
-LEAST: Final = 2 * GIBIBYTE
+LEAST: Final = TENSORFLOW_BYTES.default
 """
 For inputs and what layers return.
 
@@ -260,15 +261,15 @@ class Worker:
     def _answers(self, child: Child) -> Iterator[object]:
         """Yield what the child says, until it is gone."""
         timeout = self._interpreter.timeout
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + (timeout or 0)
         with selectors.DefaultSelector() as selector:
             selector.register(child.descriptor, selectors.EVENT_READ)
             while True:
-                if time.monotonic() > deadline:
+                if timeout is not None and time.monotonic() > deadline:
                     raise WorkerError(
                         "worker-timeout",
                         f"the TensorFlow process was stopped after {timeout:g} s; raise the limit "
-                        "with --timeout",
+                        f"with --limit {TENSORFLOW_SECONDS.name}={math.ceil(2 * timeout)}",
                         ended=True,
                     )
                 if selector.select(_TICK):
@@ -352,10 +353,16 @@ class Worker:
     def _limit(self) -> str:
         """Return how a sentence goes on about the limit; nothing where there is none."""
         if (limit := self._interpreter.memory_limit) is not None:
-            return f", with --memory-limit {limit}; raise the limit"
+            return f" (memory limit {TENSORFLOW_BYTES.amount(limit)}; {_raise_memory(limit)})"
         if self._bound is not None:
-            return f" (memory limit {shown_size(self._bound)}; raise it with --memory-limit)"
+            return f" (memory limit {shown_size(self._bound)}; {_raise_memory(self._bound)})"
         return ""
+
+
+def _raise_memory(limit: int) -> str:
+    """Return how to double a limit of memory, as the end of a sentence."""
+    amount = TENSORFLOW_BYTES.amount(2 * limit, gap="")
+    return f"raise it with --limit {TENSORFLOW_BYTES.name}={amount}"
 
 
 def child_environment(scratch: str) -> dict[str, str]:

@@ -325,7 +325,7 @@ class Migration(Result):
 
 _LAYER: Final = (
     *("path", "class_name", "kept", "rule", "error", "is_finite", "largest", "headroom"),
-    *("flushed", "excess_if_converted", "excess_by_itself", "decides", "cost"),
+    *("flushed", "excess_if_converted", "excess_by_itself", "decides"),
 )
 
 
@@ -386,7 +386,7 @@ class Tuning(Result):
     def ending(self) -> Ending:
         """
         Why the search ended, equal to a string: ``minimal``, ``impossible`` (the objective is not
-        met even in float32), ``max-trials``, ``time`` or ``interrupted``.
+        met even in float32), ``trials``, ``time`` or ``interrupted``.
         """
         return self._value.ending
 

@@ -52,6 +52,11 @@ class Limit:
         """The bound that counts now."""
         return _GIVEN.get({}).get(self.name, self.default)
 
+    @property
+    def user_value(self) -> int | None:
+        """The bound that the user set; None if the default counts."""
+        return _GIVEN.get({}).get(self.name)
+
     def exceeded_message(self, count: int, *, counting: bool = False) -> str:
         """
         Return the count, the limit and how to raise it, as the end of a sentence; empty within the
@@ -508,6 +513,24 @@ INPUT_BYTES: Final = Limit(
     BYTES,
     "Size of the arrays from a `check --inputs` function, which stay in memory during the check. A "
     "batch of 32 images of 224 x 224 pixels needs 18 MiB.",
+)
+
+TENSORFLOW_SECONDS: Final = Limit(
+    "tensorflow-seconds",
+    600,
+    "seconds",
+    "Time of the TensorFlow process for one model. The default applies only to the verification "
+    "that `migrate --target` runs without `--verify`. Everything else that runs TensorFlow has a "
+    "time limit only if you set it.",
+)
+TENSORFLOW_BYTES: Final = Limit(
+    "tensorflow-bytes",
+    2 * 2**30,
+    BYTES,
+    "Memory of the TensorFlow process. The default applies only to the verification that "
+    "`migrate --target` runs without `--verify`, in addition to six times the size of the weights "
+    "and the memory that TensorFlow uses when it starts. Everything else that runs TensorFlow has "
+    "a memory limit only if you set it.",
 )
 
 LIMITS: Final = {

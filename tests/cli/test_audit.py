@@ -99,7 +99,6 @@ def test_an_unknown_rule_is_wrong_usage() -> None:
     for arguments in (
         ("--select", "PT102"),
         ("--ignore", "PT102"),
-        ("--per-file-ignores", "*:PT102"),
         (),
     ):
         ended = run(
@@ -121,21 +120,13 @@ def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
 
 
 def test_rules_are_ignored_by_file() -> None:
-    """
-    Relative to the working directory, or to the settings file; what a settings file has gives way
-    to the option.
-    """
+    """As a table of globs, or as a list; globs are relative to the settings file."""
     only_old = {
         "b.h5": [],
         "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
     }
-    assert passed("--per-file-ignores", "old/**:PT1,PT3") == only_old
     settings('[per-file-ignores]\n"old/**" = ["PT1", "mixed-at-all"]\n')
     assert passed() == only_old
-    assert passed("--per-file-ignores", "b.h5:PT1") == {
-        "b.h5": [("PT101", "per-file-ignores")],
-        "old/a.h5": [],
-    }
     settings('per-file-ignores = ["old/**:PT1,PT3"]\n')
     assert passed() == only_old
 
@@ -150,15 +141,6 @@ def test_patterns_are_relative_to_the_settings_file(monkeypatch: pytest.MonkeyPa
     assert passed("a.h5") == {"a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]}
     assert passed("--config", "../policytool.toml", "a.h5") == {
         "a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]
-    }
-
-
-def test_several_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``;`` stands between them, because globs have spaces and lists have commas."""
-    monkeypatch.setenv("POLICYTOOL_PER_FILE_IGNORES", "old/a.h5:PT1,PT3; b.h5:PT3")
-    assert passed() == {
-        "b.h5": [("PT301", "per-file-ignores")],
-        "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
     }
 
 
@@ -431,8 +413,8 @@ def test_the_format_never_changes_the_code(form: str) -> None:
     assert code("broken.h5", "b.h5") == 3
     assert code("--target", "keras9", "broken.h5") == 2
     assert code("empty") == 4
-    assert code("--no-models-ok", "empty") == 0
-    assert code("--no-models-ok", "gone.h5") == 3
+    assert code("--skip-unrecognized", "empty") == 0
+    assert code("--skip-unrecognized", "gone.h5") == 3
 
 
 def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,14 +427,14 @@ def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> No
     assert run("audit", "b.h5").code == 130
 
 
-def test_no_models_ok_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As every option that says what counts; the name is told all the same."""
+def test_skip_unrecognized_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, no model is exit code 0, and a note reports it."""
     Path("empty").mkdir()
-    monkeypatch.setenv("POLICYTOOL_NO_MODELS_OK", "1")
+    monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", "1")
     ended = run("audit", "empty")
     assert (ended.code, ended.err) == (0, "note: No model found.\n")
-    monkeypatch.delenv("POLICYTOOL_NO_MODELS_OK")
-    settings("no-models-ok = true\n")
+    monkeypatch.delenv("POLICYTOOL_SKIP_UNRECOGNIZED")
+    settings("skip-unrecognized = true\n")
     assert run("audit", "--config", "policytool.toml", "empty").code == 0
 
 
@@ -491,9 +473,8 @@ def test_skip_unrecognized_skips_named_files_that_are_not_models(
 
 
 def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
-    """The exit code is 4, and 0 with --no-models-ok, as for a directory without models."""
-    assert run("audit", "--skip-unrecognized", *others).code == 4
-    ended = run("audit", "--skip-unrecognized", "--no-models-ok", *others)
+    """The exit code is 0, and notes report both."""
+    ended = run("audit", "--skip-unrecognized", *others)
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "note: Skipped 5 files that are not models.\nnote: No model found.\n"
 
@@ -514,7 +495,7 @@ def test_skip_unrecognized_skips_no_damaged_model(name: str, data: bytes, code: 
     """Nor a placeholder for one, nor a file that does not exist."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_bytes(data)
-    ended = audit("--skip-unrecognized", "--no-models-ok", name, "gone.h5")
+    ended = audit("--skip-unrecognized", name, "gone.h5")
     assert ended.code == 3
     assert [one["code"] for one in ended.json["failures"]] == [code, "not-found"]
 

@@ -196,8 +196,10 @@ def test_what_is_let_pass_is_not_fixed() -> None:
     before = files()
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
     assert fix("--baseline", "known.json").json["fixes"] == []
-    assert fix("--per-file-ignores", "a.h5:PT1").json["fixes"] == []
-    assert {name: data for name, data in files().items() if name != "known.json"} == before
+    Path("own.toml").write_text("[per-file-ignores]\n'a.h5' = 'PT1'\n", encoding="utf-8")
+    assert fix("--config", "own.toml").json["fixes"] == []
+    new = {"known.json", "own.toml"}
+    assert {name: data for name, data in files().items() if name not in new} == before
 
 
 def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:

@@ -91,10 +91,10 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 OPTIONS: Final = {
     "inspect": 20,
-    "audit": 31,
-    "migrate": 33,
-    "check": 35,
-    "tune": 38,
+    "audit": 29,
+    "migrate": 31,
+    "check": 32,
+    "tune": 33,
     "diff": 12,
     "explain": 6,
     "merge": 5,

@@ -35,7 +35,7 @@ CALLS: Final = (
     ("inspect", "--only", "mixed"),
     ("audit",),
     ("audit", "--target", "keras3", "--fail-on", "error"),
-    ("audit", "--no-models-ok"),
+    ("audit", "--skip-unrecognized"),
     ("migrate", "--preview", "--to", "float32"),
     ("migrate", "--preview", "--target", "keras3"),
 )
@@ -349,7 +349,7 @@ def test_reports_of_different_runs_are_refused() -> None:
         (("audit", "models/a.h5", "models/b.keras"), "different lists of inputs"),
         (("audit", "models", "--target", "keras3"), "different options"),
         (("audit", "models", "--fail-on", "never"), "different options"),
-        (("audit", "models", "--no-models-ok"), "different options"),
+        (("audit", "models", "--skip-unrecognized"), "different options"),
     ):
         ended = run(*call, "--format", "jsonl", "--shard", "2/2")
         second.write_text(ended.out, encoding="utf-8")

@@ -282,6 +282,7 @@ def test_what_lets_findings_pass_is_the_same(
     assert run("audit", "--write-baseline", "known.json", "c.h5").code == 0
     Path("c.h5").rename("c2.h5")
     Path("policytool.toml").write_text(
+        "[per-file-ignores]\n'b.h5' = ['PT1', 'PT505']\n"
         "[[suppress]]\nrules = ['PT1', 'PT505']\npath = 'a.h5'\nreason = 'r'\n"
         "expires = 2999-01-01\n",
         encoding="utf-8",
@@ -289,8 +290,6 @@ def test_what_lets_findings_pass_is_the_same(
     options = (
         "--baseline",
         "known.json",
-        "--per-file-ignores",
-        "b.h5:PT1,PT505",
         "--format",
         "json",
     )

@@ -79,9 +79,9 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
             (*TO, "--metric", "os:path", "--max-drop", "-1"),
             "--max-drop -1.0 must be a non-negative number",
         ),
-        ((*TO, "--max-trials", "0"), "0 is not in the range x>=1"),
-        ((*TO, "--time", "0"), "0.0 is not in the range x>0"),
-        ((*TO, "--prefer", "both"), "'both' is not one of 'speed', 'memory'"),
+        ((*TO, "--budget", "0"), "budget '0' is neither a number of trials"),
+        ((*TO, "--budget", "0s"), "nor of seconds, such as 600s"),
+        ((*TO, "--budget", "10m"), "budget '10m' is neither"),
         ((*TO, "--set", "no/layer=float32"), "matches no layer"),
         ((*TO, "--set", ".*=float32"), "No layer of a.h5 would compute in 16 bits"),
         ((*TO, "-o", "-"), "models cannot be written to stdout"),
@@ -154,12 +154,10 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         'resume = "trials.json"',
         'output = "elsewhere.h5"',
         "overwrite = true",
-        "max-trials = 1",
-        "time = 1",
+        "budget = 1",
         'tolerance = ["1"]',
         "agreement = 0.1",
         "gradients = true",
-        'prefer = "speed"',
     ],
 )
 def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None:
@@ -172,11 +170,10 @@ def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None
 
 def test_settings_that_the_user_names_set_a_search(place: Path) -> None:
     """And ``--show-settings`` shows them."""
-    (place / "own.toml").write_text('max-trials = 7\nprefer = "speed"\nto = "mixed_bfloat16"\n')
+    (place / "own.toml").write_text('budget = 7\nto = "mixed_bfloat16"\n')
     ended = tune("a.h5", "--config", "own.toml", "--show-settings")
     assert ended.code == 0, ended.err
-    assert "7" in next(line for line in ended.out.splitlines() if "max-trials" in line)
-    assert "speed" in next(line for line in ended.out.splitlines() if "prefer" in line)
+    assert "7" in next(line for line in ended.out.splitlines() if "budget" in line)
 
 
 def test_a_failure_is_in_the_json_report() -> None:

@@ -11,6 +11,7 @@ import re
 import resource
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from policytool.commands import migrate_all
 from policytool.commands.migrate import Status
 from policytool.numerics import verification, workers
 from policytool.support.errors import ModelFileError
+from policytool.support.limits import TENSORFLOW_SECONDS
 from tests.conftest import MIXED_JSON, Ended, run, run_process
 from tests.helpers.fake_interpreters import (
     NEWEST,
@@ -308,19 +310,20 @@ def test_a_comparison_that_ends_otherwise(how: str, side: str, fake: Make, place
 def test_a_comparison_that_takes_too_long(
     fake: Make, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has a bound of its own, unless --timeout gives one."""
-    monkeypatch.setattr(migrate_all, "SECONDS", 0.2)
-    python = fake(source={**predicted("tf_keras", "2.21.0"), "sleep": 2})
+    """It has a time limit by default, which the limit tensorflow-seconds replaces."""
+    seconds = replace(TENSORFLOW_SECONDS, default=1)
+    monkeypatch.setattr(migrate_all, "TENSORFLOW_SECONDS", seconds)
+    python = fake(source={**predicted("tf_keras", "2.21.0"), "sleep": 3})
     ended = converted("--python", python.path)
     assert ended.code == 0
     assert last(ended) == (
-        "not verified: the TensorFlow process was stopped after 0.2 s; raise the limit with "
-        "--timeout"
+        "not verified: the TensorFlow process was stopped after 1 s; raise the limit with --limit "
+        "tensorflow-seconds=2"
     )
     assert (place / RESULT).exists()
-    assert last(converted("--python", python.path, "--overwrite", "--timeout", "30")) == (
-        VERIFIED + LIMIT
-    )
+    assert last(
+        converted("--python", python.path, "--overwrite", "--limit", "tensorflow-seconds=30")
+    ) == (VERIFIED + LIMIT)
 
 
 @pytest.mark.parametrize("code", ["not-loadable", "not-callable"])
@@ -367,7 +370,8 @@ def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path)
     found = verified(ended)
     assert (found["outcome"], found["memory_limit"]) == ("not-verified", LIMIT_BYTES)
     assert found["reason"] == (
-        "TensorFlow ran out of memory (OOM) (memory limit 2.0 GiB; raise it with --memory-limit)"
+        "TensorFlow ran out of memory (OOM) (memory limit 2.0 GiB; raise it with --limit "
+        "tensorflow-bytes=4097MiB)"
     )
     assert (place / RESULT).exists()
     assert python.log("which") == ["the source", "the result"] * 3
@@ -377,7 +381,7 @@ def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path)
     assert python.processes() == 6
 
 
-@pytest.mark.parametrize("more", [("--memory-limit", "4G"), ("--verify",)])
+@pytest.mark.parametrize("more", [("--limit", "tensorflow-bytes=4G"), ("--verify",)])
 def test_a_limit_that_the_user_set_replaces_the_default(fake: Make, more: tuple[str, ...]) -> None:
     """And somebody who asks for the comparison has none."""
     python = fake()

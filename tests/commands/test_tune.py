@@ -20,7 +20,7 @@ from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.hand_over import HandOver
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.objectives import Objective, objective
-from policytool.numerics.tuning.results import Ending, Preference, Split, Tuning
+from policytool.numerics.tuning.results import Ending, Split, Tuning
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
@@ -95,12 +95,6 @@ class StandIn(Worker):
             runs = [{**self.told(error), "calls": self.calls(narrow)}]
         return {
             "split": self.halves is not None,
-            "times": [
-                {"path": path, "class_name": "Dense", "seconds": 10.0**-number}
-                for number, path in enumerate(PATHS)
-            ]
-            if job.get("times")
-            else [],
             "versions": {"tensorflow": "2.21.0", "tf_keras": "2.21.0"},
             "libraries": ["tf_keras 2.21.0"] * 2,
             "backends": ["tensorflow"] * 2,
@@ -295,16 +289,6 @@ def test_a_result_close_to_its_limit_is_told(error: float, *, is_narrow: bool) -
     notes = [note for note in found.notes if note.code == "narrow-margin"]
     assert bool(notes) is is_narrow
     assert all("other inputs may exceed it" in note.message for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("preference", "kept"), [(Preference.SPEED, "mlp/e"), (Preference.MEMORY, "mlp/a")]
-)
-def test_preferences_weigh_layers(preference: Preference, kept: str) -> None:
-    """One of five equal layers has to stay: the one that costs least."""
-    found = tuned(StandIn(dict.fromkeys(PATHS, 0.0048)), preference=preference)
-    assert [layer.path for layer in found.kept] == [kept]
-    assert all(layer.cost is not None for layer in found.layers)
 
 
 def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:

@@ -124,7 +124,7 @@ def tuned(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Tune
         truth = json.loads((directory / f"{library}-{seed}.json").read_text(encoding="utf-8"))
         arguments = (
             *("tune", truth["model"], "--to", truth["to"], "--inputs", truth["inputs"]),
-            *("--tolerance", str(truth["tolerance"]), "--max-trials", str(TRIALS)),
+            *("--tolerance", str(truth["tolerance"]), "--budget", str(TRIALS)),
             *("-o", f"tuned/{truth['model']}", "--python", str(compat_python), "--format", "json"),
         )
         done = subprocess.run(

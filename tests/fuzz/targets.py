@@ -650,7 +650,7 @@ _SETTINGS: Final = [
         'per-file-ignores = {"*.h5" = ["PT1"]}',
         'suppress = [{rule = "PT1", path = "a", reason = "b"}]',
         'report = ["json=x.json"]',
-        "no-models-ok = true",
+        "skip-unrecognized = true",
     ),
     *(
         'suppressions = [{rules = ["PT1"], paths = ["a"], reason = "b", until = 2020-01-01}]',

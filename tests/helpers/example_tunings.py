@@ -24,7 +24,6 @@ from policytool.numerics.check_results.checks import (
 from policytool.numerics.tuning.objectives import Objective
 from policytool.numerics.tuning.results import (
     Ending,
-    Preference,
     Split,
     Trial,
     TunedLayer,
@@ -79,7 +78,6 @@ def layer(
         "excess_if_converted": None,
         "excess_by_itself": None,
         "decides": (),
-        "cost": None,
         **other,
     }
     return TunedLayer(path=path, error=error, headroom=headroom, **values)
@@ -170,7 +168,6 @@ def tuning(**changes: Any) -> Tuning:
         "options": options(layers),
         "ending": Ending.MINIMAL,
         "is_minimum": True,
-        "preference": Preference.NONE,
         "seconds": 41.26,
         "seed": 1,
     }
@@ -278,18 +275,14 @@ def _impossible() -> Tunings:
 
 
 def _interrupted() -> Tunings:
-    """Return a search that ended before it tried each removal, for speed."""
-    layers = tuple(
-        replace(one, excess_if_converted=None, cost=1e-4 * (number + 1))
-        for number, one in enumerate(_layers())
-    )
+    """Return a search that ended before it tried each removal."""
+    layers = tuple(replace(one, excess_if_converted=None) for one in _layers())
     trials = _trials(layers)[:7]
     found = tuning(
         layers=layers,
         trials=trials,
         ending=Ending.INTERRUPTED,
         is_minimum=False,
-        preference=Preference.SPEED,
         split=Split.NONE,
     )
     return Tunings(tuning=found, migration=replace(migration(), status=Status.WRITTEN))
@@ -303,8 +296,6 @@ def _resumed() -> Tunings:
         ending=Ending.TIME,
         is_minimum=False,
         seconds=600.4,
-        preference=Preference.MEMORY,
-        layers=tuple(replace(one, cost=4096.0 * 300) for one in _layers()),
     )
     return Tunings(
         tuning=found,

@@ -515,7 +515,7 @@ def test_no_tensorflow_is_one_sentence(model: Path) -> None:
 @pytest.mark.parametrize("size", ["0", "8X", "-1", "much"])
 def test_sizes_are_checked(size: str) -> None:
     """A memory limit that is no size is wrong usage."""
-    assert run("migrate", SAVED, "--memory-limit", size).code == 2
+    assert run("migrate", SAVED, "--limit", f"tensorflow-bytes={size}").code == 2
 
 
 def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:

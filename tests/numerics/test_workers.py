@@ -340,7 +340,7 @@ def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("held = bytearray(2**30)\n", encoding="utf-8")
     with (
         Worker(Interpreter(memory_limit=2**28)) as worker,
-        pytest.raises(WorkerError, match="--memory-limit") as caught,
+        pytest.raises(WorkerError, match="tensorflow-bytes=512MiB") as caught,
     ):
         worker.run(
             {

@@ -21,7 +21,7 @@ from policytool.commands.saved_plans import read_plans
 from policytool.migration.plan import Refusal
 from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics.tuning.objectives import Objective
-from policytool.numerics.tuning.results import Ending, Preference, Split
+from policytool.numerics.tuning.results import Ending, Split
 from policytool.numerics.verdicts.task_metric import MetricOptions
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.reports import View
@@ -197,7 +197,7 @@ def test_an_early_end_without_a_set_is_named(ending: Ending, sentence: str) -> N
     ("ending", "said"),
     [
         (Ending.MINIMAL, ""),
-        (Ending.TRIALS, "the search stopped at --max-trials, so fewer layers may be enough"),
+        (Ending.TRIALS, "the search reached its number of trials, so fewer layers may be enough"),
         (Ending.TIME, "the search stopped at --time, so fewer layers may be enough"),
         (Ending.INTERRUPTED, "the search was interrupted, so fewer layers may be enough"),
     ],
@@ -381,8 +381,8 @@ def test_a_blocked_migration_is_reported() -> None:
 
 def test_what_continues_a_search_depends_on_the_record() -> None:
     """Only a search with ``--resume`` has recorded its trials."""
-    assert "the same command with a larger --max-trials continues" in words(CASES["not-found"])
-    assert "the same command with a larger --time continues" in words(CASES["resumed"])
+    assert "the same command with a larger --budget continues" in words(CASES["not-found"])
+    assert "the same command with a larger --budget continues" in words(CASES["resumed"])
     assert "add --resume FILE to record the trials" in words(CASES["interrupted"])
     assert "--resume" not in words(CASES["passing"])
 
@@ -484,15 +484,6 @@ def test_a_trial_without_a_number_is_not_met() -> None:
     assert "2 of 2 100% 0.002 not met" in text
     found = tuning(best=None, closest=trials[1], ending=Ending.TRIALS, options=None)
     assert "a part of the objective has no finite value" in headline(found)
-
-
-def test_costs_have_units() -> None:
-    """Seconds or bytes, by the preference."""
-    layers = (layer("net/a", cost=2048.0), layer("net/b", cost=None))
-    trials = (trial(excess=0.5),)
-    for preference, cost in ((Preference.SPEED, "2,050 s"), (Preference.MEMORY, "2.0 KiB")):
-        found = tuning(layers=layers, trials=trials, preference=preference)
-        assert f"900x {cost}" in words(Tunings(tuning=found))
 
 
 def test_a_converted_layer_that_is_not_finite_comes_first() -> None:

@@ -377,6 +377,8 @@ OF_PROCESSES: Final = frozenset(
         "event-bytes",
         "call-seconds",
         "library-bytes",
+        "tensorflow-seconds",
+        "tensorflow-bytes",
     }
 )
 """

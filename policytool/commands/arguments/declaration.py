@@ -57,9 +57,6 @@ class Kind(StrEnum):
     INPUTS = "inputs"
     """A local file, or a function as ``MODULE:FUNCTION``."""
 
-    SIZE = "size"
-    """A number of bytes."""
-
     LIMITS = "limits"
     """Limits by their names."""
 
@@ -261,12 +258,12 @@ class Arguments(Values):
 
 
 class LimitArguments(Arguments):
-    """Limits to raise for a call."""
+    """Limits that a call sets."""
 
     limit: Annotated[
         Mapping[str, int] | None,
         Option(
-            "Raise a limit, such as json-bytes=1GiB; `policytool explain limits` lists all limits.",
+            "Set a limit, such as json-bytes=1GiB; `policytool explain limits` lists all limits.",
             Group.SAFETY,
             kind=Kind.LIMITS,
             metavar="NAME=VALUE",

@@ -134,27 +134,15 @@ class TuneArguments(
             Group.MEASUREMENT,
         ),
     ] = False
-    prefer: Annotated[
-        Literal["speed", "memory"] | None,
+    budget: Annotated[
+        int | str,
         Option(
-            "Convert the slowest layers first, or those with the largest outputs, instead of as "
-            "many layers as possible.",
+            "Maximum number of sets of layers to try, or the number of seconds after which no "
+            "trial begins, such as 600s.",
             Group.SEARCH,
+            metavar="N|SECONDSs",
         ),
-    ] = None
-    max_trials: Annotated[
-        int,
-        Option("Maximum number of sets of layers to try.", Group.SEARCH, metavar="N", minimum=1),
     ] = MAX_TRIALS
-    time: Annotated[
-        float | None,
-        Option(
-            "Begin no trial after this time, and use the best set found by then.",
-            Group.SEARCH,
-            metavar="SECONDS",
-            more_than=0,
-        ),
-    ] = None
     resume: Annotated[
         StrPath | None,
         Option(

@@ -70,15 +70,6 @@ class RunArguments(Arguments):
     batch_size: Annotated[
         int | None, Option("Examples per batch.", Group.INPUT, metavar="N", minimum=1)
     ] = None
-    seed: Annotated[
-        int,
-        Option(
-            "Random seed for synthetic inputs and missing weights.",
-            Group.INPUT,
-            metavar="N",
-            minimum=0,
-        ),
-    ] = 1
     labels: Annotated[
         StrPath | None,
         Option(
@@ -131,25 +122,6 @@ class ProcessArguments(Arguments):
             essential=True,
         ),
     ] = False
-    timeout: Annotated[
-        float | None,
-        Option(
-            "Time limit for TensorFlow, per model.",
-            Group.TENSORFLOW,
-            metavar="SECONDS",
-            more_than=0,
-        ),
-    ] = None
-    memory_limit: Annotated[
-        int | None,
-        Option(
-            "Memory limit for TensorFlow, such as 8G.",
-            Group.TENSORFLOW,
-            kind=Kind.SIZE,
-            metavar="SIZE",
-            minimum=1,
-        ),
-    ] = None
 
 
 class TensorFlowArguments(ProcessArguments):

@@ -13,7 +13,6 @@ from policytool.migration import planning
 from policytool.migration.planning import decisions, keep
 from policytool.migration.planning.options import Assignment, checked_policy
 from policytool.numerics.check_sides import planned_model
-from policytool.numerics.tuning.results import Preference
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.releases import policy
@@ -157,9 +156,6 @@ def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
     return planned_model(loaded, plan)
 
 
-_FLOAT32_BYTES = 4
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerEvidence:
     """What was measured of a layer in 16 bits."""
@@ -169,8 +165,6 @@ class LayerEvidence:
     largest: float | None
     headroom: float | None
     flushed: float | None
-    memory: float
-    """Bytes of its outputs in float32."""
 
 
 def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
@@ -239,24 +233,6 @@ def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     return tuple(outer)
 
 
-def costs(
-    layer_evidence: Mapping[str, LayerEvidence],
-    times: Mapping[str, float],
-    paths: Iterable[str],
-    preference: Preference,
-) -> dict[str, float]:
-    """Return the cost of each layer in float32 under a preference; empty without a preference."""
-    match preference:
-        case Preference.MEMORY:
-            return {
-                path: layer_evidence[path].memory if path in layer_evidence else 0.0
-                for path in paths
-            }
-        case Preference.SPEED:
-            return {path: times.get(path, 0.0) for path in paths}
-    return {}
-
-
 def _evidence_of_calls(calls: list[LayerCall]) -> LayerEvidence:
     outputs = [output for call in calls for output in call.outputs]
     measured = [output.accumulated for output in outputs if output.accumulated is not None]
@@ -269,7 +245,6 @@ def _evidence_of_calls(calls: list[LayerCall]) -> LayerEvidence:
             (metrics.headroom for metrics in measured if metrics.headroom is not None), default=None
         ),
         flushed=_largest(metrics.flushed for metrics in measured),
-        memory=float(_FLOAT32_BYTES * sum(metrics.elements for metrics in measured)),
     )
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from policytool.support.errors import UsageError, short
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,32 +29,9 @@ class Ending(StrEnum):
     IMPOSSIBLE = "impossible"
     """The objective is not met even with every candidate in float32."""
 
-    TRIALS = "max-trials"
+    TRIALS = "trials"
     TIME = "time"
     INTERRUPTED = "interrupted"
-
-
-class Preference(StrEnum):
-    """Which layers to convert first, where there is a choice."""
-
-    NONE = "none"
-    SPEED = "speed"
-    """Those whose call takes longest."""
-
-    MEMORY = "memory"
-    """Those with the largest outputs."""
-
-
-def preference(text: str | None) -> Preference:
-    """
-    Return the preference with this name; :attr:`Preference.NONE` for None.
-
-    :raises UsageError: if there is no such preference.
-    """
-    words = [choice.value for choice in Preference if choice is not Preference.NONE]
-    if text is not None and text not in words:
-        raise UsageError(f"prefer must be one of {', '.join(words)}, not {short(text)!r}")
-    return Preference(text) if text is not None else Preference.NONE
 
 
 class Split(StrEnum):
@@ -158,9 +133,6 @@ class TunedLayer:
     not in the file: they compute in the dtype of this layer.
     """
 
-    cost: float | None
-    """Its measured cost in float32: seconds or bytes, by the preference; None without one."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurvePoint:
@@ -225,7 +197,6 @@ class Tuning:
     Whether no smaller set exists, on the assumption that a set passes if a part of it does.
     """
 
-    preference: Preference
     seconds: float
     seed: int
     notes: tuple[CheckNote, ...] = ()

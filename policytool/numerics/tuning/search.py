@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.tuning.results import Ending, Split
+from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,9 +60,26 @@ class ExhaustedError(Exception):
 class Budget:
     """How much a search may take."""
 
-    trials: int = MAX_TRIALS
-    seconds: float | None = None
-    """None for as long as its trials take."""
+    trials: float = MAX_TRIALS
+    """Infinite if only the time is limited."""
+
+    seconds: float = math.inf
+
+
+def parse_budget(text: str) -> Budget:
+    """
+    Return the budget that ``--budget`` describes: a number of trials, or of seconds with ``s``.
+
+    :raises UsageError: for another text, and for zero.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})(s?)", text)
+    if match is None or not int(match[1]):
+        raise UsageError(
+            f"the budget {short(text)!r} is neither a number of trials, such as 50, nor of "
+            "seconds, such as 600s"
+        )
+    number = int(match[1])
+    return Budget(trials=math.inf, seconds=number) if match[2] else Budget(trials=number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +97,6 @@ class Hints:
 
     losses: Mapping[str, float] = field(default_factory=dict)
     """How much each candidate is expected to lose in 16 bits, in any unit."""
-
-    costs: Mapping[str, float] = field(default_factory=dict)
-    """What each candidate costs in float32, in any unit; nothing to keep as few as possible."""
 
 
 class Trials:
@@ -118,10 +134,7 @@ class Trials:
         if kept not in self._by_set:
             if len(self._by_set) >= self._budget.trials:
                 raise ExhaustedError(Ending.TRIALS)
-            if (
-                self._budget.seconds is not None
-                and time.monotonic() - self._start > self._budget.seconds
-            ):
+            if time.monotonic() - self._start > self._budget.seconds:
                 raise ExhaustedError(Ending.TIME)
             self._by_set[kept] = self._run(kept)
         return self._by_set[kept]
@@ -146,8 +159,8 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """
-        The cheapest passing trial, preferably one that also passes on the validation inputs; None
-        if no trial passes.
+        The passing trial with the fewest layers, preferably one that also passes on the validation
+        inputs; None if no trial passes.
         """
         passing = self._passing()
         valid = [trial for trial in passing if self._is_valid(trial)]
@@ -155,7 +168,7 @@ class Search:
 
     @property
     def _smallest(self) -> Trial | None:
-        """The passing set that costs least, which the search goes on from."""
+        """The smallest passing set, from which the search goes on."""
         return min(self._passing(), key=self._rank, default=None)
 
     @property
@@ -219,16 +232,11 @@ class Search:
     def _passes_with(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
 
-    def _cost(self, kept: Sequence[str] | Kept) -> float:
-        if not self.hints.costs:
-            return len(kept)
-        return sum(self.hints.costs.get(path, 0.0) for path in kept)
-
     def _passing(self) -> list[Trial]:
         return [trial for trial in self.trials.made if self._passes(trial)]
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
-        return self._cost(trial.kept), len(trial.kept), self.excess(trial)
+        return len(trial.kept), self.excess(trial)
 
     def _smallest_passing(self) -> Kept:
         smallest = self._smallest
@@ -242,13 +250,13 @@ class Search:
         self._keep_most_lossy()
 
     def _keep_most_lossy(self) -> None:
-        """Find by bisection how many of those that lose most for their cost have to be kept."""
+        """Find by bisection how many of those that lose most have to be kept."""
         groups = sorted(
             self._groups(self._everything),
-            key=lambda group: (-self._need(group)[0], self._cost(group), self._places(group)),
+            key=lambda group: (-self._loss(group), len(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
-        sets = [kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())]
+        sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
         failing, passing = 0, len(sets)
         count = 1
         while count < passing and not self._passes_with(sets[count]):
@@ -265,9 +273,7 @@ class Search:
             return
         for layers in (order, order[::-1]):
             sets = [frozenset(layers[:count]) for count in range(len(layers) + 1)]
-            sets = [
-                kept for kept in sets if self._cost(kept) < self._cost(self._smallest_passing())
-            ]
+            sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
             if self._passes_with(sets[-1]):
                 self._bisect(sets, 0, len(sets) - 1)
 
@@ -331,7 +337,7 @@ class Search:
     def _minimize(self) -> None:
         """Look for a smaller set, if there are few candidates."""
         order = self.hints.candidates
-        if len(order) > _FEW or self.hints.costs:
+        if len(order) > _FEW:
             return
         alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
         self._losses.update(alone)
@@ -390,10 +396,8 @@ class Search:
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:
-        """Return what orders groups: those to convert first have the lowest loss for their cost."""
-        cost = self._cost(group) if self.hints.costs else 1.0
-        need = self._loss(group) / cost if cost else math.inf
-        return (need, -cost, *self._places(group))
+        """Return what orders groups: those to convert first have the lowest loss."""
+        return (self._loss(group), *self._places(group))
 
     def _loss(self, group: Kept) -> float:
         return max((self._losses[path] for path in group), default=0.0)

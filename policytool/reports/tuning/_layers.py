@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.tuning.objectives import TOLERANCE
-from policytool.numerics.tuning.results import Preference
 from policytool.releases.policy import policy_from_name
 from policytool.reports import checks
 from policytool.reports.page import (
@@ -32,7 +31,7 @@ from policytool.reports.tuning._verdict import (
     limit_words,
     times,
 )
-from policytool.reports.words import HEADROOM, bytes_words, figure, grouped, many, share
+from policytool.reports.words import HEADROOM, figure, grouped, many, share
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ _NAMED: Final = 3
 """Layers that are named of each reason; HTML and JSON name all."""
 
 _LEAST_FLUSHED: Final = 0.001
-_MS: Final = 1000
 _UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
 _IF_CONVERTED: Final = (
     "if converted: how many times the limit the model reaches if this layer is also converted; at "
@@ -156,12 +154,6 @@ def _converted_fields(tuning: Tuning) -> Iterator[Field]:
             _excess(layer.excess_by_itself, trials.get(every - {layer.path})) or Cell(text="")
         ),
     )
-    if tuning.preference is not Preference.NONE:
-        title = "time" if tuning.preference is Preference.SPEED else "output size"
-        yield (
-            Column(title=f"float32 {title}", minimum=_NUMBER, priority=3),
-            lambda layer: Cell(text=_cost(layer, tuning.preference)),
-        )
     yield (
         Column(title="details", minimum=20, priority=1, is_beneath=True),
         lambda layer: Cell(text="; ".join(_details(tuning, layer))),
@@ -206,14 +198,6 @@ def _headroom(layer: TunedLayer) -> Cell:
         return Cell(text="")
     tone = Tone.CAUTION if layer.headroom < HEADROOM else Tone.PLAIN
     return Cell(text=f"{figure(layer.headroom)}x", tone=tone)
-
-
-def _cost(layer: TunedLayer, preference: Preference) -> str:
-    if layer.cost is None:
-        return ""
-    if preference is Preference.MEMORY:
-        return bytes_words(round(layer.cost))
-    return f"{figure(layer.cost)} s" if layer.cost >= 1 else f"{figure(_MS * layer.cost)} ms"
 
 
 def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
-from policytool.numerics.tuning.results import Ending, Preference, Split
+from policytool.numerics.tuning.results import Ending, Split
 from policytool.reports import checks, plans
 from policytool.reports.page import Block, Command, Fact, Facts, Notes, Page, Section, Tone
 from policytool.reports.tuning._layers import (
@@ -49,10 +49,6 @@ _SAME_INPUTS: Final = {
         "none: a set that met the objective failed on the other inputs, so the search used all of "
         "them"
     ),
-}
-_PREFERENCES: Final = {
-    Preference.SPEED: "layers with the slowest calls are converted first (--prefer speed)",
-    Preference.MEMORY: "layers with the largest outputs are converted first (--prefer memory)",
 }
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
@@ -132,8 +128,6 @@ def _search(tuning: Tuning) -> Iterator[str]:
     if tuning.resumed:
         verb = "is" if tuning.resumed == 1 else "are"
         yield f"{tuning.resumed:,} of the trials {verb} from an earlier search (--resume)"
-    if tuning.preference in _PREFERENCES:
-        yield _PREFERENCES[tuning.preference]
 
 
 def _ended(tuning: Tuning) -> str:
@@ -146,9 +140,9 @@ def _ended(tuning: Tuning) -> str:
         case Ending.IMPOSSIBLE:
             return "the objective is not met with all layers in float32"
         case Ending.TRIALS:
-            return "the search reached --max-trials"
+            return "the search reached the number of trials in --budget"
         case Ending.TIME:
-            return "the search reached --time"
+            return "the search reached the time in --budget"
         case Ending.INTERRUPTED:
             return "the search was interrupted"
 
@@ -170,8 +164,8 @@ def _minimality(tuning: Tuning) -> str:
 _SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9
 _INCOMPLETE: Final = {
-    Ending.TRIALS: "--max-trials",
-    Ending.TIME: "--time",
+    Ending.TRIALS: "--budget",
+    Ending.TIME: "--budget",
     Ending.INTERRUPTED: "",
 }
 """Endings that leave something to try, with the option that allows it."""

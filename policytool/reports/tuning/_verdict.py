@@ -180,8 +180,8 @@ def _tolerance_words(tolerances: Tolerances) -> str:
 
 
 _EARLY: Final = {
-    Ending.TRIALS: "the search stopped at --max-trials, so fewer layers may be enough",
-    Ending.TIME: "the search stopped at --time, so fewer layers may be enough",
+    Ending.TRIALS: "the search reached its number of trials, so fewer layers may be enough",
+    Ending.TIME: "the search reached its time limit, so fewer layers may be enough",
     Ending.INTERRUPTED: "the search was interrupted, so fewer layers may be enough",
 }
 """What an early end means for a set that was found."""

@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.discovery import display_path
-from policytool.numerics.tuning.results import Ending, Preference, Split
+from policytool.numerics.tuning.results import Ending, Split
 from policytool.reports.checks.fields import DEVICE, INPUTS, METRIC, SIDE
 from policytool.reports.fields import (
     AMOUNT,
@@ -78,12 +78,6 @@ _LAYER: Final[Record[TunedLayer]] = Record(
             "flushed",
             OPTIONAL_SHARE,
             "The share of values that become zero and are not zero in the reference.",
-        ),
-        Field(
-            "cost",
-            OPTIONAL_NUMBER,
-            "With --prefer, the seconds of a call in float32, or the bytes of its outputs in "
-            "float32.",
         ),
         Field(
             "excess_if_converted",
@@ -252,7 +246,6 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "fails. Impossible: the objective is not met even with every candidate in "
                     "float32.",
                 ),
-                Field("preference", choice_of(Preference), "The value of --prefer."),
                 Field("seconds", AMOUNT, "Duration of the search in seconds."),
                 Field("seed", COUNT),
                 Field(

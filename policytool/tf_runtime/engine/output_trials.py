@@ -6,7 +6,6 @@ one reference; and how long each layer of the reference takes, called op by op.
 from __future__ import annotations
 
 import gc
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,58 +17,14 @@ from ..gradients import backward
 from ..library import Refused, refusing, refusing_calls
 from . import tensor_errors
 from .comparisons import Comparisons, measure_extremes, to_array
-from .layer_hooks import Tape, layer_paths_by_id
 from .measurements import Measured
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from ..library import Library
-    from .layer_hooks import Call, LayerId
     from .sides import Sides
     from .task_metrics import Task, TaskMetrics
-
-
-REPEATS = 4
-"""Calls of the model; the first one, which fills caches, does not count."""
-
-
-def layer_times(
-    library: Library, model: Any, inputs: Any, policy: str | None
-) -> list[dict[str, Any]]:
-    """
-    Return the shortest time of each layer over several calls, in seconds: of all its calls in one
-    call of the model together, with those of the layers in it.
-    """
-    shortest: dict[LayerId, float] = {}
-    for number in range(REPEATS):
-        watch = _Stopwatch(library, model)
-        with watch.tape.watching(), library.global_policy(policy):
-            model_calls.call(model, inputs)
-        for layer, seconds in watch.spent.items() if number else ():
-            shortest[layer] = min(shortest.get(layer, seconds), seconds)
-    return [{**layer.fields(), "seconds": seconds} for layer, seconds in shortest.items()]
-
-
-class _Stopwatch:
-    """Times the calls of one model."""
-
-    def __init__(self, library: Library, model: Any) -> None:
-        self.tape = Tape(library, model, layer_paths_by_id(model), self._timed)
-        self.spent: dict[LayerId, float] = {}
-
-        self._sync = getattr(library.tf.test.experimental, "sync_devices", None)
-        """Waits for GPUs; older releases of TensorFlow lack it."""
-
-    def _timed(self, call: Call, make: Callable[..., Any]) -> Any:
-        start = time.perf_counter()
-        outputs = self.tape.made(call, make)
-        if self._sync is not None:
-            self._sync()
-        layer = call.layer_id
-        self.spent[layer] = self.spent.get(layer, 0.0) + time.perf_counter() - start
-        return outputs
 
 
 HALVES = (0, 1)
@@ -118,11 +73,6 @@ class Trials:
             self._structure: Any = None
             self._function = self._traced_reference()
             self.batches = self._run_reference()
-            self.times = (
-                layer_times(self.library, self.reference, self.fed.batches[0], sides.policies[0])
-                if self.job["times"]
-                else []
-            )
         gc.collect()
         gc.freeze()  # the libraries and the reference stay; looking at them takes 0.3 s each time
         count = len(self.batches[0].outputs)
@@ -158,7 +108,6 @@ class Trials:
             gradients = self._gradients(model, step)
             return {
                 "split": len(self.halves) > 1,
-                "times": self.times,
                 "versions": self.sides.versions(),
                 "libraries": [self.library.name] * 2,
                 "backends": [self.library.backend] * 2,

@@ -92,7 +92,7 @@ def searched(
     model: Model,
     *,
     trials: int = UNLIMITED,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     known: Sequence[Trial] = (),
     **hints: Any,
 ) -> Searched:
@@ -343,15 +343,6 @@ def test_time_limit_ends_the_search_with_the_best_set() -> None:
     assert found.ending is Ending.TIME
     assert found.runs == ()
     assert found.kept is None
-
-
-def test_cheaper_layers_are_kept_if_there_is_a_choice() -> None:
-    """Costs decide between two layers of which one has to be kept."""
-    model = Model(errors=named([0.001] * 4), pairs=frozenset({frozenset({"l0", "l2"})}))
-    for cheap, dear in (("l0", "l2"), ("l2", "l0")):
-        costs = dict.fromkeys(model.layers, 1.0) | {cheap: 1.0, dear: 100.0}
-        losses = dict.fromkeys(model.layers, 0.001) | {cheap: 1.0, dear: 1.0}
-        assert searched(model, costs=costs, losses=losses).kept == frozenset({cheap})
 
 
 def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> float:
