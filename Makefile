@@ -100,7 +100,7 @@ types: $(VENV)/.dev  ## Check types
 
 # Output of TensorFlow is regenerated only if make test-slow or make test-compat has installed it.
 golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutorials; review the diff before you commit it
-	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/test_public_api.py tests/test_tutorials.py -p no:randomly
+	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/rules/test_findings.py tests/test_public_api.py tests/test_tutorials.py -p no:randomly
 	git diff --stat tests/golden docs/tutorials
 
 test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras, for a sample of the modules and models of each commit

@@ -13,7 +13,7 @@ from policytool.support.text import protobuf_messages
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 Config = dict[str, Any]
@@ -46,6 +46,59 @@ def h5(
     return target
 
 
+def h5_layers(folder: Path, name: str, change: Callable[[dict[str, Config]], object]) -> Path:
+    """Write an HDF5 fixture after a change to the configs of its layers, by their names."""
+    return h5(folder, name, lambda config: change(layers(config)))
+
+
+def h5_policies(folder: Path, name: str, **policies: object) -> Path:
+    """Write an HDF5 fixture in which some layers have other policies."""
+
+    def change(found: dict[str, Config]) -> None:
+        for layer_name, policy in policies.items():
+            found[layer_name]["dtype"] = policy
+
+    return h5_layers(folder, name, change)
+
+
+def h5_values(path: Path, values: Mapping[str, float | tuple[float]]) -> Path:
+    """Fill variables of an HDF5 model with a number; a tuple replaces the first value only."""
+    with h5py.File(path, "r+") as file:
+        for name, value in values.items():
+            stored = file[f"model_weights/{name}"]
+            if isinstance(value, tuple):
+                stored[(0,) * stored.ndim] = value[0]
+            else:
+                stored[...] = value
+    return path
+
+
+def h5_training(folder: Path, name: str, **changes: object) -> Path:
+    """Write an HDF5 fixture with another training configuration."""
+    return h5(folder, name, lambda config: config.update(changes), attribute="training_config")
+
+
+def h5_chain(folder: Path, name: str, *entries: tuple[str, Config]) -> Path:
+    """Write a Sequential HDF5 fixture of which only the input is left, before these layers."""
+
+    def change(config: Config) -> None:
+        made = [
+            {
+                "class_name": class_name,
+                "config": {
+                    "name": class_name.lower(),
+                    "trainable": True,
+                    "dtype": "mixed_float16",
+                    **more,
+                },
+            }
+            for class_name, more in entries
+        ]
+        config["config"]["layers"][1:] = made
+
+    return h5(folder, name, change)
+
+
 def saved_model(folder: Path, name: str, change: Callable[[Any], object]) -> Path:
     """Write a SavedModel fixture with its message changed."""
     target = folder / "saved"
@@ -68,6 +121,11 @@ def with_op(folder: Path, name: str, op: str) -> Path:
         message.meta_graphs[0].graph_def[:] = [graph.SerializeToString()]
 
     return saved_model(folder, name, change)
+
+
+def layers(config: Config) -> dict[str, Config]:
+    """Return the configs of a model's layers by their names."""
+    return {entry["config"]["name"]: entry["config"] for entry in config["config"]["layers"]}
 
 
 def layer(config: Config, name: str) -> Config:

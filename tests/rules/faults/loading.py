@@ -1,0 +1,69 @@
+"""Models that releases fail to load (PT5)."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import AuditOptions
+from tests.helpers.paths import FIXTURES
+from tests.rules.faults.fault import Fault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _first_layer(folder: Path, **values: object) -> Path:
+    """Write a model with other arguments of its first Dense."""
+    source = FIXTURES / "tf2.15/default_float32.json"
+    config = json.loads(source.read_text(encoding="utf-8"))
+    config["config"]["layers"][1]["config"].update(values)
+    path = folder / "model.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def _targeted(rule: str, name: str, *targets: str) -> Fault:
+    return Fault(
+        rule,
+        f"{name} for {', '.join(targets)}",
+        lambda _: FIXTURES / name,
+        AuditOptions(targets=targets),
+    )
+
+
+_FUNCTION: Final = {
+    "module": "builtins",
+    "class_name": "function",
+    "config": "my_activation",
+    "registered_name": "function",
+}
+_FOR_TF: Final = AuditOptions(targets=("tf2.15",))
+FAULTS: Final = (
+    _targeted("PT501", "keras3.15/keras_ops.h5", "keras3.6"),
+    _targeted("PT501", "keras3.15/subclassed.h5", "tf2.15"),
+    _targeted("PT501", "tf2.15/per_layer.h5", "tf2.15"),
+    _targeted("PT501", "keras3.15/sharded.weights.json", "tf2.15", "keras3.6"),
+    _targeted("PT501", "tf2.5/mha.json", "tf2.3", "keras3.15"),
+    _targeted("PT501", "tf2.9/weights_only.ckpt.index", "tf2.15", "keras3.15"),
+    Fault(
+        "PT502",
+        "an argument that no release has",
+        partial(_first_layer, kernel_scaling=2),
+        _FOR_TF,
+    ),
+    Fault(
+        "PT502",
+        "the name of a custom activation",
+        partial(_first_layer, activation="my_activation"),
+        _FOR_TF,
+    ),
+    Fault(
+        "PT502",
+        "a serialized custom activation",
+        partial(_first_layer, activation=_FUNCTION),
+        _FOR_TF,
+    ),
+    _targeted("PT504", "keras2.2.4/rnn.h5", "tf2.15", "keras3.15"),
+)
