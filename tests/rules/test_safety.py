@@ -12,7 +12,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.model import hazards, reading, untrusted_code
 from policytool.releases import data
-from policytool.releases.symbols import harmful as _table
+from policytool.releases import symbols as _table
 from policytool.rules.base import Severity
 from policytool.support.text import jsontext, protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
