@@ -16,8 +16,7 @@ from random_tables import random_models
 
 from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
-from policytool.releases.releases import KERAS2, KERAS3, LOADERS, newest
-from policytool.releases.targets import descriptions
+from policytool.releases.releases import KERAS2, KERAS3, LOADERS, descriptions, newest
 from policytool.reports import rule_reference
 from policytool.reports.markdown import code, prose, row
 from policytool.reports.words import generation_words

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool import rules
-from policytool.releases import policy, targets
+from policytool.releases import policy, releases
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import RELEASES, get, is_known, release_name
 from policytool.reports import rule_reference
@@ -65,7 +65,7 @@ def topic_from_name(name: str) -> Topic | None:
         return Topic(
             "limits", lambda view: list(_limit_lines([limit], view)), [_limit_values(limit)]
         )
-    if is_known(release_id := targets.without_alias(name)):
+    if is_known(release_id := releases.without_alias(name)):
         release = get(release_id)
         return Topic(
             "releases", lambda view: _release_lines(release, view), [_release_values(release)]
@@ -84,7 +84,7 @@ def names() -> Iterator[str]:
         yield from (rule.id, rule.name)
     yield from policy.LISTED
     yield from LIMITS
-    yield from targets.names()
+    yield from releases.names()
     yield from (release.id for release in RELEASES if not release.measured)
 
 
@@ -148,7 +148,7 @@ def _limit_values(limit: Limit) -> dict[str, Any]:
 
 def _releases_lines(view: View) -> list[str]:
     """Return a line for each value of ``--target``, the newest releases first."""
-    described = targets.descriptions()
+    described = releases.descriptions()
     longest = max(len(name) for name, _ in described) + 2
     lines = [line for name, text in described for line in wrap(f"{name:{longest}}", text, view)]
     hint = (
@@ -184,7 +184,7 @@ _FILE_FORMATS: Final = {"keras": ".keras", "h5": "HDF5", "json": "JSON"}
 
 def _target(name: str) -> str | None:
     """Return what files for a release are like; None if it cannot be a target."""
-    return next((text for target, text in targets.descriptions() if target == name), None)
+    return next((text for target, text in releases.descriptions() if target == name), None)
 
 
 def _release_values(release: Release) -> dict[str, Any]:

@@ -35,9 +35,9 @@ from policytool.model import reading
 from policytool.model.model import Obstacle
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import behaviour, layer_classes, targets
+from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof
-from policytool.releases.releases import KERAS3, family_of, get
+from policytool.releases.releases import KERAS3, family_of, get, target_and_containers
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError, UsageError
 
@@ -94,7 +94,7 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
     loaded = [
         name
         for name in _unchanged_around(releases, releases.index(release), changes)
-        if targets.target_and_containers(name)[0] in loading
+        if target_and_containers(name)[0] in loading
     ]
     return tuple(_with_equal_masks(root, release, loaded))
 

@@ -30,8 +30,7 @@ from policytool.migration.planning.options import Assignment, Options
 from policytool.model import reading
 from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
-from policytool.releases.releases import release_name
-from policytool.releases.targets import generation_of
+from policytool.releases.releases import generation_of, release_name
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
 
