@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
 from policytool.migration import planning
-from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import RETARGETS
 from policytool.migration.planning.policy_formats import OUTDATED
+from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import config_traits
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.loaded_model import current_name

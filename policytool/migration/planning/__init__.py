@@ -25,8 +25,8 @@ from policytool.migration.planning import (
 )
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide, is_settable, matches
-from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import Assignment, Options
+from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
 from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
