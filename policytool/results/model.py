@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from policytool.rules import Rule
     from policytool.rules.base import Audited, Fix, ModelCommand, Severity
     from policytool.rules.base import Finding as FindingValue
-    from policytool.troubleshooting.matching import Explanation as ExplanationValue
-    from policytool.troubleshooting.matching import Match
+    from policytool.troubleshooting.entries import Explanation as ExplanationValue
+    from policytool.troubleshooting.entries import Match
 
 
 @dataclass(frozen=True, slots=True, repr=False)
