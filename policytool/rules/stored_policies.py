@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.policy_formats import owner
 from policytool.migration.planning.training import has_explicit_scale
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
 from policytool.support.text.phrases import join_first

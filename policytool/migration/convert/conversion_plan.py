@@ -32,8 +32,8 @@ from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
 from policytool.model import reading
+from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle
-from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof

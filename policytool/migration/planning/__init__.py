@@ -28,7 +28,7 @@ from policytool.migration.planning.decisions import decide, is_settable, matches
 from policytool.migration.planning.options import Assignment, Options
 from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.releases.generations import keras1
 from policytool.releases.releases import generation_of, release_name
 from policytool.support.errors import ModelFileError, UsageError
