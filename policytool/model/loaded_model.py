@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from policytool.formats.document import Document, Signature
-    from policytool.model.config_traits import ConfigTraits
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
     from policytool.model.model import Layer, Model, Optimizer, Verdict
     from policytool.model.tree import LayerObject, Site
     from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import ConfigTraits
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy, PolicyMap
     from policytool.releases.releases import Release
