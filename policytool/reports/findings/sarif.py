@@ -18,7 +18,7 @@ from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.support import project
 from policytool.support.files.remote_path import is_url
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from markupsafe import Markup, escape
 from policytool.reports import shell
 from policytool.reports.layout import escape_unprintable
 from policytool.reports.page import INDEX, Cell, Chart, Page, Tone, Verdict
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
