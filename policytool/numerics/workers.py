@@ -31,7 +31,7 @@ from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import interrupts
-from policytool.support.processes.child import GRACE, Child
+from policytool.support.processes.pool import GRACE, Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
