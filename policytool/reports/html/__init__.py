@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.layout import escape_unprintable
 from policytool.reports.page import INDEX, Cell, Chart, Page, Tone, Verdict
 from policytool.support.project import VERSION
@@ -492,7 +492,7 @@ def _environment() -> Environment:
     environment.filters.update(
         kind=lambda block: type(block).__name__,
         prose=_prose,
-        command=shell.command,
+        command=layout.command,
         table=prepare,
         curves=curves,
         spreads=spreads,
