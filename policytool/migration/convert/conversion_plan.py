@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import TITLES
 from policytool.formats.edits import Content, EditKind
 from policytool.migration import planning
-from policytool.migration.convert import arguments, decoding, encoding, ordering
+from policytool.migration.convert import decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
 from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.masks import MaskTable, plain_config
@@ -400,7 +400,7 @@ def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
         if rewrite.applies(context):
             root = rewrite.apply(root, context)
     return ordering.order_layers(
-        arguments.keep_known(root, context.target, context.log), context.target
+        encoding.keep_known(root, context.target, context.log), context.target
     )
 
 
