@@ -20,7 +20,6 @@ from policytool.migration.convert.rewrites import (
     keras2,
     layers,
     masks,
-    measured,
     operations,
     policies,
     preprocessing,
@@ -54,7 +53,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
-    measured.measured,  # last: it says nothing of layers that another refuses
+    layers.measured,  # last: it says nothing of layers that another refuses
 )
 
 __all__ = ["REWRITES", "ConversionContext", "Rewrite"]
