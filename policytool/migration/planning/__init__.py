@@ -17,10 +17,10 @@ from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
     buildable,
+    notes,
     policy_formats,
     propagation,
     savedmodel_revival,
-    stored_dtypes,
     training,
 )
 from policytool.migration.planning import notes as remarks
@@ -92,7 +92,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         suffix=options.suffix,
         base_policy=decisions.base,
         edits=everything,
-        casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
+        casts=notes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
         kept=tuple(
             Kept(
